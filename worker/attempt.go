@@ -26,7 +26,7 @@ type attempt struct {
 	w       *Worker
 	task    Task
 	leaseID string
-	// interval is how often the lease wants a heartbeat.
+	// interval is the heartbeat interval of the lease.
 	interval time.Duration
 	handler  Handler
 
@@ -48,11 +48,11 @@ type attempt struct {
 	// cancelled: the coordinator has asked to cancel the task, for cancelReason.
 	cancelled    bool
 	cancelReason string
-	// next is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bare: heartbeats leave
+	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bare: heartbeats leave
 	// progress and metrics out.
-	next       renewal
-	beatQueued bool
-	bare       bool
+	nextRenewal renewal
+	beatQueued  bool
+	bare        bool
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
@@ -82,7 +82,7 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTra
 	}
 	a.task.fill(a, asg)
 	a.handler = w.handlerFor(a.task.Type)
-	a.ctx, a.stop = context.WithCancelCause(w.base)
+	a.ctx, a.stop = context.WithCancelCause(w.baseCtx)
 	a.feedback.limit, a.feedback.owner = w.cfg.OutputBuffer, a
 	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
 	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, maxTransit)
@@ -122,7 +122,7 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
 		return w.handleRejectedLocked(a, ans)
 	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
-		return ErrFinished // our own report overtook the question
+		return ErrFinished // the outcome was processed before the Start or heartbeat
 	}
 	stop := &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail}
 	w.loseLocked(a, stop)
@@ -241,7 +241,7 @@ func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	if a.lost != nil {
 		close(a.lost)
 	}
-	a.next.answerWaiters(cause)
+	a.nextRenewal.answerWaiters(cause)
 	w.endLocked(a)
 	if a.hasGoroutine && !a.goroutineDone {
 		a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) })

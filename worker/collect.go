@@ -84,10 +84,10 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 		frames = append(frames, s.sequencedLocked(c.changeFrame(s.declaredCapacity), now))
 		s.declaredCapacity = c
 	}
-	if d := s.w.mu.drain; d.asked && !s.drainSent {
+	if d := s.w.mu.drain; d.requested && !s.drainSent {
 		s.drainSent = true
 		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{
-			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxReason), Deadline: timestamppb.New(d.until.Add(s.w.cfg.StopTimeout))},
+			Drain: &lessorv1.Drain{Reason: clip(d.reason, maxReason), Deadline: timestamppb.New(d.stopHandlersAt.Add(s.w.cfg.StopTimeout))},
 		}}, now))
 	}
 	return frames
@@ -98,20 +98,20 @@ func (s *session) capacityAndDrainLocked(now time.Time) (frames []*lessorv1.Sess
 func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*lessorv1.SessionRequest {
 	var leases []*lessorv1.HeartbeatRequest
 	var beats []sentBeat
-	size := func(a *attempt) int { return len(a.next.checkpoint) + a.feedback.newestSize() + itemOverhead }
+	size := func(a *attempt) int { return len(a.nextRenewal.checkpoint) + a.feedback.newestSize() + itemOverhead }
 	takeUntilFull(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
 		a.beatQueued = false
 		if a.held() {
 			leases = append(leases, a.heartbeat())
-			beats = append(beats, sentBeat{a: a, renewal: a.next})
-			a.next = renewal{}
+			beats = append(beats, sentBeat{a: a, renewal: a.nextRenewal})
+			a.nextRenewal = renewal{}
 		}
 	})
 	if len(leases) == 0 && gauges == nil {
 		return nil
 	}
 	f := s.frameLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{
-		Healthy: !s.w.mu.drain.asked,
+		Healthy: !s.w.mu.drain.requested,
 		Metrics: gauges,
 		Leases:  leases,
 	}}})
@@ -126,20 +126,20 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionRequest) {
 	var reports []*report
 	var items []*lessorv1.Report
-	var tails []*lessorv1.FeedbackItem
+	var lastFeedback []*lessorv1.FeedbackItem
 	size := func(r *report) int { return r.size + r.a.feedback.pendingSize() }
 	takeUntilFull(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
 		if r.obsolete() {
 			return
 		}
 		if r.isOutcome() {
-			tails = appendFeedback(tails, r.a)
+			lastFeedback = appendFeedback(lastFeedback, r.a)
 		}
 		r.tries++
 		reports, items = append(reports, r), append(items, r.item)
 	})
-	if len(tails) > 0 {
-		frames = append(frames, s.feedbackFrameLocked(tails))
+	if len(lastFeedback) > 0 {
+		frames = append(frames, s.feedbackFrameLocked(lastFeedback))
 	}
 	if len(items) > 0 {
 		f := s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{

@@ -17,7 +17,7 @@
 // Task.Confirm right before the change.
 //
 // The context also ends if the task is cancelled (ErrCancelled) or the worker drains (ErrDraining). The lease is still live then,
-// and the result is still reported. Task.Lost tells when that grace is over.
+// and the result is still reported. Task.Lost is closed at the end of that grace.
 //
 // What the handler returns becomes exactly one report; see Handler. The worker sends the report unchanged, a limited number of
 // times, until the coordinator answers with a verdict, and never after that (K1, K3, K5). A lost stream stops no handler: the

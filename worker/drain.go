@@ -10,11 +10,11 @@ import (
 
 // drainState is the state of the worker's drain (W10).
 type drainState struct {
-	// asked: a drain was requested, so the worker takes no new work.
-	asked  bool
-	reason string
-	// until is when the contexts of handlers that still run are ended.
-	until time.Time
+	// requested: a drain was requested, so the worker takes no new work.
+	requested bool
+	reason    string
+	// stopHandlersAt is when the contexts of handlers that still run are ended.
+	stopHandlersAt time.Time
 	// timers start the later stages of the drain; they are stopped at its end.
 	timers []*time.Timer
 	// result is what Run returns, joined.
@@ -54,16 +54,16 @@ func (w *Worker) requestDrain(reason string, timeout time.Duration, result error
 	if result != nil && !d.hasResult(result) {
 		d.result = append(d.result, result)
 	}
-	if until := time.Now().Add(timeout); !d.asked || until.Before(d.until) {
-		d.until = until
+	if until := time.Now().Add(timeout); !d.requested || until.Before(d.stopHandlersAt) {
+		d.stopHandlersAt = until
 		d.timers = append(d.timers,
 			time.AfterFunc(timeout, w.stopHandlers),
 			time.AfterFunc(addSaturating(timeout, w.cfg.StopTimeout), w.abandon))
 	}
-	if d.asked {
+	if d.requested {
 		return
 	}
-	d.asked, d.reason = true, reason
+	d.requested, d.reason = true, reason
 	w.moveLocked(drainAsked)
 	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
 }
@@ -116,7 +116,7 @@ func (w *Worker) addResultLocked(err error) {
 
 // checkDrainedLocked ends the worker if it is draining and nothing is left to do.
 func (w *Worker) checkDrainedLocked() {
-	if w.mu.drain.asked && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 {
+	if w.mu.drain.requested && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 {
 		w.endDrainLocked()
 	}
 }

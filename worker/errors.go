@@ -38,7 +38,7 @@ var (
 var (
 	// ErrAlreadyRun: Run was called twice on one Worker.
 	ErrAlreadyRun = errors.New("worker has run already")
-	// ErrNoConnection: connecting to the coordinator has not succeeded for some time. The worker goes on trying.
+	// ErrNoConnection: for some time, the worker could not connect to the coordinator. It continues to try.
 	ErrNoConnection = errors.New("no connection to the coordinator")
 	// ErrStuck: a handler was still running Config.StopTimeout after the drain had ended its context.
 	ErrStuck = errors.New("handler did not stop")
@@ -115,7 +115,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v", e.Value)
 }
 
-// Unwrap returns the value where it is an error.
+// Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -42,7 +42,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 	w.mu.attempts[id] = a
 	w.startTimerLocked(a, now)
 	switch {
-	case w.mu.drain.asked:
+	case w.mu.drain.requested:
 		w.reportLocked(a, a.release(0, "the worker is draining"))
 	case w.capacityLocked().slots == 0: // register must declare at least one slot, and the coordinator has not yet received the capacity frame with 0
 		w.reportLocked(a, a.release(0, "the worker takes no new work"))
@@ -198,7 +198,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 func (w *Worker) reportLocked(a *attempt, outcome *report) {
 	a.phase = reporting
 	a.stopTimersLocked()
-	a.next.answerWaiters(ErrFinished)
+	a.nextRenewal.answerWaiters(ErrFinished)
 	w.queueReportLocked(w.replaceIfTooLarge(outcome))
 }
 

@@ -176,7 +176,7 @@ func (f *feedback) scheduleLocked() {
 	}
 }
 
-// newest returns the newest progress and metrics; nil where there are none.
+// newest returns the newest progress and metrics; nil if there are none.
 func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

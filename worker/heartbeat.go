@@ -56,8 +56,8 @@ func (w *Worker) requestBeat(a *attempt, r renewal) (lost <-chan struct{}, err e
 	if err := a.checkHeld(); err != nil {
 		return nil, err
 	}
-	r.merge(a.next)
-	a.next = r
+	r.merge(a.nextRenewal)
+	a.nextRenewal = r
 	w.queueBeatLocked(a)
 	return a.lostChanLocked(), nil
 }
@@ -93,7 +93,7 @@ func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
 		Attempt:     a.task.Attempt,
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
-		Checkpoint:  a.next.checkpoint,
+		Checkpoint:  a.nextRenewal.checkpoint,
 	}
 	if !a.bare {
 		hb.Progress, hb.Metrics = a.feedback.newest()
@@ -146,6 +146,6 @@ func (w *Worker) retryBeatLocked(a *attempt, r renewal, delay retryDelay) {
 		r.answerWaiters(err)
 		return
 	}
-	a.next.merge(r)
+	a.nextRenewal.merge(r)
 	w.afterDelayLocked(delay(0), func() { w.queueBeatLocked(a) })
 }

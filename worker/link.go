@@ -20,7 +20,7 @@ const (
 	resendTries = 6
 )
 
-// codeSeqGap: a frame is missing before the one that came (W7).
+// codeSeqGap: a frame is missing before the one that arrived (W7).
 const codeSeqGap = "E.RESULT.SEQ_GAP"
 
 var (
@@ -33,7 +33,7 @@ var (
 //
 // A link has no timer of its own. The writer sets one timer while something waits; see due.
 type link struct {
-	// next is the seq of our next sequenced frame.
+	// next is the seq of the next frame that this side sends with a seq.
 	next uint64
 	// unacked are the sent frames that were not acknowledged, oldest first, without a gap in their seq.
 	unacked []unackedFrame
@@ -58,7 +58,7 @@ type unackedFrame struct {
 	at time.Time
 }
 
-// retryTimer is how often something was tried, and when it is due again.
+// retryTimer counts how often something was tried, and says when it is due again.
 type retryTimer struct {
 	tries int
 	due   time.Time
@@ -242,7 +242,7 @@ func (l *link) clearClosedGapRequest(f *lessorv1.SessionRequest) {
 }
 
 // acknowledge adds a pending acknowledgement to the first of the frames. If there are no frames, it adds a frame for it, but only if the
-// coordinator waits for the acknowledgement. It also covers all frames before the acknowledged one.
+// coordinator waits for the acknowledgement. An acknowledgement also covers all frames before the acknowledged one.
 func (l *link) acknowledge(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
 	if l.lastID == "" || l.ackSent || (len(frames) == 0 && !l.ackRequested) {
 		return frames

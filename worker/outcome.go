@@ -53,13 +53,13 @@ func stamp(t *timestamppb.Timestamp, now time.Time) *timestamppb.Timestamp {
 // outcome returns the one report that follows from what the handler returned and how its context ended, and the error in that report. The
 // methods of the handler's error are the user's code too and may panic, for example if the error is a nil pointer that was returned by
 // mistake. Then the report is that panic.
-func (a *attempt) outcome(output []byte, err error) (r *report, told error) {
+func (a *attempt) outcome(output []byte, err error) (r *report, reported error) {
 	defer func() {
 		if value := recover(); value != nil {
 			// The value becomes text here, because its own methods may panic as well.
 			text := fmt.Sprintf("in the methods of the handler's error, which is a %T: %v", err, value)
-			told = &PanicError{Value: text, Stack: debug.Stack()}
-			r = a.outcomeOf(nil, told)
+			reported = &PanicError{Value: text, Stack: debug.Stack()}
+			r = a.outcomeOf(nil, reported)
 		}
 	}()
 	return a.outcomeOf(output, err), err

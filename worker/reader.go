@@ -61,19 +61,19 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 	if sent := s.sent[f.GetCorr()]; sent != nil {
 		s.transit.observe(sent.at, now, f.GetTs())
 	}
-	late := s.link.acknowledged(f.GetAck().GetFor())
+	wake := s.link.acknowledged(f.GetAck().GetFor())
 	if e := f.GetError(); e.GetCode() == codeSeqGap { // processed even if it is not in order, because it is about frames that this side sent
 		s.link.resendRequested(e.GetExpectedSeq())
-		late = true
+		wake = true
 	} else {
-		late = s.link.acknowledged(f.GetCorr()) || late // an answer also acknowledges
+		wake = s.link.acknowledged(f.GetCorr()) || wake // an answer also acknowledges
 	}
 	if s.link.classify(f, now) == inOrder {
 		if take = w.mu.state.expects(f); !take {
 			s.unknownLocked(f)
 		}
 	}
-	if late || s.link.ackRequested || s.link.gap.unreported {
+	if wake || s.link.ackRequested || s.link.gap.unreported {
 		w.wakeWriter()
 	}
 	return take

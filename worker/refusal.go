@@ -39,7 +39,7 @@ func noConnectionError(reason string) error {
 }
 
 // closedByAge reports whether the coordinator closed the connection because of its age. That happens to every worker from time to time and
-// is no reason for an alarm. Only this word in the message of gRPC tells it.
+// is no reason for an alarm. gRPC reports the reason only as a word in its message.
 func closedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
 }
@@ -63,13 +63,13 @@ func (e *resetError) Error() string {
 // permanentRefusal returns the refusal if err means that reconnecting cannot help, and else nil. Only the opening of a session can be
 // refused for good. A session that was established and then ended is opened again, perhaps with renewed credentials; then the answer to the
 // opening decides.
-func permanentRefusal(err error, established, known bool) *RefusedError {
+func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError {
 	var e *frameError
 	if errors.As(err, &e) {
 		return refusalOfFrame(e.frame)
 	}
 	if st, ok := status.FromError(err); ok && !established {
-		return refusalOfStatus(st, known)
+		return refusalOfStatus(st, acceptedBefore)
 	}
 	return nil
 }
@@ -95,14 +95,14 @@ func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 // only statuses with the coordinator's own domain count (S4). A status without that domain comes from something in between, such as a proxy
 // that has no route at the moment, or from a source of credentials that has none at the moment. Before, such a status counts as well,
 // because it shows a wrong address or a missing token.
-func refusalOfStatus(st *status.Status, known bool) *RefusedError {
+func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
 	default:
 		return nil
 	}
 	info := detail[*errdetails.ErrorInfo](st)
-	if known && info.GetDomain() != errorDomain {
+	if acceptedBefore && info.GetDomain() != errorDomain {
 		return nil
 	}
 	refused := &RefusedError{Code: st.Code().String(), Message: st.Message()}

@@ -31,16 +31,16 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) begin(ctx context.Context) error {
 	w.lock()
 	defer w.unlock()
-	if w.mu.begun {
+	if w.mu.runCalled {
 		return ErrAlreadyRun
 	}
 	if len(w.handlers) == 0 && w.fallback == nil {
 		return errors.New("worker: no handler was registered")
 	}
-	w.mu.begun = true
+	w.mu.runCalled = true
 	w.startedAt = time.Now()
-	w.base = context.WithoutCancel(ctx)
-	w.drained, w.setDrained = context.WithCancel(w.base)
+	w.baseCtx = context.WithoutCancel(ctx)
+	w.drained, w.setDrained = context.WithCancel(w.baseCtx)
 	return nil
 }
 

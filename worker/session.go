@@ -85,7 +85,7 @@ type sentBeat struct {
 // why it ended; a *RefusedError means that another session would be refused too.
 func (w *Worker) runSession(connectTimeout time.Duration) (lasted time.Duration, err error) {
 	s := &session{w: w, ended: make(chan struct{}), sent: make(map[string]*sentFrame)}
-	s.ctx, s.cancel = context.WithCancelCause(w.base)
+	s.ctx, s.cancel = context.WithCancelCause(w.baseCtx)
 	defer s.cancel(nil)
 	if err = s.open(connectTimeout); err == nil {
 		opened := time.Now()

@@ -98,7 +98,7 @@ func (w *Worker) moveLocked(e event) {
 	if hook := w.cfg.Hooks.OnState; hook != nil {
 		w.deferLocked(func() { hook(to) })
 	}
-	if to == StateRegistered && w.mu.drain.asked {
+	if to == StateRegistered && w.mu.drain.requested {
 		w.moveLocked(drainAsked)
 	}
 }

@@ -75,7 +75,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 		}
 	}
 	w := &Worker{}
-	w.mu.state, w.mu.drain.asked = StateHandshaking, true
+	w.mu.state, w.mu.drain.requested = StateHandshaking, true
 	if w.move(accepted); w.mu.state != StateDraining {
 		t.Errorf("the state of a worker that was drained before it was accepted is %v, want %v", w.mu.state, StateDraining)
 	}

@@ -68,7 +68,7 @@ type ResourceRef struct {
 
 // Artifact describes a result that is stored elsewhere, for example an uploaded file.
 type Artifact struct {
-	// ResourceID is the identity of the result where it lies. Required; at most 256 bytes.
+	// ResourceID identifies the result where it is stored. Required; at most 256 bytes.
 	ResourceID string
 	// WorkerID is the stable name of the worker that holds it; at most 256 bytes. Empty: this one.
 	WorkerID string

@@ -20,7 +20,7 @@ type transit struct {
 	// the last one.
 	ahead, previousAhead time.Duration
 	windowStart          time.Time // when this window began
-	known                bool
+	measured             bool
 }
 
 // observe updates the bounds from an answer that the coordinator sent at ts, to a question that this side asked at the time asked.
@@ -33,8 +33,8 @@ func (t *transit) observe(asked, now time.Time, ts *timestamppb.Timestamp) {
 	}
 	ahead := ts.AsTime().Sub(t.origin) - asked.Sub(t.origin)
 	switch {
-	case !t.known:
-		t.known, t.windowStart, t.ahead, t.previousAhead = true, now, ahead, ahead
+	case !t.measured:
+		t.measured, t.windowStart, t.ahead, t.previousAhead = true, now, ahead, ahead
 	case now.Sub(t.windowStart) >= transitWindow:
 		t.windowStart, t.previousAhead, t.ahead = now, t.ahead, ahead
 	default:
@@ -45,7 +45,7 @@ func (t *transit) observe(asked, now time.Time, ts *timestamppb.Timestamp) {
 // longest returns the longest time that a frame which was sent at ts and arrived now can have been in transit; 0 if there was no answer
 // yet.
 func (t *transit) longest(now time.Time, ts *timestamppb.Timestamp) time.Duration {
-	if !t.known || ts == nil {
+	if !t.measured || ts == nil {
 		return 0
 	}
 	sent := ts.AsTime().Sub(t.origin) - min(t.ahead, t.previousAhead)

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// most never returns less than the time that a frame was under way, however far the clocks of both sides are apart, as long as they run evenly. It
+// longest never returns less than the time that a frame was in transit, however far the clocks of both sides are apart, as long as they run evenly. It
 // returns more if the answers so far took long. After a clock was set back it is wrong for at most two windows.
 func TestTransit(t *testing.T) {
 	t.Attr("rules", "A4 A8")

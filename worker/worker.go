@@ -52,8 +52,8 @@ type Worker struct {
 	handlers map[string]Handler
 	fallback Handler
 
-	// base is the parent of all handler contexts: Run's context without its end.
-	base context.Context
+	// baseCtx is the parent of all handler contexts. It has the values of Run's context, but does not end with it.
+	baseCtx context.Context
 	// noNewWork: the coordinator has said that it gives this worker no new work. Only the reader uses it, and there is one reader at a
 	// time.
 	noNewWork bool
@@ -71,8 +71,8 @@ type Worker struct {
 		sync.Mutex
 		deferred []func()
 
-		state State
-		begun bool
+		state     State
+		runCalled bool
 		// tenant is the tenant that the worker states. Empty: none is configured, and no coordinator has named one yet.
 		tenant string
 		// acceptedBefore: a coordinator has accepted the worker before.
@@ -153,7 +153,7 @@ func (w *Worker) checkHandlerLocked(h Handler) {
 	if h == nil {
 		panic("worker: nil handler")
 	}
-	if w.mu.begun {
+	if w.mu.runCalled {
 		panic("worker: handler registered after Run")
 	}
 }
@@ -202,7 +202,7 @@ func (w *Worker) wakeWriter() {
 	}
 }
 
-// callOnError tells the operator of an error.
+// callOnError passes err to Hooks.OnError, if the hook is set.
 func (w *Worker) callOnError(err error) {
 	if hook := w.cfg.Hooks.OnError; hook != nil {
 		hook(err)

@@ -9,10 +9,10 @@ import (
 
 // write sends what waits, and sleeps until there is something to send. It returns nil when the reader has ended.
 func (s *session) write() error {
-	idle := time.NewTicker(s.beatInterval)
-	defer idle.Stop()
-	watch := time.NewTicker(s.watchInterval())
-	defer watch.Stop()
+	beatTicker := time.NewTicker(s.beatInterval)
+	defer beatTicker.Stop()
+	watchTicker := time.NewTicker(s.watchInterval())
+	defer watchTicker.Stop()
 	resendTimer := newLazyTimer()
 	defer resendTimer.Stop()
 	beat := true // the first heartbeat is sent at once
@@ -41,11 +41,11 @@ func (s *session) write() error {
 		resendTimer.set(out.due, out.waits)
 		select {
 		case <-s.w.wake:
-		case <-idle.C:
+		case <-beatTicker.C:
 			beat = true
 		case <-resendTimer.C:
 			resendTimer.fired()
-		case <-watch.C:
+		case <-watchTicker.C:
 			if err := s.checkLiveness(time.Now()); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ type Client struct {
 	done chan struct{} // closed when the sender has ended
 }
 
-// call is one Submit under way.
+// call is one Submit in progress.
 type call struct {
 	ctx     context.Context //nolint:containedctx // a call whose context has ended is not sent any more
 	spec    []byte          // encoded, because the caller may change the message once Submit has returned, and it may still have to be sent then

@@ -54,8 +54,8 @@ type Coordinator struct {
 	conn  *grpc.ClientConn
 	tasks lessorv1.TaskServiceClient
 	log   *slog.Logger
-	// waiting is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
-	waiting    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
+	// waitCtx is the context of calls that wait for a task. endWaiting ends it, with the error of the worker that ended.
+	waitCtx    context.Context //nolint:containedctx // the context of the test, which endWaiting can end earlier
 	endWaiting context.CancelCauseFunc
 
 	store *memstore.Store
@@ -73,7 +73,7 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	c.waiting, c.endWaiting = context.WithCancelCause(tb.Context())
+	c.waitCtx, c.endWaiting = context.WithCancelCause(tb.Context())
 	conn, err := worker.Dial("passthrough:///workertest",
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -212,7 +212,7 @@ func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 // watch reads the events of the task until enough returns true for one. After a Restart it begins again. The error is io.EOF if the task
 // ends before.
 func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskResponse) bool) error {
-	ctx, cancel := context.WithCancel(c.waiting)
+	ctx, cancel := context.WithCancel(c.waitCtx)
 	defer cancel()
 	for {
 		watch, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
@@ -222,8 +222,8 @@ func (c *Coordinator) watch(taskID string, enough func(*lessorv1.WatchTaskRespon
 				return nil
 			}
 		}
-		if c.waiting.Err() != nil && !errors.Is(err, io.EOF) {
-			return context.Cause(c.waiting)
+		if c.waitCtx.Err() != nil && !errors.Is(err, io.EOF) {
+			return context.Cause(c.waitCtx)
 		}
 		if status.Code(err) != codes.Unavailable {
 			return err

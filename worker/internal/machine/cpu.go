@@ -31,7 +31,7 @@ func (m *Meter) cpuSince(groups []string, now time.Time) (pcts []float64) {
 
 // cpuOfMachine reads the line for all processors in proc/stat: the fourth and fifth number are idle time.
 func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
-	line, _, _ := strings.Cut(m.text("proc/stat"), "\n")
+	line, _, _ := strings.Cut(m.readText("proc/stat"), "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[0] != "cpu" {
 		return r, false
@@ -51,14 +51,14 @@ func (m *Meter) cpuOfMachine() (r cpuReading, ok bool) {
 
 // cpuOfGroup reads the CPU time that a group used, and counts as available what its quota allows; ok is false if the group has no quota.
 func (m *Meter) cpuOfGroup(group string, now time.Time) (r cpuReading, ok bool) {
-	quota := strings.Fields(m.text(path.Join(group, "cpu.max")))
+	quota := strings.Fields(m.readText(path.Join(group, "cpu.max")))
 	if len(quota) != 2 {
 		return r, false
 	}
 	runtime, limited := parse(quota[0])
-	period, told := parse(quota[1])
-	used, counted := m.table(path.Join(group, "cpu.stat"))["usage_usec"]
-	if !limited || !told || !counted || period <= 0 {
+	period, parsed := parse(quota[1])
+	used, counted := m.readTable(path.Join(group, "cpu.stat"))["usage_usec"]
+	if !limited || !parsed || !counted || period <= 0 {
 		return r, false
 	}
 	return cpuReading{used: used, total: float64(now.UnixMicro()) * runtime / period}, true

@@ -11,7 +11,7 @@ const cgroupRoot = "sys/fs/cgroup"
 
 // cgroups returns the directories of the cgroup of this process and of all cgroups around it, innermost first.
 func (m *Meter) cgroups() (dirs []string) {
-	for line := range strings.Lines(m.text("proc/self/cgroup")) {
+	for line := range strings.Lines(m.readText("proc/self/cgroup")) {
 		own, found := strings.CutPrefix(strings.TrimSpace(line), "0::")
 		if !found {
 			continue
@@ -24,8 +24,8 @@ func (m *Meter) cgroups() (dirs []string) {
 	return nil
 }
 
-// text returns the content of a file; empty if it cannot be read.
-func (m *Meter) text(name string) string {
+// readText returns the content of a file; empty if it cannot be read.
+func (m *Meter) readText(name string) string {
 	data, err := fs.ReadFile(m.root, name)
 	if err != nil {
 		return ""
@@ -33,13 +33,15 @@ func (m *Meter) text(name string) string {
 	return string(data)
 }
 
-// number reads a file that contains one number; false if there is no such file or it contains "max".
-func (m *Meter) number(name string) (float64, bool) { return parse(strings.TrimSpace(m.text(name))) }
+// readNumber reads a file that contains one number; false if there is no such file or it contains "max".
+func (m *Meter) readNumber(name string) (float64, bool) {
+	return parse(strings.TrimSpace(m.readText(name)))
+}
 
-// table reads a file whose lines contain a name and a number.
-func (m *Meter) table(name string) map[string]float64 {
+// readTable reads a file whose lines contain a name and a number.
+func (m *Meter) readTable(name string) map[string]float64 {
 	table := make(map[string]float64)
-	for line := range strings.Lines(m.text(name)) {
+	for line := range strings.Lines(m.readText(name)) {
 		if fields := strings.Fields(line); len(fields) >= 2 {
 			if n, ok := parse(fields[1]); ok {
 				table[fields[0]] = n

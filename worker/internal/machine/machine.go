@@ -29,7 +29,7 @@ func newMeter(root fs.FS, disk string) *Meter { return &Meter{root: root, disk: 
 func (m *Meter) Measure(now time.Time) map[string]float64 {
 	gauges := make(map[string]float64, 3)
 	groups := m.cgroups()
-	setHighest(gauges, MemPct, m.memory(groups))
+	setHighest(gauges, MemPct, m.memoryPcts(groups))
 	setHighest(gauges, CPUPct, m.cpuSince(groups, now))
 	if pct, ok := diskPct(m.disk); ok {
 		setHighest(gauges, DiskPct, []float64{pct})
