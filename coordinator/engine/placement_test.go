@@ -283,16 +283,17 @@ func TestStickyKeyOverARestart(t *testing.T) {
 	})
 }
 
-// W12: a task of a PREFERRED key goes to the worker of its key if that has room, otherwise to another.
+// W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another.
 func TestPreferredKey(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
-		a := r.worker("a", 2, nil)
+		a := r.worker("a", 3, nil)
 		r.task(kin("k", lease.Preferred))
 		b := r.worker("b", 5, nil)
+		r.submit(work()) // a takes its turn
 		r.task(kin("k", lease.Preferred))
-		if x, y := len(a.grants()), len(b.grants()); x != 2 || y != 0 {
-			r.Fatalf("granted %d to its worker and %d to another, want 2 and 0", x, y)
+		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 0 {
+			r.Fatalf("granted %d to its worker and %d to another, want 3 and 0", x, y)
 		}
 		r.task(kin("k", lease.Preferred))
 		if y := len(b.grants()); y != 1 {
