@@ -62,6 +62,12 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	}, nil
 }
 
+// epoch returns the epoch of the coordinator.
+func (c *client) epoch(ctx context.Context) (uint32, error) {
+	s, err := c.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
+	return s.GetEpoch(), err
+}
+
 // checkHostPort refuses an address without a host and a port: gRPC would take it for the name of a machine that cannot be reached, and
 // net.Listen for every address of this one.
 func checkHostPort(flag, addr string) error {

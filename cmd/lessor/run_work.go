@@ -96,6 +96,7 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	}
 	summary, err := r.job.Run(following, runner.Config{
 		Tasks:     cl.tasks,
+		Epoch:     cl.epoch,
 		Screen:    r.screen,
 		KeepOrder: r.KeepOrder,
 		Record:    r.record(r.app),

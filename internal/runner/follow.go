@@ -18,13 +18,14 @@ type follower struct {
 	ended     <-chan string   // tasks that may have ended
 	doubt     <-chan struct{} // signalled when events may be missing
 	submitted <-chan struct{} // closed when every line is a task
+	submit    *submitter      // idle once submitted is closed
 }
 
 // printAsTheyEnd prints the lines in the order in which they end.
 //
 // The events tell which. If an earlier process began the run, or events may be missing, it looks at all tasks instead. A line that is then
-// neither printed nor open has no task any more: somebody deleted it. But that is certain only if every line had been submitted before the
-// look.
+// neither printed nor open has no task any more: somebody deleted it, or a restore of the coordinator has lost it (submitLost). But that is certain
+// only if every line had been submitted before the look.
 func (f *follower) printAsTheyEnd(ctx context.Context) error {
 	sweep, submitted := f.job.Resumed, f.submitted
 	early, gone := false, int64(0)
@@ -35,10 +36,18 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !early {
-				gone = f.printed.left() - open
-			}
 			sweep = false
+			if early {
+				continue
+			}
+			if gone = f.printed.left() - open; gone > 0 {
+				if sweep, err = f.submitLost(ctx); err != nil {
+					return err
+				}
+				if sweep {
+					gone = 0
+				}
+			}
 			continue
 		}
 		select {
@@ -57,6 +66,18 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// submitLost is called when lines have no task any more. If the coordinator was restored since they were submitted, it submits them again, and those that
+// are open, which changes nothing (T1). A line whose task was deleted before the restore cannot be told from a lost one, and is submitted, too.
+func (f *follower) submitLost(ctx context.Context) (submitted bool, err error) {
+	before := f.job.manifest.Epoch
+	now, err := f.submit.epoch.now(ctx)
+	if err != nil || before == 0 || now == before {
+		return false, err
+	}
+	f.screen.Note("the coordinator was restored from a backup: lines that it does not have are submitted again")
+	return true, f.submit.submitLines(ctx, func(number int64) bool { return !f.printed.has(number) })
 }
 
 func closed(ch <-chan struct{}) bool {
@@ -127,7 +148,21 @@ func (f *follower) printInOrder(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return f.each(ctx, func(task *lessorv1.Task) error { return f.printWhenEnded(ctx, task.GetTaskId()) })
+	for f.printed.left() > 0 {
+		err := f.each(ctx, func(task *lessorv1.Task) error {
+			if f.printed.has(lineOf(task)) {
+				return nil
+			}
+			return f.printWhenEnded(ctx, task.GetTaskId())
+		})
+		if err != nil || f.printed.left() == 0 {
+			return err
+		}
+		if again, err := f.submitLost(ctx); !again {
+			return err
+		}
+	}
+	return nil
 }
 
 // printWhenEnded waits until a task has ended and prints it.

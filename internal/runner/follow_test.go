@@ -39,12 +39,14 @@ type fakeCoordinator struct {
 	limit int
 	// bad is a line that is refused; empty: none.
 	bad string
+	// epoch rises with each restore.
+	epoch uint32
 	// calls counts the calls of each kind.
 	calls map[string]int
 }
 
 func newFakeCoordinator() *fakeCoordinator {
-	return &fakeCoordinator{keys: make(map[string]int), calls: make(map[string]int)}
+	return &fakeCoordinator{keys: make(map[string]int), calls: make(map[string]int), epoch: 1}
 }
 
 func (f *fakeCoordinator) count(call string) error {
@@ -122,6 +124,7 @@ func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRe
 		return nil, err
 	}
 	from, _ := strconv.Atoi(req.GetPageToken())
+	from = min(from, len(f.tasks)) // a restore may have lost tasks
 	to := min(from+2, len(f.tasks))
 	page := &lessorv1.ListTasksResponse{}
 	for _, task := range f.tasks[from:to] {
@@ -141,13 +144,16 @@ type fakeWatch struct {
 	ctx    context.Context
 	task   string
 	events chan *lessorv1.WatchTaskResponse
-	broken bool // set before events is closed; the stream then ends with UNAVAILABLE
+	broken bool  // set before events is closed; the stream then ends with UNAVAILABLE
+	err    error // set before events is closed; the stream then ends with it
 }
 
 func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	select {
 	case e, ok := <-w.events:
 		switch {
+		case !ok && w.err != nil:
+			return nil, w.err
 		case !ok && w.broken:
 			return nil, status.Error(codes.Unavailable, "the stream broke")
 		case !ok:
@@ -166,14 +172,20 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	if err := f.count("watch"); err != nil {
 		return nil, err
 	}
+	if len(f.tasks) == 0 {
+		w := &fakeWatch{ctx: ctx, events: make(chan *lessorv1.WatchTaskResponse), err: status.Error(codes.NotFound, "no such workspace")}
+		close(w.events)
+		return w, nil
+	}
 	if req.GetAfterSequence() > f.sequence {
 		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
 	}
 	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), events: make(chan *lessorv1.WatchTaskResponse, 100)}
 	if w.task != "" {
 		if i, err := f.find(w.task); err != nil || final(f.tasks[i].GetState()) {
+			w.err = err
 			close(w.events)
-			return w, err
+			return w, nil
 		}
 	} else {
 		for _, e := range f.history {
@@ -274,7 +286,7 @@ func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOr
 	r.job = job
 	go func() {
 		defer close(r.done)
-		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Screen: NewScreen(&r.out, &r.errs, false), KeepOrder: keepOrder})
+		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(&r.out, &r.errs, false), KeepOrder: keepOrder})
 	}()
 	synctest.Wait()
 	return r
@@ -470,6 +482,17 @@ func (f *fakeCoordinator) restore(backup []*lessorv1.Task, sequence uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tasks, f.sequence, f.history = backup, sequence, f.history[:sequence]
+	f.epoch++
+	f.keys = make(map[string]int)
+	for i, task := range f.tasks {
+		f.keys[task.GetSpec().GetIdempotencyKey()] = i
+	}
+}
+
+func (f *fakeCoordinator) askEpoch(context.Context) (uint32, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.epoch, f.count("epoch")
 }
 
 func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
@@ -515,6 +538,49 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// After a restore from a backup that was made before some lines were submitted, the run submits those again that it has not printed. If a line was deleted
+// and the coordinator was not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
+func TestLinesThatARestoreLosesAreSubmittedAgain(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		for _, keepOrder := range []bool{false, true} {
+			for kept := range 3 {
+				t.Run(fmt.Sprintf("resumed %t, in order %t, kept %d", resumed, keepOrder, kept), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						fake, dir := newFakeCoordinator(), t.TempDir()
+						r := startRun(t, fake, dir, 4, keepOrder)
+						tasks, sequence := fake.backup()
+						fake.end(1, completed)
+						synctest.Wait()
+						if resumed {
+							r.cancel(errKilled)
+							<-r.done
+							_ = r.job.Close()
+						}
+						fake.restore(tasks[:kept], sequence)
+						if resumed {
+							r = startRun(t, fake, dir, 4, keepOrder)
+						}
+						for range 3 {
+							time.Sleep(10 * time.Second) // longer than the pauses between the calls
+							synctest.Wait()
+							for i := range fake.tasks {
+								fake.end(i+1, completed)
+							}
+						}
+						r.finish("<a><b><c><d>")
+						if !r.summary.OK() || r.err != nil {
+							t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
+						}
+						if r.job.manifest.Epoch != fake.epoch {
+							t.Errorf("epoch %d is saved, want %d", r.job.manifest.Epoch, fake.epoch)
+						}
+					})
+				})
+			}
 		}
 	}
 }
@@ -590,7 +656,7 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 		t.Error("two equal lines have the same idempotency key")
 	}
 	var sizes []int
-	s := newSubmitter(j, &sizeRecorder{sizes: &sizes})
+	s := newSubmitter(j, &sizeRecorder{sizes: &sizes}, nil)
 	for i := range 1201 {
 		if err := s.add(t.Context(), int64(i), []byte("x")); err != nil {
 			t.Fatal(err)

@@ -173,9 +173,9 @@ func (j *Job) SocketDir() string { return j.path("socket") }
 // Spool takes the outputs that do not fit into a report.
 func (j *Job) Spool() execworker.Spool { return execworker.NewSpool(j.path("spool")) }
 
-// submitted notes that every line was submitted.
-func (j *Job) submitted() error {
-	j.manifest.Submitted = true
+// submitted saves that every line was submitted to a coordinator in this epoch.
+func (j *Job) submitted(epoch uint32) error {
+	j.manifest.Submitted, j.manifest.Epoch = true, epoch
 	return j.manifest.write(j.path("run.json"))
 }
 

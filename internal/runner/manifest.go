@@ -50,6 +50,8 @@ type manifest struct {
 	Input   Input   `json:"input"`
 	// Submitted: every line was submitted, durably.
 	Submitted bool `json:"submitted"`
+	// Epoch of the coordinator when the lines were submitted; see Config.Epoch. 0 if it is not known.
+	Epoch uint32 `json:"epoch,omitempty"`
 }
 
 // ManifestError means that run.json is damaged or of a newer version.

@@ -20,6 +20,9 @@ const lastLook = 5 * time.Second
 type Config struct {
 	// Tasks is the coordinator. Required.
 	Tasks lessorv1.TaskServiceClient
+	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored from a backup. The run then submits again the lines that
+	// the restore has lost. Nil: that never happens.
+	Epoch func(context.Context) (uint32, error)
 	// Screen to write to. Required.
 	Screen *Screen
 	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
@@ -79,7 +82,7 @@ type run struct {
 func (j *Job) newRun(cfg Config) *run {
 	t := &tally{lines: j.Lines()}
 	ended, doubt := make(chan string), make(chan struct{}, 1)
-	r := &run{submit: newSubmitter(j, cfg.Tasks), tally: t, cfg: cfg}
+	r := &run{submit: newSubmitter(j, cfg.Tasks, cfg.Epoch), tally: t, cfg: cfg}
 	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, doubt: doubt, tally: t, sequence: j.cursor()}
 	if !cfg.KeepOrder {
 		r.watch.ended = ended
@@ -89,6 +92,7 @@ func (j *Job) newRun(cfg Config) *run {
 		ended:     ended,
 		doubt:     doubt,
 		submitted: r.submit.done,
+		submit:    r.submit,
 	}
 	return r
 }

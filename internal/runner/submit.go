@@ -41,10 +41,26 @@ const (
 	sharedHeartbeatTimeout  = 20 * time.Second
 )
 
+// epochOf asks for the epoch of the coordinator; see Config.Epoch.
+type epochOf func(context.Context) (uint32, error)
+
+// now returns the epoch, 0 if it is not known.
+func (ask epochOf) now(ctx context.Context) (epoch uint32, err error) {
+	if ask == nil {
+		return 0, nil
+	}
+	err = retryWhileAway(ctx, func() (err error) {
+		epoch, err = ask(ctx)
+		return err
+	})
+	return epoch, err
+}
+
 // submitter submits the lines of a job.
 type submitter struct {
 	job   *Job
 	tasks lessorv1.TaskServiceClient
+	epoch epochOf
 
 	begun chan struct{} // closed when the coordinator has the first tasks
 	done  chan struct{} // closed when it has all tasks
@@ -53,8 +69,8 @@ type submitter struct {
 	bytes int
 }
 
-func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient) *submitter {
-	s := &submitter{job: j, tasks: tasks, begun: make(chan struct{}), done: make(chan struct{})}
+func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient, epoch epochOf) *submitter {
+	s := &submitter{job: j, tasks: tasks, epoch: epoch, begun: make(chan struct{}), done: make(chan struct{})}
 	if j.manifest.Submitted {
 		close(s.begun)
 		close(s.done)
@@ -64,20 +80,29 @@ func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient) *submitter {
 
 // run submits, in order, every line that may not have been submitted before.
 func (s *submitter) run(ctx context.Context) error {
-	if s.job.manifest.Submitted {
+	if closed(s.done) {
 		return nil
 	}
-	if err := s.submitAll(ctx); err != nil {
-		return err
-	}
-	if err := s.job.submitted(); err != nil {
+	if err := s.submitLines(ctx, func(int64) bool { return true }); err != nil {
 		return err
 	}
 	close(s.done)
 	return nil
 }
 
-func (s *submitter) submitAll(ctx context.Context) error {
+// submitLines submits the chosen lines, and saves the epoch from before: if the coordinator is restored meanwhile, it may have lost some of them.
+func (s *submitter) submitLines(ctx context.Context, choose func(number int64) bool) error {
+	epoch, err := s.epoch.now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.submitChosen(ctx, choose); err != nil {
+		return err
+	}
+	return s.job.submitted(epoch)
+}
+
+func (s *submitter) submitChosen(ctx context.Context, choose func(number int64) bool) error {
 	f, err := os.Open(s.job.path("input"))
 	if err != nil {
 		return err
@@ -91,6 +116,9 @@ func (s *submitter) submitAll(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		if !choose(lines.number) {
+			continue
 		}
 		if err := s.add(ctx, lines.number, line); err != nil {
 			return err

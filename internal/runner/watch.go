@@ -45,6 +45,14 @@ func (w *watcher) run(ctx context.Context) error {
 			w.raiseDoubt()
 			continue
 		}
+		if status.Code(err) == codes.NotFound { // a restore has lost the workspace, until the lines are submitted again
+			w.raiseDoubt()
+			select {
+			case <-time.After(maxPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
