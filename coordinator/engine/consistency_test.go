@@ -30,6 +30,9 @@ func (r *rig) consistent() {
 	for _, problem := range inside(r, func() []string { return inspect(r.Engine) }) {
 		r.Error(problem)
 	}
+	if leases := inside(r, func() [2]int { return [2]int{r.told, r.set.live} }); leases[0] != leases[1] {
+		r.Errorf("by the events there are %d live leases, and there are %d", leases[0], leases[1])
+	}
 }
 
 // inspection collects contradictions in the memory of an engine. It runs on the loop.

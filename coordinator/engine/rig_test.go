@@ -22,6 +22,7 @@ type rig struct {
 	st   store.Store
 	stop context.CancelFunc
 	done chan error
+	told int // live leases, as observers can count them by the events; the loop's alone
 }
 
 // run runs test in a bubble of fake time with a new engine over an empty store.
@@ -43,11 +44,27 @@ func (r *rig) start(cfg Config) {
 
 func (r *rig) open(cfg Config) {
 	r.Helper()
+	r.observe(&cfg.Events)
 	e, err := Open(r.st, cfg)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Engine = e
+	r.Engine, r.told = e, e.set.live
+}
+
+// observe counts the live leases by the events.
+func (r *rig) observe(events *Events) {
+	granted, ended := events.Granted, events.LeaseEnded
+	events.Granted = func(t *lease.Task) {
+		if r.told++; granted != nil {
+			granted(t)
+		}
+	}
+	events.LeaseEnded = func(t *lease.Task, cause lease.Reason) {
+		if r.told--; ended != nil {
+			ended(t, cause)
+		}
+	}
 }
 
 func (r *rig) serve() {
