@@ -16,7 +16,7 @@ func (o *outbox) ack(frame string) {
 	})
 }
 
-// ackOf acknowledges a frame that asks for it; nil where it does not.
+// ackOf returns the acknowledgement of a frame, or nil if the frame does not ask for one.
 func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
 	if !m.GetAck().GetRequest() {
 		return nil
@@ -24,13 +24,13 @@ func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
 	return &lessorv1.Ack{For: m.GetId()}
 }
 
-// fail answers a bad frame, which has changed nothing.
+// fail answers a bad frame with an error frame, and logs it. The bad frame must not have changed anything.
 func (o *outbox) fail(corr, code, message, remediation string) {
 	o.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
 	o.refuse(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation})
 }
 
-// missing answers a frame that came too early, because others before it are missing (W7).
+// missing answers a frame that came after a gap: the frame with seq expected is missing (W7).
 func (o *outbox) missing(corr string, expected uint64) {
 	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
 	o.refuse(corr, &lessorv1.Error{
@@ -47,10 +47,10 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 	return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Error{Error: e}}
 }
 
-// verdicts answers a reports frame; err means that there is no verdict.
+// verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item carries err.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
 	strip(reports)
-	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(outgoing{bytes: bytes, retainedBytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
 		at := &convert.Times{Now: now}
 		serverTime := at.Stamp(now.Wall)
@@ -71,10 +71,11 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	}})
 }
 
-// renewals answers a heartbeat frame; err means that there is no verdict. noNewWork says why the worker gets no new work; empty if it gets some.
+// renewals answers a heartbeat frame. If err is not nil, there are no verdicts, and every item carries err. noNewWork says why the worker gets
+// no new work; it is empty if the worker may get work.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
-	o.put(outgoing{bytes: bytes, kept: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(outgoing{bytes: bytes, retainedBytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
 		at := &convert.Times{Now: now}
 		serverTime := at.Stamp(now.Wall)
@@ -95,15 +96,16 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	}})
 }
 
-// strip drops the parts of judged reports that their answers do not need, because the answers keep the reports in memory for a while.
+// strip drops the parts of judged reports that the answers do not need, because the reports stay in memory until the answers are sent.
 func strip(reports []*lease.Report) {
 	for _, r := range reports {
 		r.Result, r.Failure, r.Checkpoint = nil, nil, nil
 	}
 }
 
-// late answers acknowledgements. One that came in time needs no answer; one that came too late is answered with a cancel (W5).
-func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
+// cancelLate answers acknowledgements of dispatches. An acknowledgement in time needs no answer. For one that came too late, the worker gets a
+// cancel of the lease (W5).
+func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 	for i, a := range answers {
 		if a.Verdict == lease.VerdictCancelled && a.Reason != lease.AlreadyReported {
 			o.cancel(&lessorv1.Cancel{
@@ -113,14 +115,14 @@ func (o *outbox) late(reports []*lease.Report, answers []lease.Answer) {
 	}
 }
 
-// cancel tells the worker to stop the task of a lease.
+// cancel queues a frame that tells the worker to stop the task of a lease.
 func (o *outbox) cancel(c *lessorv1.Cancel) {
 	o.push(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
 	})
 }
 
-// drain tells the worker that no more work will come (W10).
+// drain queues a frame that tells the worker that it will get no more work (W10).
 func (o *outbox) drain(d *lessorv1.Drain) {
 	o.push(func(lease.Now) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}

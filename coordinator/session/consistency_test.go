@@ -60,22 +60,22 @@ func (w *world) inspectOutbox(d *resumeState, still bool) {
 	if leases != o.unacked.leases || leases > maxUnacked {
 		w.Errorf("session %s: %d leases are not acknowledged, and %d are counted", d.id, leases, o.unacked.leases)
 	}
-	room := 0
+	reserved := 0
 	for _, a := range o.waiting.answers {
-		room += a.bytes
+		reserved += a.bytes
 	}
 	ss := o.stream
 	if ss != d.stream {
 		w.Errorf("session %s has one stream, and its outbox another", d.id)
 	}
 	switch {
-	case o.room < room, !w.slow && !still && o.room != room:
-		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, room, o.room)
-	case ss != nil && !still && !o.held && (!o.waiting.empty() || len(o.again) > 0):
+	case o.reserved < reserved, !w.slow && !still && o.reserved != reserved:
+		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, reserved, o.reserved)
+	case ss != nil && !still && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
 		w.Errorf("session %s: something waits to be sent, and nobody sends it", d.id)
 	}
-	if o.room > maxHeld {
-		w.Errorf("session %s: %d bytes of answers wait", d.id, o.room)
+	if o.reserved > maxHeld {
+		w.Errorf("session %s: %d bytes of answers wait", d.id, o.reserved)
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *world) inspectStreams() {
 // empty checks that nothing is left of sessions whose workers have left for good.
 func (w *world) empty() {
 	all := w.streams.resumes
-	w.open.remember("", nil) // forgets what has had its time
+	w.open.rememberDrain("", nil) // forgets what has had its time
 	for what, n := range map[string]int{
 		"known sessions": len(all.byID), "newest sessions": len(all.newest), "kept sessions": all.kept.Len(), "bytes of kept sessions": all.bytes,
 		"open sessions": w.open.Len(), "remembered drains": len(w.open.drains),

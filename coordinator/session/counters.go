@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are counted by the sessions themselves.
+// counters are the metrics that sessions increment.
 type counters struct {
 	missed   prometheus.Counter
 	dropped  prometheus.Counter
@@ -44,16 +44,16 @@ func (r *Registry) Collectors() []prometheus.Collector {
 }
 
 // healthCollector counts sessions by their health, at each scrape.
-type healthCollector struct{ open *Registry }
+type healthCollector struct{ registry *Registry }
 
 var sessionsByHealth = prometheus.NewDesc("lessor_sessions", "Open sessions of workers, by health.", []string{"health"}, nil)
 
-// Describe is for prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (healthCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsByHealth }
 
-// Collect sends the count of every health, zeros included, so that an alert on any of them finds a value.
+// Collect sends the count of each health, including zeros, so that an alert on any of them finds a value.
 func (c healthCollector) Collect(to chan<- prometheus.Metric) {
-	counts := c.open.healths()
+	counts := c.registry.healths()
 	for number, name := range lessorv1.WorkerHealth_name {
 		if is := lessorv1.WorkerHealth(number); is != lessorv1.WorkerHealth_WORKER_HEALTH_UNSPECIFIED {
 			to <- prometheus.MustNewConstMetric(sessionsByHealth, prometheus.GaugeValue, float64(counts[is]),

@@ -9,8 +9,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// checkCredential checks what a handshake says of the worker's credential against the credential with which the call was let in (W2). A worker that believes it
-// is known by another credential must not go on. A credential in a frame never lets anybody in.
+// checkCredential compares the credential in a handshake with the credential of the call (W2). They must agree, so that no worker believes
+// that it uses another credential than it does. The credential in a handshake gives no access: only that of the call does.
 func (ss *Session) checkCredential(corr string, a *lessorv1.HandshakeAuth) bool {
 	if a.GetMode() == lessorv1.AuthMode_AUTH_MODE_MTLS && !ss.who.Certified {
 		const why = "handshake.auth.mode: the connection has no client certificate"
@@ -18,7 +18,7 @@ func (ss *Session) checkCredential(corr string, a *lessorv1.HandshakeAuth) bool 
 		ss.end(refusal.New(codes.Unauthenticated, refusal.CodeCertificate, why, nil))
 		return false
 	}
-	if a.GetToken() == "" || ss.who.Credential == "" { // where no credentials are asked for, none is looked at
+	if a.GetToken() == "" || ss.who.Credential == "" { // a coordinator without access control ignores the token
 		return true
 	}
 	if subtle.ConstantTimeCompare([]byte(ss.who.Token), []byte(a.GetToken())) != 1 {

@@ -13,11 +13,11 @@ import (
 // Bounds of dispatch frames.
 const (
 	maxDispatch = 2 << 20 // bytes of the assignments of one frame, unless one alone is larger
-	maxUnacked  = 16_384  // leases that are remembered for the ack of their frame; more than a worker can hold
-	handedSize  = 128     // bytes that one of them takes, roughly
+	maxUnacked  = 16_384  // leases whose dispatch is not acknowledged yet; more than a worker can hold
+	handedSize  = 128     // about how many bytes one handedLease takes
 )
 
-// dispatch queues new leases. Leases that wait together share frames.
+// dispatch queues new leases. Leases that wait at the same time share dispatch frames.
 func (o *outbox) dispatch(granted []engine.Granted) {
 	o.add(func(w *waiting) {
 		if n := len(w.pushed); n > 0 && w.pushed[n-1].frame == nil {
@@ -28,8 +28,8 @@ func (o *outbox) dispatch(granted []engine.Granted) {
 	})
 }
 
-// fill returns how many of the leases go into one frame: at least one.
-func fill(granted []engine.Granted) int {
+// countForFrame returns how many of the leases fit into one frame: at least one.
+func countForFrame(granted []engine.Granted) int {
 	bytes := 0
 	for i := range granted {
 		if bytes += granted[i].Bytes; bytes > maxDispatch && i > 0 {
@@ -39,7 +39,7 @@ func fill(granted []engine.Granted) int {
 	return len(granted)
 }
 
-// handedLease is what is remembered of a lease that a dispatch frame carried.
+// handedLease is what the session keeps of a lease that it sent in a dispatch frame.
 type handedLease struct {
 	task    lease.TaskID
 	attempt uint32
@@ -47,7 +47,7 @@ type handedLease struct {
 	token   uint64
 }
 
-func handOver(granted []engine.Granted) []handedLease {
+func handedLeases(granted []engine.Granted) []handedLease {
 	all := make([]handedLease, len(granted))
 	for i := range granted {
 		g := &granted[i]
@@ -56,16 +56,16 @@ func handOver(granted []engine.Granted) []handedLease {
 	return all
 }
 
-// mayHaveEnded reports whether one of the leases may not be live any more, so that it must be looked up before its dispatch is sent. That is so if it
-// should have been acknowledged or renewed by now: then the dispatch has waited for a slow reader (W11) or for the next stream (W8). It is also so if
-// the lease is handed over again: the holder may know it already, and have reported, with the verdict on its way before this dispatch.
+// mayHaveEnded reports whether one of the leases may have ended, so that the store must be read before the dispatch is sent. A lease may have
+// ended if its acknowledgement or its renewal is overdue: then the dispatch has waited for a slow reader (W11) or for the next stream (W8).
+// It may also have ended if it is delivered again: the holder may have reported in the meantime, and the verdict goes out before the dispatch.
 func mayHaveEnded(granted []engine.Granted, now lease.Now) bool {
 	return slices.ContainsFunc(granted, func(g engine.Granted) bool {
 		return g.Again || g.Task.Lease.AckBy <= now.Serving || g.Task.ExpiresAt(now) <= now.Serving
 	})
 }
 
-// regrant looks up which of the leases are still live, for a dispatch that is sent again, or late.
+// regrant reads from the store which of the leases are still live, for a dispatch that is sent again or late.
 func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	var all []engine.Granted
 	err := s.View(func(r store.Reader) error {
@@ -83,8 +83,7 @@ func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	return all, err
 }
 
-// dispatchOf makes the dispatch frame of the leases. If none of them is live any more the frame has no payload, but it still fills its place in the
-// sequence.
+// dispatchOf makes the dispatch frame of the leases. If no lease is left, the frame has no payload, but it still uses its sequence number.
 func (s *Server) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse, error) {
 	assignments, err := s.Assign(granted)
 	if err != nil || len(assignments) == 0 {
@@ -95,8 +94,8 @@ func (s *Server) dispatchOf(granted []engine.Granted) (*lessorv1.SessionResponse
 	}, nil
 }
 
-// unacked remembers which leases each dispatch carried, until its ack comes (W5). Since a worker need not send acks for tasks that it starts at once,
-// the oldest dispatches are forgotten when there are too many.
+// unacked holds the leases of each dispatch until the ack of the dispatch comes (W5). A worker that starts its tasks at once need not send
+// acks, so unacked drops the oldest dispatches when it holds more than maxUnacked leases.
 type unacked struct {
 	frames []dispatched // oldest first
 	leases int

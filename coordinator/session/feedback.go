@@ -10,26 +10,26 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxFeedback is how many bytes of a session's feedback may wait for the engine, unless the newest item alone is larger. Beyond that, items are
-// dropped, the oldest first (W11).
+// maxFeedback is how many bytes of a session's feedback may wait for the engine; one item may be larger. If more waits, the oldest items are
+// dropped (W11).
 const maxFeedback = 1 << 20
 
-// maxLost is for how many leases the number of dropped items is remembered, so that their watchers learn of it.
+// maxLost is for how many leases the queue counts the dropped items, so that it can tell their watchers.
 const maxLost = 1024
 
-// feedbackQueue holds a session's feedback while an earlier part of it is with the engine. Each session has only one part with the engine at a time
-// (and what comes right before an outcome). So a flood of feedback costs memory and news only in its own session.
+// feedbackQueue holds a session's feedback while the engine handles an earlier part of it. The engine has only one part of each session at a
+// time, plus the feedback that comes right before an outcome. So a flood of feedback costs only its own session memory and lost items.
 type feedbackQueue struct {
-	handing sync.Mutex // held while a part is taken and given to the engine, so that nothing said later overtakes it; taken before mu
+	handing sync.Mutex // held while a part goes from the queue to the engine, so that no later part overtakes it; locked before mu
 
 	mu      sync.Mutex // guards the rest
 	waiting []engine.ResolvedFeed
 	bytes   int
-	lost    map[string]engine.ResolvedFeed // what remains of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil until the first is dropped
-	busy    bool                           // a part is with the engine
+	lost    map[string]engine.ResolvedFeed // the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was dropped
+	busy    bool                           // the engine has a part
 }
 
-// feedback passes volatile news of running attempts on.
+// feedback passes progress and output of running attempts to the engine. They are volatile.
 func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	if !ss.mayPass(corr) {
 		ss.srv.Registry.dropped.Add(float64(len(m.GetItems())))
@@ -52,38 +52,38 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	ss.passOn()
 }
 
-// passOn gives the engine what waits, unless the engine has a part already. It is called again when the engine is done with that part.
+// passOn gives the waiting feedback to the engine, unless the engine has a part. When the engine is done with that part, it calls passOn again.
 func (ss *Session) passOn() {
 	ss.news.handing.Lock()
 	defer ss.news.handing.Unlock()
 	if part := ss.news.take(); part != nil {
-		ss.hand(part)
+		ss.handToEngine(part)
 	}
 }
 
-// passAll gives the engine what waits, so that an outcome that comes next does not overtake it.
+// passAll gives the waiting feedback to the engine, so that the outcome that comes next does not overtake it.
 func (ss *Session) passAll() {
 	ss.news.handing.Lock()
 	defer ss.news.handing.Unlock()
 	if part := ss.news.takeAll(); part != nil {
-		ss.hand(part)
+		ss.handToEngine(part)
 	}
 }
 
-// hand gives the engine a part. The caller holds handing.
-func (ss *Session) hand(part []engine.ResolvedFeed) {
+// handToEngine gives a part to the engine. The caller holds handing.
+func (ss *Session) handToEngine(part []engine.ResolvedFeed) {
 	ss.srv.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {
-			ss.news.through(nil)
+			ss.news.partDone(nil)
 			ss.passOn()
 			return
 		}
 		ss.srv.Registry.dropped.Add(float64(len(part)))
-		ss.news.through(part) // the next item of each lease will tell the watchers
+		ss.news.partDone(part) // the next item of each lease tells the watchers
 	})
 }
 
-// add takes news in and returns how many items had to go.
+// add adds items to the queue, and returns how many items it dropped for them.
 func (q *feedbackQueue) add(news []engine.ResolvedFeed) (dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +100,7 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) (dropped int) {
 	return dropped
 }
 
-// drop remembers that an item is lost, for the news of its lease that come next.
+// drop counts a lost item of a lease. The next item of the lease carries the count.
 func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	if q.lost == nil {
 		q.lost = map[string]engine.ResolvedFeed{}
@@ -113,25 +113,25 @@ func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	q.lost[n.Lease()] = n.Dropped()
 }
 
-// take returns the part to give to the engine next; nil if there is none, or the engine still has one.
+// take returns the next part for the engine; nil if nothing waits, or if the engine still has a part.
 func (q *feedbackQueue) take() []engine.ResolvedFeed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy {
 		return nil
 	}
-	return q.all()
+	return q.takeLocked()
 }
 
-// takeAll returns what waits, whatever is under way.
+// takeAll returns everything that waits, even if the engine has a part.
 func (q *feedbackQueue) takeAll() []engine.ResolvedFeed {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.all()
+	return q.takeLocked()
 }
 
-// all empties the queue. The caller holds mu.
-func (q *feedbackQueue) all() []engine.ResolvedFeed {
+// takeLocked empties the queue and returns what it held. The caller holds mu.
+func (q *feedbackQueue) takeLocked() []engine.ResolvedFeed {
 	if len(q.waiting) == 0 && len(q.lost) == 0 {
 		return nil
 	}
@@ -142,15 +142,15 @@ func (q *feedbackQueue) all() []engine.ResolvedFeed {
 			delete(q.lost, part[i].Lease())
 		}
 	}
-	for _, l := range q.lost { // of leases without a newer item
+	for _, l := range q.lost { // leases for which no newer item waits
 		part = append(part, l)
 	}
 	q.busy, q.waiting, q.bytes, q.lost = true, nil, 0, nil
 	return part
 }
 
-// through is called when the engine is done with a part; dropped are the items that it did not take.
-func (q *feedbackQueue) through(dropped []engine.ResolvedFeed) {
+// partDone says that the engine is done with a part. dropped are the items that it did not take.
+func (q *feedbackQueue) partDone(dropped []engine.ResolvedFeed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.busy = false

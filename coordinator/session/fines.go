@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Errors cost time: for each refused frame or report, the stream is charged a fine, which is a span of time. Once the sum of the fines is finesAhead
-// in the future, the next frames are read only as time passes. So a flood of bad frames stands still in its own stream (X5), and a worker that errs now
-// and then does not notice.
+// Each refused frame or report costs its stream a fine: a span of time. The fines of a stream add up, and pass as time passes. If more than
+// maxFinesAhead are left, the reader waits before the next frame. So a flood of bad frames slows only its own stream (X5), and a worker that
+// makes a mistake now and then notices nothing.
 const (
-	fineTakes  = time.Millisecond
-	finesAhead = 2 * time.Second
+	fineCost      = time.Millisecond
+	maxFinesAhead = 2 * time.Second
 )
 
 // fines are the fines of one stream.
 type fines struct {
 	mu    sync.Mutex
-	until time.Time // when the time of all fines so far has passed
+	until time.Time // when all fines so far have passed
 }
 
 func (f *fines) add(n int) {
@@ -25,17 +25,17 @@ func (f *fines) add(n int) {
 	if now := time.Now(); f.until.Before(now) {
 		f.until = now
 	}
-	f.until = f.until.Add(time.Duration(n) * fineTakes)
+	f.until = f.until.Add(time.Duration(n) * fineCost)
 }
 
-// wait returns how long the next frame has to wait; not positive: it need not.
+// wait returns how long the reader must wait before the next frame. If it is 0 or less, the reader need not wait.
 func (f *fines) wait() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(time.Until(f.until), 0) - finesAhead
+	return max(time.Until(f.until), 0) - maxFinesAhead
 }
 
-// payFines waits until the fines have passed; false means that the stream is ending. Only the reader waits here.
+// payFines waits until at most maxFinesAhead of the fines are left. It returns false if the stream ends. Only the reader calls it.
 func (ss *Session) payFines() bool {
 	wait := ss.fines.wait()
 	if wait <= 0 {
@@ -49,7 +49,7 @@ func (ss *Session) payFines() bool {
 	}
 }
 
-// fail answers a bad frame, or a bad item of one, and charges the fine. The frame or item has changed nothing.
+// fail answers a bad frame, or a bad item of a frame, and adds a fine. The frame or item must not have changed anything.
 func (ss *Session) fail(corr, code, message, remediation string) {
 	ss.fines.add(1)
 	ss.out.fail(corr, code, message, remediation)

@@ -11,8 +11,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// take handles one frame; false ends the session.
-func (ss *Session) take(f *Frame) bool {
+// takeFrame handles one frame. It returns false if the session ends.
+func (ss *Session) takeFrame(f *Frame) bool {
 	ss.size = f.size
 	m := f.msg
 	ss.charge(kindOf(m))
@@ -30,7 +30,7 @@ func (ss *Session) take(f *Frame) bool {
 		return ss.takeOpening(f)
 	}
 	if !ss.in.enter(ss) {
-		return false // another stream goes on with the session
+		return false // another stream has taken over the session
 	}
 	defer ss.in.leave()
 	return ss.takeInOrder(f)
@@ -49,7 +49,7 @@ func (ss *Session) takeOpening(f *Frame) (goOn bool) {
 	return goOn
 }
 
-// takeInOrder keeps the order of the worker's frames (W6, W7).
+// takeInOrder handles a frame of an open session in the order of the worker's frames: it drops repeats and frames after a gap (W6, W7).
 func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	m, kind := f.msg, kindOf(f.msg)
 	if id := m.GetAck().GetFor(); id != "" {
@@ -69,23 +69,23 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 		ss.out.missing(m.GetId(), ss.in.next)
 	case inOrder:
 		goOn = ss.handle(f, kind)
-		ss.passAcks() // of a frame of reports that was refused
+		ss.passAcks() // still there if the frame is a reports frame that was refused
 		if m.GetAck().GetRequest() {
 			ss.out.ack(m.GetId())
 		}
 		if !ss.out.open() {
-			return goOn // nobody knows whether it had its effect: the next stream will say it again
+			return goOn // the stream ended, perhaps before the frame was decided: the worker sends the frame again on its next stream
 		}
 		if ss.in.taken(m); m.GetSeq() != 0 {
-			ss.out.took(m.GetId())
+			ss.out.ackLater(m.GetId())
 		}
 	}
-	ss.out.proceed()
-	ss.endPause() // after what the frame says is judged, so that a late report is not overtaken by a new grant
+	ss.out.unpause()
+	ss.endPause() // after the frame's reports went to the engine, so that no new grant overtakes a late report
 	return goOn
 }
 
-// checkIDs checks the id and corr of a frame, to which its answers refer. Even if the frame could not be decoded they may be known.
+// checkIDs checks the id and corr of a frame, because answers refer to them. They may be known even if the frame could not be decoded.
 func (ss *Session) checkIDs(f *Frame) (problem string) {
 	check := convert.Fields{Limits: ss.srv.Limits}
 	check.Required("id", f.msg.GetId())
@@ -104,14 +104,14 @@ func (ss *Session) checkIDs(f *Frame) (problem string) {
 
 func unreadable(err error) string { return "the frame cannot be read: " + err.Error() }
 
-// envelope checks what binds the stream: tenant and sender. It returns what is wrong, and what to do about it.
+// envelope checks the tenant and the sender of a frame, to which its stream is bound. It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	m, first := f.msg, ss.resumeState == nil
 	if f.err != nil {
-		return "", "" // it is refused whoever sent it
+		return "", "" // handle refuses a frame that could not be decoded
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
-		ss.asking = first
+		ss.asksTenant = first
 		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", t, ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
@@ -129,29 +129,29 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	return "", ""
 }
 
-// refuse answers a bad frame, by which nothing was changed, and goes on.
+// refuse answers a bad frame with an error frame; the session goes on. The bad frame must not have changed anything.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	if ss.resumeState != nil {
 		ss.fail(corr, code, message, remediation)
-		ss.out.proceed()
+		ss.out.unpause()
 		return true
 	}
 	level := slog.LevelWarn
-	if ss.asking {
+	if ss.asksTenant {
 		level = slog.LevelInfo
 	}
 	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
 	return ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
 }
 
-// deny ends the session because the tenant or sender of a frame is not the one to which the stream is bound.
+// deny refuses a frame and ends the session, because a field of the frame does not agree with the stream or the coordinator.
 func (ss *Session) deny(corr, why, remedy string) bool {
 	ss.refuse(corr, refusal.CodeDenied, why, remedy)
 	ss.end(refusal.New(codes.PermissionDenied, refusal.CodeDenied, why, nil))
 	return false
 }
 
-// handle takes a frame as the state allows it (W1).
+// handle handles a frame if the state of the session and the role of the caller allow it (W1, X2).
 func (ss *Session) handle(f *Frame, kind frameKind) bool {
 	m := f.msg
 	if f.err != nil {
@@ -176,7 +176,7 @@ func (ss *Session) handle(f *Frame, kind frameKind) bool {
 		return ss.goodbye(m)
 	case frameError:
 		ss.workerError(m)
-	case frameBare: // the rest is in its envelope
+	case frameBare: // it has only an envelope
 	default:
 		ss.work(m, kind, next)
 	}
@@ -214,18 +214,18 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is no longer stored", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
-		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // a stopped engine hands out nothing
+		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // the only error is that the engine has stopped
 	}
 }
 
-// goodbye gives every lease back and ends the session in order (W9).
+// goodbye gives back all leases of the session and ends it (W9).
 func (ss *Session) goodbye(m *lessorv1.SessionRequest) bool {
 	ss.leave(true)
 	ss.log.Info("goodbye", "reason", convert.Clip(m.GetGoodbye().GetReason(), maxWords))
 	return false
 }
 
-// maxWords is what is kept of a worker's own words in a line of the log, in bytes.
+// maxWords is how many bytes of a text of the worker go into a line of the log.
 const maxWords = 512
 
 func (ss *Session) logFrame(m *lessorv1.SessionRequest) {

@@ -9,32 +9,32 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// workerHealth is how a worker does, by its heartbeats (W9). Guarded by the session's mu.
+// workerHealth is the health of a worker according to its heartbeats (W9). Session.mu guards it.
 type workerHealth struct {
 	limits   Thresholds
 	interval time.Duration
 
-	timer  *time.Timer // runs from the registration on, to the moment when the next heartbeat is missed
-	due    time.Time   // that moment
-	missed int         // in a row
+	timer  *time.Timer // fires when the next heartbeat is missed; nil before the registration
+	due    time.Time   // when timer fires
+	missed int         // missed heartbeats in a row
 
 	saysHealthy bool // the worker says that it is healthy
 	metrics     map[string]float64
 	mem         gauge
 	disk        gauge
-	busy        time.Time // since when all slots are in use; zero: they are not
+	busySince   time.Time // since when all slots are in use; zero: not all are
 }
 
-// gauge is how full something is, by the last heartbeat that said so.
+// gauge is how full memory or disk is, according to the last heartbeat that said it.
 type gauge struct {
 	pct  float64
 	full bool // pct has reached the limit, and has not been lowerBy points below it since
 }
 
-// late returns how long after its time a heartbeat counts as missed.
-func (h *workerHealth) late() time.Duration { return h.interval / 2 }
+// tolerance returns how long after its time a heartbeat counts as missed.
+func (h *workerHealth) tolerance() time.Duration { return h.interval / 2 }
 
-// restartTimer waits for the next heartbeat.
+// restartTimer starts the timer for the next heartbeat: it calls missed after d.
 func (h *workerHealth) restartTimer(d time.Duration, missed func()) {
 	h.due = time.Now().Add(d)
 	if h.timer == nil {
@@ -50,7 +50,7 @@ func (h *workerHealth) stop() {
 	}
 }
 
-// awaitHeartbeat forgets the missed heartbeats and waits for the next one.
+// awaitHeartbeat sets the number of missed heartbeats to 0 and starts the timer for the next one.
 func (ss *Session) awaitHeartbeat() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -59,11 +59,11 @@ func (ss *Session) awaitHeartbeat() {
 	}
 	h := &ss.health
 	h.missed = 0
-	h.restartTimer(h.interval+h.late(), ss.missHeartbeat)
+	h.restartTimer(h.interval+h.tolerance(), ss.missHeartbeat)
 }
 
-// missHeartbeat is called when a heartbeat has not come. The consequence is a warning, then no new work, then the end of the session (W9). If the
-// coordinator itself stood still, it counts at most one missed heartbeat, however much time has passed.
+// missHeartbeat is called when a heartbeat has not come in time. The first miss leads to a warning, then the worker gets no new work, and then
+// the session ends (W9). If the coordinator itself stood still, the timer fires once, so only one miss counts, however long that was.
 func (ss *Session) missHeartbeat() {
 	missed, counts := ss.countMiss()
 	if !counts {
@@ -79,8 +79,8 @@ func (ss *Session) missHeartbeat() {
 	}
 }
 
-// countMiss counts a missed heartbeat, unless the heartbeat has come meanwhile, or may wait behind the frame that the reader is at: then counts is
-// false.
+// countMiss counts a missed heartbeat. counts is false, and nothing is counted, if the heartbeat has come in the meantime, or may wait behind
+// the frame that the reader handles.
 func (ss *Session) countMiss() (missed int, counts bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -96,7 +96,7 @@ func (ss *Session) countMiss() (missed int, counts bool) {
 	return h.missed, true
 }
 
-// update takes in what a heartbeat says of the worker; slots is how many the worker has declared.
+// update updates the health from a heartbeat. slots is the max_parallel that the worker declared.
 func (h *workerHealth) update(m *lessorv1.WorkerHeartbeat, slots int) {
 	h.saysHealthy = m.GetHealthy()
 	if len(m.GetMetrics()) > 0 {
@@ -110,9 +110,9 @@ func (h *workerHealth) update(m *lessorv1.WorkerHeartbeat, slots int) {
 	}
 	switch {
 	case slots == 0 || inflight < float64(slots):
-		h.busy = time.Time{}
-	case h.busy.IsZero():
-		h.busy = time.Now()
+		h.busySince = time.Time{}
+	case h.busySince.IsZero():
+		h.busySince = time.Now()
 	}
 }
 
@@ -121,8 +121,8 @@ const (
 	diskPct = "disk_pct"
 )
 
-// update takes in what a heartbeat says of the gauge. If the heartbeat leaves the gauge out, or says NaN, nothing changes: a worker that could not measure
-// for once is not well again for that.
+// update updates the gauge from a heartbeat. If the heartbeat leaves the gauge out or says NaN, nothing changes: a full worker is not well
+// again because it could not measure once.
 func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	pct, told := metrics[name]
 	if !told || math.IsNaN(pct) {
@@ -137,7 +137,7 @@ func (h *workerHealth) takesWork() bool {
 	return h.saysHealthy && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
-// whyNoWork returns why the worker gets no new work; "" if it gets some.
+// whyNoWork returns why the worker gets no new work; "" if it may get work.
 func (h *workerHealth) whyNoWork() (why string) {
 	if !h.takesWork() {
 		_, why = h.status()
@@ -145,7 +145,7 @@ func (h *workerHealth) whyNoWork() (why string) {
 	return why
 }
 
-// status returns the worst that is wrong with the worker, and why.
+// status returns the health of the worker and the reason for it. If several things are wrong, it returns the worst.
 func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
 	switch {
 	case !h.saysHealthy:
@@ -159,8 +159,8 @@ func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
 		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(diskPct, h.disk, h.limits.DiskPct)
 	case h.missed > 0:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_WARN, fmt.Sprintf("heartbeats missed: %d", h.missed)
-	case !h.busy.IsZero() && time.Since(h.busy) >= h.limits.SaturatedAfter:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, "all its slots have been in use for " + time.Since(h.busy).Truncate(time.Second).String()
+	case !h.busySince.IsZero() && time.Since(h.busySince) >= h.limits.SaturatedAfter:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, "all its slots have been in use for " + time.Since(h.busySince).Truncate(time.Second).String()
 	}
 	return lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, ""
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// heartbeat takes in what the worker says of its health, and renews the leases that the frame names, and no others (W4).
+// heartbeat handles a heartbeat frame: it updates the health of the worker, and renews the leases that the frame names and no others (W4).
 func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
@@ -40,7 +40,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.resize()
 }
 
-// renew has the engine judge the leases that a heartbeat names. noNewWork is why the worker gets no new work; the answer says so.
+// renew gives the lease heartbeats of a frame to the engine to judge. noNewWork is why the worker gets no new work; it goes into the answer.
 func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, reports []*lease.Report, noNewWork string) {
 	if !ss.out.beatTurn() {
 		return
@@ -59,7 +59,7 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 	}
 }
 
-// feedProgress passes the progress that a heartbeat carries to whoever watches. Only the renewal beside it is durable.
+// feedProgress passes the progress in a lease heartbeat to the watchers of the task. The progress is volatile; only the renewal is durable.
 func (ss *Session) feedProgress(m *lessorv1.HeartbeatRequest) {
 	if feed, ok := convert.HeartbeatFeed(m); ok {
 		ss.srv.Engine.Feed(ss.who.Tenant, feed, func() {})

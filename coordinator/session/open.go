@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// handshake opens the session, or goes on with an earlier one.
+// handshake opens a new session, or resumes an earlier one.
 func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) bool {
 	if h.GetProtocol() != Protocol {
 		return ss.deny(m.GetId(), fmt.Sprintf("handshake.protocol: is %d; this coordinator speaks version %d only", h.GetProtocol(), Protocol), "use that version")
@@ -41,7 +41,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	return goOn && ss.accept(m, a, w)
 }
 
-// admit finds the session that a handshake asks for, or makes one. Where it is refused nothing was changed.
+// admit resumes the session that a handshake names, or makes a new one. If it refuses the handshake (ok is false), nothing has changed.
 func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bool) {
 	w, now, tenant := h.GetWorker(), ss.srv.Engine.Now().Wall, ss.who.Tenant
 	k, resumes := ticket{}, h.GetResume() != nil
@@ -70,7 +70,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 	return a, true
 }
 
-// ticket reads the session token; ok is false unless it is this worker's own and still good.
+// ticket decodes the session token. ok is false unless the token is genuine, unexpired, and issued for this session of this worker.
 func (ss *Session) ticket(h *lessorv1.Handshake, now lease.Wall) (k ticket, ok bool) {
 	w := h.GetWorker()
 	k, genuine := ss.srv.tokens.open(ss.who.Tenant, w.GetName(), h.GetResume().GetSessionToken())
@@ -88,30 +88,30 @@ func (ss *Session) invalidToken(corr string) bool {
 	return false
 }
 
-// replace ends an instance that is no more (W8).
+// replace ends the sessions and leases of an instance that a new instance replaces (W8).
 func (s *Server) replace(tenant, worker, instance string) {
 	id := engine.Instance(tenant, worker, instance)
 	s.resumes.replaced(id)
-	_ = s.Engine.Replace(tenant, id) // a stopped engine knows no sessions
+	_ = s.Engine.Replace(tenant, id) // the only error is that the engine has stopped
 }
 
-// accept tells the worker how its session goes on. From then on there are writers.
+// accept sends the accept frame. From then on, writers send the frames of the session.
 func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.WorkerInfo) bool {
 	if !ss.adopt(a, w) {
 		return false
 	}
-	defer ss.out.yield(ss)
+	defer ss.out.allowWriters(ss)
 	now, cfg := ss.srv.Engine.Now().Wall, &ss.srv.Config
 	until := now.Add(tokenLife)
 	accepted := &lessorv1.SessionResponse{
-		Id: "c1", Seq: a.upTo, Corr: m.GetId(), Ack: ackOf(m),
+		Id: "c1", Seq: a.lastSeen, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
 			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
-			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.next, ExpiresAt: convert.Stamp(until),
+			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
 			SessionToken: ss.srv.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
 		}},
 	}
-	if a.whole {
+	if a.intact {
 		accepted.Id = "a" + strconv.FormatUint(a.gen, 36)
 	}
 	if err := ss.send(accepted); err != nil {
@@ -124,7 +124,7 @@ func (ss *Session) logFor(w *lessorv1.WorkerInfo, id string) *slog.Logger {
 	return ss.srv.Logger.With("tenant", ss.who.Tenant, "sender", w.GetName(), "session", id)
 }
 
-// adopt makes the session this stream's own; false means that the stream is ending.
+// adopt connects the session with this stream. It returns false if the stream is ending.
 func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -134,6 +134,6 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	}
 	ss.admission, ss.info, ss.log, ss.state = a, w, a.out.log, handshaking
 	ss.drain = ss.srv.Registry.add(ss)
-	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.whole)
+	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.intact)
 	return true
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What operators do to sessions.
+// This file has what operators do to sessions: drain and kick.
 
-// Drain asks the instances to which some sessions belong to drain; a nil d takes that back. The sessions must be of one worker, and at least one. It
-// returns all sessions of these instances, also those that were opened meanwhile.
+// Drain makes the instances to which the given sessions belong drain; a nil d ends that drain. There must be at least one session, and all must
+// be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime.
 func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
 	for _, ss := range some {
-		r.remember(lease.InstanceOf(ss.id), d)
+		r.rememberDrain(lease.InstanceOf(ss.id), d)
 	}
 	all := r.sameInstances(some)
 	for _, ss := range all {
@@ -25,7 +25,7 @@ func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
 	return all
 }
 
-// sameInstances returns all sessions of the instances to which some sessions belong.
+// sameInstances returns all open sessions of the instances to which the given sessions belong.
 func (r *Registry) sameInstances(some []*Session) []*Session {
 	var all []*Session
 	instances := map[string]bool{}
@@ -40,12 +40,12 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 	return all
 }
 
-// setDrain stops new work for the session and tells the worker of the drain; a nil d lets it have work again.
+// setDrain stops new work for the session and sends the drain to the worker; with a nil d, the session may get work again.
 func (ss *Session) setDrain(d *lessorv1.Drain) {
 	ss.mu.Lock()
 	news := d != nil && !proto.Equal(d, ss.drain)
 	ss.drain = d
-	tell := news && ss.state != handshaking // else register tells it
+	tell := news && ss.state != handshaking // while handshaking, register sends it later
 	ss.mu.Unlock()
 	ss.resize()
 	if tell {
@@ -56,8 +56,8 @@ func (ss *Session) setDrain(d *lessorv1.Drain) {
 	}
 }
 
-// Kick ends the session with a reset; the worker is asked to stay away for the time away. requeue, for the log, says that its leases were taken from it
-// before.
+// Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. requeue says, for the log, that
+// the leases of the session were ended before.
 func (ss *Session) Kick(reason string, away time.Duration, requeue bool) {
 	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
 	why := "an operator ended the session"

@@ -11,58 +11,58 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of what waits for a worker that reads slowly (W11). Work is bounded by its slots, everything else by these.
+// Bounds of what waits for a worker that reads slowly (W11). The worker's slots bound the work that waits; these constants bound the rest.
 const (
-	maxHeld    = 4 << 20 // bytes of frames that are being decided, and of answers that wait
-	answerSize = 512     // bytes that each answer counts as
+	maxHeld    = 4 << 20 // bytes of frames that the engine decides, and of answers that wait to be sent
+	answerSize = 512     // bytes for which each answer counts
 )
 
-// outbox holds what is to be sent in a session until the writer of its stream has sent it, and what was sent until the worker acknowledges it. It
-// outlives the streams (W8): what one stream has not sent goes out on the next. Frames are made right before they are sent, so that what waits
-// together shares frames, and their times are those of the sending.
+// outbox holds the frames of a session that wait to be sent, and the sent frames that the worker has not acknowledged. It outlives the streams
+// (W8): the next stream sends what one stream has not sent. A frame is made right before it is sent, so that leases that wait together share a
+// frame, and the times in a frame are those of the sending.
 type outbox struct {
 	log        *slog.Logger
 	taskTokens convert.Tokens
 	backlog    engine.Backlog // of what waits to be sent
 
-	mu      sync.Mutex // guards the rest
-	changed *sync.Cond // there may be room for the reader
-	stream  *Session   // the stream that sends; nil: none, until the worker comes back
-	closed  bool       // the stream takes no more frames of the worker; what is under way is still sent
-	held    bool       // nothing is sent yet, because the worker has not registered on this stream
-	waiting waiting
-	sent    retained
-	again   []*sentFrame // frames to be sent again, before everything else
-	unacked unacked
-	room    int    // bytes reserved for answers that are not sent yet
-	newest  string // id of the newest sequenced frame of the worker, to be acknowledged with the next frame; empty: it is acknowledged
-	gone    bool   // the session is over for good
-	resends resends
-	pace    pace
+	mu         sync.Mutex // guards the rest
+	changed    *sync.Cond // signalled when a waiting reader may go on
+	stream     *Session   // the stream that sends; nil: none until the worker comes back
+	closed     bool       // the stream handles no more frames of the worker; pending answers are still sent
+	paused     bool       // nothing is sent yet, because the worker has not registered on this stream
+	waiting    waiting
+	sent       retained
+	toResend   []*sentFrame // frames to send again, before all other frames
+	unacked    unacked
+	reserved   int    // bytes reserved for answers that are not sent yet
+	pendingAck string // id of the worker's newest sequenced frame, which the next frame will acknowledge; empty: none
+	forgotten  bool   // the session is over for good
+	resends    resends
+	pace       pace
 }
 
-// waiting is what the writer finds. Answers go first, so that no work comes before the verdict that made room for it. What is pushed keeps
-// its order: a cancel overtakes no dispatch, and no dispatch a cancel.
+// waiting holds what the writer will send. Answers go first, so that no work overtakes the verdict that freed a slot for it. Pushed frames keep
+// their order, so that no cancel overtakes a dispatch, and no dispatch a cancel.
 type waiting struct {
 	answers []outgoing
 	pushed  []push
 }
 
-// push is either leases to hand out, or another frame that the coordinator sends of its own accord.
+// push is either leases to dispatch, or another frame that answers no frame of the worker.
 type push struct {
 	granted []engine.Granted
-	stale   bool // some of these leases have waited for a stream: they may have been taken back meanwhile, when nobody was there to be told
+	stale   bool // some of these leases have waited for a stream: they may have ended in the meantime
 	frame   *outgoing
 }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
 
-// outgoing is a frame that is made when its turn has come.
+// outgoing is a frame that is made right before it is sent.
 type outgoing struct {
-	make  func(now lease.Now) *lessorv1.SessionResponse
-	bytes int  // reserved room to give back when it is sent
-	kept  int  // bytes that it takes while it is retained
-	asks  bool // it asks for an acknowledgement
+	make          func(now lease.Now) *lessorv1.SessionResponse
+	bytes         int  // size of its reservation, which is given back when the frame is sent
+	retainedBytes int  // bytes that it takes while it is retained
+	wantsAck      bool // it asks for an acknowledgement
 }
 
 func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
@@ -71,24 +71,24 @@ func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
 	return o
 }
 
-// attach makes ss the one stream that sends. Frames after the one with seq seen are sent again, once the worker has registered: see proceed. ok is
-// false if one of them is gone.
+// attach makes ss the stream that sends. When the worker has registered (see unpause), the frames after seq seen are sent again. ok is false if
+// one of them is not retained any more.
 func (o *outbox) attach(ss *Session, seen uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.again, ok = o.sent.from(seen + 1); !ok {
+	if o.toResend, ok = o.sent.from(seen + 1); !ok {
 		return false
 	}
-	o.stream, o.closed, o.held = ss, false, true
+	o.stream, o.closed, o.paused = ss, false, true
 	return true
 }
 
-// proceed sends what has waited since attach.
-func (o *outbox) proceed() {
+// unpause allows sending, if attach has paused it. It is called after each frame that the worker sends after its handshake.
+func (o *outbox) unpause() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.held {
-		o.held = false
+	if o.paused {
+		o.paused = false
 		for i := range o.waiting.pushed {
 			o.waiting.pushed[i].stale = true
 		}
@@ -96,38 +96,38 @@ func (o *outbox) proceed() {
 	}
 }
 
-// detach ends the sending of a stream; nobody waits for room any more.
+// detach takes the outbox from its stream, which sends nothing more. A reader that waits for room returns.
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.detachLocked()
 }
 
-// forget drops all that waits, now and later.
+// forget drops everything that waits, and everything that is added later.
 func (o *outbox) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.gone = true
-	o.waiting, o.sent, o.again, o.unacked = waiting{}, retained{}, nil, unacked{}
+	o.forgotten = true
+	o.waiting, o.sent, o.toResend, o.unacked = waiting{}, retained{}, nil, unacked{}
 	o.resends.stop()
 	o.detachLocked()
 }
 
-// detachLocked leaves the stream, if there is one. One that is ending, and has waited for what was under way, is over by that: its writer says so.
+// detachLocked is detach with mu held. If the stream is closing and has waited for pending answers, it has finished now: a writer then ends it.
 func (o *outbox) detachLocked() {
 	ss := o.stream
 	o.stream, o.closed = nil, true
 	o.changed.Broadcast()
 	if ss != nil && ss.closing {
-		o.start(ss)
+		o.startWriter(ss)
 	}
 }
 
-// size is about how many bytes wait for a worker that is to come back.
+// size returns about how many bytes the outbox holds for a worker that may come back.
 func (o *outbox) size() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.sent.bytes + o.room
+	n := o.sent.bytes + o.reserved
 	for _, p := range o.waiting.pushed {
 		for i := range p.granted {
 			n += p.granted[i].Bytes - p.granted[i].Task.Spec.Size // the payload is in the store
@@ -136,33 +136,33 @@ func (o *outbox) size() int {
 	return n
 }
 
-// reserve waits until there is room for answers of so many bytes; false means that the stream is ending. Only the reader waits here.
-// Each reservation is given back once, by put or release.
+// reserve waits until there is room for answers of so many bytes. It returns false if the stream ends. Only the reader calls it. Each
+// reservation is given back once: by release, or when the frame that put got is sent.
 func (o *outbox) reserve(bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.closed && o.room > 0 && o.room+bytes > maxHeld {
+	for !o.closed && o.reserved > 0 && o.reserved+bytes > maxHeld {
 		o.changed.Wait()
 	}
 	if o.closed {
 		return false
 	}
-	o.room += bytes
+	o.reserved += bytes
 	return true
 }
 
 func (o *outbox) release(bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.room -= bytes
+	o.reserved -= bytes
 	o.wake()
 }
 
-// add changes what waits, unless the session is over.
+// add changes what waits, unless the session has ended for good.
 func (o *outbox) add(change func(*waiting)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.gone {
+	if !o.forgotten {
 		change(&o.waiting)
 		o.wake()
 	}
@@ -173,28 +173,29 @@ func (o *outbox) put(out outgoing) {
 	o.add(func(w *waiting) { w.answers = append(w.answers, out) })
 }
 
-// push queues a frame of the coordinator's own accord. It asks for an acknowledgement.
+// push queues a frame that answers no frame of the worker. It asks for an acknowledgement.
 func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
 	o.add(func(w *waiting) {
-		w.pushed = append(w.pushed, push{frame: &outgoing{make: make, kept: answerSize, asks: true}})
+		w.pushed = append(w.pushed, push{frame: &outgoing{make: make, retainedBytes: answerSize, wantsAck: true}})
 	})
 }
 
-// reply queues a frame that the reader causes, once there is room.
+// reply waits for room and queues an answer to a frame of the worker. Only the reader calls it.
 func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 	if o.reserve(answerSize) {
-		o.put(outgoing{make: make, bytes: answerSize, kept: answerSize})
+		o.put(outgoing{make: make, bytes: answerSize, retainedBytes: answerSize})
 	}
 }
 
-// behind reports whether work waits to be sent: then no more is wanted (W11).
-func (o *outbox) behind() bool {
+// workWaits reports whether leases wait to be sent. Then the session needs no more work (W11).
+func (o *outbox) workWaits() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
 }
 
-// close stops the reader of a stream from taking more frames. What is under way is still answered and sent; then the writer sends the last frame.
+// close makes a stream handle no more frames of the worker. The pending answers are still made and sent; then a writer sends the reset frame, if
+// there is one.
 func (o *outbox) close(ss *Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -203,53 +204,53 @@ func (o *outbox) close(ss *Session) {
 		o.changed.Broadcast()
 	}
 	ss.closing = true
-	o.start(ss)
+	o.startWriter(ss)
 }
 
-// open reports whether the stream may still be answered.
+// open reports whether the stream still handles frames of the worker.
 func (o *outbox) open() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.closed
 }
 
-// took notes a sequenced frame of the worker that is to be acknowledged with the next frame that goes out (W6).
-func (o *outbox) took(id string) {
+// ackLater makes the next frame that goes out acknowledge a sequenced frame of the worker (W6).
+func (o *outbox) ackLater(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.newest = id
-	o.resends.rely(o)
+	o.pendingAck = id
+	o.resends.setReliable(o)
 }
 
-// transmission is a frame that is about to be sent. granted, stale and answer are set only the first time that it is sent.
+// transmission is a frame that is about to be sent. granted, stale and reserved are set only when it is sent for the first time.
 type transmission struct {
 	*sentFrame
-	granted []engine.Granted
-	stale   bool   // see push
-	ack     string // id of the worker's frame that it acknowledges; empty: none
-	answer  int    // reserved room to give back
-	again   bool   // it was sent before
+	granted  []engine.Granted
+	stale    bool   // see push
+	ack      string // id of the worker's frame that it acknowledges; empty: none
+	reserved int    // size of its reservation, to give back
+	resent   bool   // it was sent before
 }
 
-// size returns how many bytes less wait once the frame has been sent.
+// size returns by how many bytes the backlog shrinks when the frame is sent.
 func (p *transmission) size() int {
-	n := p.answer
+	n := p.reserved
 	for i := range p.granted {
 		n += p.granted[i].Bytes
 	}
 	return n
 }
 
-// next takes what waits first, gives it its number and retains it.
-func (o *outbox) next() (p transmission) {
+// takeWaiting removes the first frame that waits, gives it its seq and retains it.
+func (o *outbox) takeWaiting() (p transmission) {
 	w := &o.waiting
 	if len(w.answers) > 0 {
 		out := w.answers[0]
 		if w.answers = w.answers[1:]; len(w.answers) == 0 {
 			w.answers = nil
 		}
-		p.answer = out.bytes
-		p.sentFrame = &sentFrame{make: out.make, asks: out.asks, bytes: out.kept}
+		p.reserved = out.bytes
+		p.sentFrame = &sentFrame{make: out.make, wantsAck: out.wantsAck, bytes: out.retainedBytes}
 	} else {
 		p = w.nextPush()
 	}
@@ -263,11 +264,11 @@ func (o *outbox) next() (p transmission) {
 func (w *waiting) nextPush() (p transmission) {
 	first := &w.pushed[0]
 	if f := first.frame; f != nil {
-		p.sentFrame = &sentFrame{make: f.make, asks: f.asks, bytes: f.kept}
+		p.sentFrame = &sentFrame{make: f.make, wantsAck: f.wantsAck, bytes: f.retainedBytes}
 	} else {
-		n := fill(first.granted)
+		n := countForFrame(first.granted)
 		p.granted, p.stale = first.granted[:n], first.stale
-		p.sentFrame = &sentFrame{leases: handOver(p.granted), asks: true, bytes: n * handedSize}
+		p.sentFrame = &sentFrame{leases: handedLeases(p.granted), wantsAck: true, bytes: n * handedSize}
 		if first.granted = first.granted[n:]; len(first.granted) > 0 {
 			return p
 		}
@@ -279,10 +280,10 @@ func (w *waiting) nextPush() (p transmission) {
 	return p
 }
 
-// stamp adds what every frame that goes out carries.
-func (o *outbox) stamp(p transmission) transmission {
-	p.ack, o.newest = o.newest, ""
-	if p.asks {
+// prepare adds the pending acknowledgement to the frame. If the frame asks for an acknowledgement, prepare also notes the sending for resends.
+func (o *outbox) prepare(p transmission) transmission {
+	p.ack, o.pendingAck = o.pendingAck, ""
+	if p.wantsAck {
 		o.resends.sent(o, p.sentFrame)
 	}
 	return p

@@ -19,7 +19,7 @@ func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
 		if !o.attach(ss, 0) {
 			t.Fatal("nothing was ever sent, and it is not there")
 		}
-		o.proceed()
+		o.unpause()
 		test(t, o, ss)
 	})
 }
@@ -75,16 +75,16 @@ func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.reserve(1)
 		o.close(ss)
-		if _, then := o.take(ss); then != stepPause {
+		if _, then := o.nextTransmission(ss); then != stepPause {
 			t.Fatalf("the writer was told %v before what is under way", then)
 		}
 		ss.writing = true
 		o.put(outgoing{make: nothing, bytes: 1})
-		if _, then := o.take(ss); then != stepSend {
+		if _, then := o.nextTransmission(ss); then != stepSend {
 			t.Fatal("the answer was not taken")
 		}
 		o.release(1)
-		if p, then := o.take(ss); then != stepEnd {
+		if p, then := o.nextTransmission(ss); then != stepEnd {
 			t.Errorf("%v came after all was said", p)
 		}
 	})
@@ -95,19 +95,19 @@ func TestBehindIsWithItsWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.cancel(&lessorv1.Cancel{})
-		if o.behind() {
+		if o.workWaits() {
 			t.Error("behind with a cancel")
 		}
 		o.dispatch(work(1))
-		if !o.behind() {
+		if !o.workWaits() {
 			t.Error("not behind with a dispatch")
 		}
 		for range 2 {
-			if _, then := o.take(ss); then != stepSend {
+			if _, then := o.nextTransmission(ss); then != stepSend {
 				t.Fatal("nothing to take")
 			}
 		}
-		if o.behind() {
+		if o.workWaits() {
 			t.Error("behind with nothing")
 		}
 	})

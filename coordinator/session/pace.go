@@ -2,21 +2,23 @@ package session
 
 import "time"
 
-// The pace of a session's heartbeats. Each takes some time that must pass before a later one has its turn, so that a flood of them stands still in
-// its own stream and costs the others next to nothing. No worker needs as many: 10,000 leases, renewed each second, take half of the time.
+// The pace of a session's heartbeats. Each heartbeat costs a span of time, and the spans add up. If more than maxBeatsAhead is left, the next
+// heartbeat waits. So a flood of heartbeats slows only its own stream. No real worker reaches the bound: to renew 10,000 leases each second
+// costs half a second.
 const (
-	beatTakes  = time.Millisecond
-	leaseTakes = 50 * time.Microsecond // each that a heartbeat names
-	beatsAhead = 2 * time.Second       // that heartbeats may take before later ones wait for it to pass
+	beatCost      = time.Millisecond      // of one heartbeat
+	leaseCost     = 50 * time.Microsecond // of each lease that a heartbeat names, in addition
+	maxBeatsAhead = 2 * time.Second       // how much may be left before a heartbeat waits
 )
 
-// pace lets one heartbeat after the other be judged.
+// pace makes sure that only one heartbeat of a session is judged at a time.
 type pace struct {
-	busy  bool      // one has its turn
-	taken time.Time // until when the time is taken
+	busy  bool      // a heartbeat has its turn
+	taken time.Time // when the spans of all heartbeats so far have passed
 }
 
-// beatTurn waits until a heartbeat may be judged; false means that the stream is ending. Only the reader waits here. Each turn ends with beatJudged.
+// beatTurn waits until a heartbeat may be judged, and begins its turn. It returns false if the stream ends. Only the reader calls it. beatJudged
+// or beatOver ends the turn.
 func (o *outbox) beatTurn() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -30,7 +32,7 @@ func (o *outbox) beatTurn() bool {
 	return true
 }
 
-// beatJudged ends the turn of a heartbeat that names so many leases, once its time has passed.
+// beatJudged adds the cost of a heartbeat with the given number of leases, and ends its turn: at once, or when at most maxBeatsAhead is left.
 func (o *outbox) beatJudged(leases int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,9 +40,9 @@ func (o *outbox) beatJudged(leases int) {
 	if p.taken.Before(now) {
 		p.taken = now
 	}
-	p.taken = p.taken.Add(beatTakes + time.Duration(leases)*leaseTakes)
-	if ahead := p.taken.Sub(now); ahead > beatsAhead {
-		time.AfterFunc(ahead-beatsAhead, o.beatOver)
+	p.taken = p.taken.Add(beatCost + time.Duration(leases)*leaseCost)
+	if ahead := p.taken.Sub(now); ahead > maxBeatsAhead {
+		time.AfterFunc(ahead-maxBeatsAhead, o.beatOver)
 		return
 	}
 	o.beatOverLocked()

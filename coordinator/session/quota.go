@@ -6,12 +6,12 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The quotas of sessions (X5). A stream is let in unless twice as many are open as the quota allows: when workers come back, the streams that they have
-// lost may still count beside the new ones. The handshake then tells who it is. An instance that holds a lease, or takes the place of another stream,
-// goes on in any case; any other is refused if more sessions are open than the quota allows.
+// The quotas of sessions (X5). Serve accepts a stream unless twice as many streams are open as the quota allows: when workers come back, their
+// lost streams may still count beside the new ones. The handshake then says which instance it is. An instance that holds a lease, or whose
+// session has a stream already, is accepted in any case. Any other is refused if more sessions are open than the quota allows.
 
-// hasPlace reports whether the quota has a place for a session, and ends the stream if not. instances are the one that comes and the one that it
-// replaces: if one of them has a place already, the quota does not matter.
+// hasPlace reports whether the quota allows a session, and ends the stream if not. instances are the instance that connects and the one that it
+// replaces: if the engine knows one of them, the session is allowed in any case.
 func (ss *Session) hasPlace(corr string, instances ...string) bool {
 	who := ss.who.quotas()
 	if !ss.srv.Quotas.Exceeds(who, quota.Sessions) {
@@ -27,7 +27,7 @@ func (ss *Session) hasPlace(corr string, instances ...string) bool {
 	return ss.turnAway(corr, err)
 }
 
-// turnAway ends a stream before it has a session; its worker comes back later.
+// turnAway ends a stream before it has a session, and asks the worker to connect again later.
 func (ss *Session) turnAway(corr string, err error) bool {
 	ended := refusal.Status(err)
 	_ = ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{
@@ -37,14 +37,15 @@ func (ss *Session) turnAway(corr string, err error) bool {
 	return false
 }
 
-// charge counts a frame (X5). None that a lease or the state of the session depends on is refused; of feedback see mayPass.
+// charge counts a frame against the quota (X5), but refuses none, because leases and the state of the session depend on frames. Feedback is
+// different: see mayPass.
 func (ss *Session) charge(kind frameKind) {
 	if kind != frameFeedback {
 		ss.srv.Quotas.Charge(ss.who.quotas(), quota.Frames, 1)
 	}
 }
 
-// mayPass refuses feedback for which there are no frames left.
+// mayPass counts a feedback frame against the quota. It refuses the frame, and returns false, if the quota is used up.
 func (ss *Session) mayPass(corr string) bool {
 	err := ss.srv.Quotas.Spend(ss.who.quotas(), quota.Frames, 1)
 	if err != nil {

@@ -212,7 +212,7 @@ func (all *resumeTable) taking() bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for _, d := range all.byID {
-		for _, mu := range []*sync.Mutex{&d.in.mu, &d.claim} {
+		for _, mu := range []*sync.Mutex{&d.in.mu, &d.takingOver} {
 			if !mu.TryLock() {
 				return true
 			}

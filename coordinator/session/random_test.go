@@ -748,7 +748,7 @@ func (w *world) heal() {
 		}
 	}
 	for _, instance := range w.book.drainedOnes() {
-		w.open.remember(instance, nil)
+		w.open.rememberDrain(instance, nil)
 		w.book.drained(instance, false)
 	}
 	w.mu.Lock()

@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// maxRecent is how many frames a session remembers (W6).
+// maxRecent is how many frames without a seq a session remembers (W6).
 const maxRecent = 1024
 
-// recent remembers the newest frames that carry no seq, by id and corr, so that one that is sent twice has no effect the second time (W6).
-// A session of which every frame is sequenced remembers none.
+// recent remembers the newest frames without a seq, by id and corr, so that a frame that is sent twice has an effect only once (W6).
 type recent struct {
 	hashes []uint64 // a ring once it is full
 	oldest int
@@ -17,7 +16,7 @@ type recent struct {
 
 var recentSeed = maphash.MakeSeed()
 
-// sumOf stands for a frame. Nobody outside can make two frames that share it.
+// sumOf returns a hash that identifies a frame. Its seed is random, so a worker cannot make two frames with the same hash on purpose.
 func sumOf(id, corr string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(recentSeed)

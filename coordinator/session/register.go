@@ -13,7 +13,8 @@ import (
 
 func newInstance() string { return rand.Text() }
 
-// register takes in which work the worker wants. The first register makes the session a member of the engine; a later one replaces what was said.
+// register handles a register frame: which work the worker wants. The first one makes the session a member of the engine; a later one replaces
+// the values of the one before.
 func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState) {
 	f := convert.Fields{Limits: ss.srv.Limits}
 	wants := engine.Wants{
@@ -47,22 +48,22 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	ss.updateMember()
 }
 
-// updateMember tells the engine anew which work the worker wants, and how much.
+// updateMember tells the engine which work the worker wants now, and how much.
 func (ss *Session) updateMember() {
-	ss.sizing.Lock()
-	defer ss.sizing.Unlock()
-	ss.toldSlots = ss.offeredSlots()
+	ss.slotsMu.Lock()
+	defer ss.slotsMu.Unlock()
+	ss.engineSlots = ss.offeredSlots()
 	ss.mu.Lock()
 	wants := ss.wants
 	ss.mu.Unlock()
-	_ = ss.srv.Engine.Update(ss.id, wants, ss.toldSlots) // a stopped engine pushes nothing
+	_ = ss.srv.Engine.Update(ss.id, wants, ss.engineSlots) // the only error is that the engine has stopped
 }
 
-// joinEngine makes the session a member of the engine, unless its end has come meanwhile.
+// joinEngine makes the session a member of the engine, unless the session has ended in the meantime.
 func (ss *Session) joinEngine() {
-	ss.sizing.Lock()
-	defer ss.sizing.Unlock()
-	ss.toldSlots = ss.offeredSlots()
+	ss.slotsMu.Lock()
+	defer ss.slotsMu.Unlock()
+	ss.engineSlots = ss.offeredSlots()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
@@ -70,10 +71,10 @@ func (ss *Session) joinEngine() {
 	}
 	ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: ss.toldSlots, Redeliver: !ss.whole,
+		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: !ss.intact,
 		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
-	_ = ss.srv.Engine.Join(ss.member) // a stopped engine pushes nothing
+	_ = ss.srv.Engine.Join(ss.member) // the only error is that the engine has stopped
 }
 
 // operatorDrain returns the drain that an operator asked for, or nil.
@@ -83,7 +84,7 @@ func (ss *Session) operatorDrain() *lessorv1.Drain {
 	return ss.drain
 }
 
-// offeredSlots is the number of slots as the engine is to see it: none while the worker drains or is not well.
+// offeredSlots returns the number of slots that the engine may use: 0 while the worker drains or is not well.
 func (ss *Session) offeredSlots() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -93,23 +94,23 @@ func (ss *Session) offeredSlots() int {
 	return ss.slots
 }
 
-// joined is the session as the engine knows it; nil before register.
+// joined returns the session's membership in the engine; nil before register.
 func (ss *Session) joined() *engine.Member {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.member
 }
 
-// resize tells the engine of the slots, where they have changed.
+// resize tells the engine the number of slots, if it has changed.
 func (ss *Session) resize() {
-	ss.sizing.Lock()
-	defer ss.sizing.Unlock()
+	ss.slotsMu.Lock()
+	defer ss.slotsMu.Unlock()
 	m, slots := ss.joined(), ss.offeredSlots()
-	if m == nil || slots == ss.toldSlots {
+	if m == nil || slots == ss.engineSlots {
 		return
 	}
-	ss.toldSlots = slots
-	_ = ss.srv.Engine.Resize(m, slots) // a stopped engine pushes nothing
+	ss.engineSlots = slots
+	_ = ss.srv.Engine.Resize(m, slots) // the only error is that the engine has stopped
 }
 
 func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
@@ -122,7 +123,7 @@ func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
 		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "")
 		return
 	}
-	caps := proto.CloneOf(ss.caps) // whoever lists workers may be reading it
+	caps := proto.CloneOf(ss.caps) // a copy, because another goroutine may read the old value to list workers
 	caps.Concurrency.MaxParallel = m.GetMaxParallel()
 	ss.mu.Lock()
 	ss.caps, ss.slots = caps, int(m.GetMaxParallel())

@@ -20,14 +20,14 @@ type Registry struct {
 	counters
 }
 
-// rememberedDrain is what an operator asked of an instance. It outlives the stream, or the worker would get work again as soon as it has
-// connected anew.
+// rememberedDrain is the drain that an operator asked of an instance. It outlives the stream. Otherwise the worker would get work again as soon
+// as it connects again.
 type rememberedDrain struct {
 	drain *lessorv1.Drain
-	until time.Time // when it is forgotten; zero while a stream of the instance is open
+	until time.Time // when it expires; zero while a stream of the instance is open
 }
 
-// drainMemory is how long a drain is remembered after the last stream of its instance: as long as a session may be resumed.
+// drainMemory is how long a drain is remembered after the last stream of its instance has ended.
 const drainMemory = time.Hour
 
 // NewRegistry returns a registry without sessions.
@@ -35,14 +35,14 @@ func NewRegistry() *Registry {
 	return &Registry{all: map[*Session]struct{}{}, drains: map[string]rememberedDrain{}, counters: newCounters()}
 }
 
-// add makes a session known. It returns what an operator had asked of its instance before, or nil.
+// add adds an open session. It returns the drain that an operator asked of its instance before, or nil.
 func (r *Registry) add(ss *Session) *lessorv1.Drain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[ss] = struct{}{}
 	instance := lease.InstanceOf(ss.id)
 	d, ok := r.drains[instance]
-	if !ok || d.over() {
+	if !ok || d.expired() {
 		return nil
 	}
 	r.drains[instance] = rememberedDrain{drain: d.drain}
@@ -69,14 +69,14 @@ func (r *Registry) remove(ss *Session) {
 	r.drains[instance] = rememberedDrain{d.drain, time.Now().Add(drainMemory)}
 }
 
-func (d rememberedDrain) over() bool { return !d.until.IsZero() && time.Now().After(d.until) }
+func (d rememberedDrain) expired() bool { return !d.until.IsZero() && time.Now().After(d.until) }
 
-// remember keeps in mind what was asked of an instance; nil: nothing any more.
-func (r *Registry) remember(instance string, d *lessorv1.Drain) {
+// rememberDrain remembers the drain that an operator asked of an instance; a nil d forgets it.
+func (r *Registry) rememberDrain(instance string, d *lessorv1.Drain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other, old := range r.drains {
-		if old.over() {
+		if old.expired() {
 			delete(r.drains, other)
 		}
 	}
@@ -94,10 +94,10 @@ func (r *Registry) Len() int {
 	return len(r.all)
 }
 
-// List shows a tenant's sessions, sorted by worker and session; held is the number of live leases by session id.
+// List returns a tenant's sessions, sorted by worker and session. held is the number of live leases by session id.
 func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	var list []*lessorv1.Worker
-	for _, ss := range r.of(tenant) {
+	for _, ss := range r.ofTenant(tenant) {
 		w := ss.Worker()
 		w.Leases = uint32(held[w.GetSessionId()])
 		list = append(list, w)
@@ -108,9 +108,9 @@ func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	return list
 }
 
-// Named finds the sessions of a worker, sorted by their ids; if id is not empty, only the session of that id.
+// Named returns the sessions of a worker, sorted by id. If id is not empty, it returns only the session with that id.
 func (r *Registry) Named(tenant, worker, id string) []*Session {
-	found := slices.DeleteFunc(r.of(tenant), func(ss *Session) bool {
+	found := slices.DeleteFunc(r.ofTenant(tenant), func(ss *Session) bool {
 		return ss.info.GetName() != worker || id != "" && ss.id != id
 	})
 	slices.SortFunc(found, func(a, b *Session) int { return cmp.Compare(a.id, b.id) })
@@ -118,9 +118,9 @@ func (r *Registry) Named(tenant, worker, id string) []*Session {
 }
 
 // CountOf returns how many sessions of a tenant are open.
-func (r *Registry) CountOf(tenant string) int { return len(r.of(tenant)) }
+func (r *Registry) CountOf(tenant string) int { return len(r.ofTenant(tenant)) }
 
-func (r *Registry) of(tenant string) []*Session {
+func (r *Registry) ofTenant(tenant string) []*Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []*Session
@@ -159,10 +159,10 @@ var workerStates = map[sessionState]lessorv1.WorkerState{
 	heartbeating: lessorv1.WorkerState_WORKER_STATE_HEARTBEATING, draining: lessorv1.WorkerState_WORKER_STATE_DRAINING,
 }
 
-// ID is the id of the session.
+// ID returns the id of the session.
 func (ss *Session) ID() string { return ss.id }
 
-// Worker shows the session as operators see it.
+// Worker returns what operators see of the session.
 func (ss *Session) Worker() *lessorv1.Worker {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

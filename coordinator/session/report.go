@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// reports takes starts and outcomes; their verdicts come back in the same order.
+// reports handles a reports frame: starts and outcomes. The verdicts go back in the same order.
 func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 	if !ss.fits(corr, "reports.reports", len(m.GetReports())) {
 		return
@@ -22,11 +22,11 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
-	ss.acks.join(reports)
+	ss.acks.dropStarted(reports)
 	ss.passAcks()
 	ss.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
-		ss.fines.add(rejected(answers)) // heartbeats have a pace of their own
+		ss.fines.add(rejected(answers)) // heartbeats have no fines, but a pace; see pace
 		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
 	})
 }
@@ -51,8 +51,8 @@ func (ss *Session) fits(corr, field string, n int) bool {
 	return false
 }
 
-// post has reports judged. The answers come on the engine's committer, which must not wait: so room for them is waited for here, where
-// only this stream stands still. after gives the bytes back. It is not called where ok is false: the stream is ending.
+// post gives reports to the engine to judge. The engine's committer calls after with the answers and must not wait for room, so post waits for
+// it: that stops only this stream. after must give the bytes back. If ok is false, the stream is ending, and after is not called.
 func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers []lease.Answer, err error)) (ok bool) {
 	bytes := ss.size + (1+len(reports))*answerSize
 	if !ss.out.reserve(bytes) {
@@ -65,7 +65,7 @@ func (ss *Session) post(reports []*lease.Report, after func(bytes int, answers [
 	return true
 }
 
-// rejected counts the verdicts on what no worker that obeys the protocol says.
+// rejected counts the REJECTED verdicts. A worker that obeys the protocol gets none.
 func rejected(answers []lease.Answer) (n int) {
 	for i := range answers {
 		if answers[i].Verdict == lease.VerdictRejected {
@@ -78,9 +78,9 @@ func rejected(answers []lease.Answer) (n int) {
 // acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
 type acks struct{ before, named []handedLease }
 
-// join removes the leases for which the frame has a Start, because the Start acknowledges them as well. That is common: the frame that acknowledges
-// the dispatch of a short task often starts, and even completes it.
-func (a *acks) join(reports []*lease.Report) {
+// dropStarted removes the leases for which the frame has a Start, because the Start acknowledges them, too. That is common: the frame that
+// acknowledges the dispatch of a short task often starts the task, and even completes it.
+func (a *acks) dropStarted(reports []*lease.Report) {
 	if len(a.before)+len(a.named) == 0 {
 		return
 	}
@@ -103,13 +103,13 @@ func unstarted(leases []handedLease, starts map[lease.TaskID]*lease.Report) (res
 	return rest
 }
 
-// startedBy reports whether a Start of the task is about this lease and will not be REJECTED. Such a Start acknowledges the lease, ends it (T7), or is
-// told that it has ended.
+// startedBy reports whether a Start of the task names this lease and will not be REJECTED. Such a Start acknowledges the lease, ends it (T7), or
+// gets the answer that the lease has ended. In all these cases the lease needs no acknowledgement of its own.
 func (h *handedLease) startedBy(r *lease.Report) bool {
 	return r.LeaseID == h.lease && r.Invalid == nil && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
-// passAcks has the engine judge the acknowledgements that came with the present frame.
+// passAcks gives the acknowledgements of the present frame to the engine to judge.
 func (ss *Session) passAcks() {
 	before, leases := len(ss.acks.before), slices.Concat(ss.acks.before, ss.acks.named)
 	ss.acks = acks{}
@@ -124,16 +124,16 @@ func (ss *Session) passAcks() {
 	}
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.release(bytes)
-		if err == nil { // else the worker's Start will be judged, or the lease ends
-			ss.out.late(reports[before:], answers[before:]) // for earlier dispatches the worker has been told already
+		if err == nil { // otherwise nothing was judged: the worker's Start acknowledges the lease later, or the lease ends unacknowledged
+			ss.out.cancelLate(reports[before:], answers[before:]) // for earlier dispatches the worker has been told already
 		}
 	})
 }
 
-// notify gets leases to stop from the engine.
+// notify sends the worker a cancel for each lease that the engine names.
 func (ss *Session) notify(notices []engine.Notice) {
 	for _, n := range notices {
-		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // one that is short expires first
+		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // a short lease can expire before its acknowledgement is due
 			ss.awaitsFrame.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{
@@ -142,11 +142,11 @@ func (ss *Session) notify(notices []engine.Notice) {
 	}
 }
 
-// endPause ends the pause that follows an unacknowledged dispatch: the session has said something (W5). It goes on while the worker has
-// not even read its work (W11).
+// endPause ends the pause after an unacknowledged dispatch, because the worker has sent a frame (W5). The pause goes on while leases still wait
+// to be sent to the worker (W11).
 func (ss *Session) endPause() {
-	if ss.awaitsFrame.Load() && !ss.out.behind() {
+	if ss.awaitsFrame.Load() && !ss.out.workWaits() {
 		ss.awaitsFrame.Store(false)
-		_ = ss.srv.Engine.Heard(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+		_ = ss.srv.Engine.Heard(ss.who.Tenant, ss.id) // the only error is that the engine has stopped
 	}
 }

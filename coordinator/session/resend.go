@@ -12,8 +12,8 @@ const (
 	resendTries = 6
 )
 
-// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter only lengthens the wait: a repeat does not
-// help a worker that is merely slow.
+// resendWait returns how long to wait for an acknowledgement after the given number of resends. The jitter makes the wait only longer, because
+// an earlier repeat does not help a worker that is merely slow.
 func resendWait(tries int) time.Duration {
 	least := leastWait(tries)
 	return least + rand.N(least/4+1)
@@ -21,16 +21,17 @@ func resendWait(tries int) time.Duration {
 
 func leastWait(tries int) time.Duration { return min(resendBase<<tries, resendMost*4/5) }
 
-// resends sends the oldest frame that asks for an acknowledgement again while none comes. Its timer runs only while there is such a frame. It is
-// guarded by outbox.mu.
+// resends sends the oldest frame that asks for an acknowledgement again until the acknowledgement comes. Its timer runs only while there is
+// such a frame. outbox.mu guards it.
 type resends struct {
-	// reliable is set once the worker has shown that it acknowledges. To one that types its frames by hand a repeat would be noise.
+	// reliable is true if the worker has acknowledged a frame, or uses seq. No frame is sent again before: to a person who types frames by hand,
+	// repeats would only be noise.
 	reliable bool
 	timer    *time.Timer // nil: it does not run
 	long     bool        // the timer was set for a frame that was sent again before
 }
 
-// sent notes that a frame which asks for an acknowledgement goes out.
+// sent notes that a frame that asks for an acknowledgement is sent now.
 func (r *resends) sent(o *outbox, f *sentFrame) {
 	f.at = time.Now()
 	if r.timer == nil {
@@ -38,8 +39,8 @@ func (r *resends) sent(o *outbox, f *sentFrame) {
 	}
 }
 
-// rely notes that the worker does acknowledge frames. From now on frames are sent again, also those that went out before.
-func (r *resends) rely(o *outbox) {
+// setReliable notes that the worker acknowledges frames. From now on unacknowledged frames are sent again, also those that were sent before.
+func (r *resends) setReliable(o *outbox) {
 	if !r.reliable {
 		r.reliable = true
 		r.arm(o)
@@ -51,13 +52,13 @@ func (r *resends) arm(o *outbox) {
 	if !r.reliable {
 		return
 	}
-	if f := o.sent.waits(); f != nil {
+	if f := o.sent.oldestUnacked(); f != nil {
 		r.long = f.tries > 0
 		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), o.resend)
 	}
 }
 
-// acknowledged sets the timer anew if it is set for later than the next frame needs, because the frame before had to be sent again and again.
+// acknowledged sets the timer again if the timer was set for the long wait of a frame that was sent again. The next frame needs a shorter wait.
 func (r *resends) acknowledged(o *outbox) {
 	if r.long && r.timer != nil && r.timer.Stop() {
 		r.arm(o)
@@ -71,16 +72,16 @@ func (r *resends) stop() {
 	}
 }
 
-// resend is what the timer does. The frame that it was set for may have been acknowledged since, then it is set for the next one: as long as no frame
-// has to be sent again, that costs less than to set it with each acknowledgement.
+// resend is called by the timer. If the frame for which the timer was set is acknowledged by now, resend sets the timer for the next frame: as long
+// as no frame has to be sent again, that costs less than to reset the timer with each acknowledgement.
 func (o *outbox) resend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.resends.timer = nil
 	if o.closed {
-		return // the next stream sends all again
+		return // the next stream sends all retained frames again
 	}
-	f := o.sent.waits()
+	f := o.sent.oldestUnacked()
 	if f == nil {
 		return
 	}
@@ -89,12 +90,12 @@ func (o *outbox) resend() {
 		return
 	}
 	f.tries++
-	o.again = append(o.again, f)
+	o.toResend = append(o.toResend, f)
 	o.wake()
 }
 
-// acknowledged takes the worker's acknowledgement of a frame, which stands for all before it (W6). It returns the leases of the dispatches
-// that were not acknowledged before: of those before it, and of itself.
+// acknowledged handles the worker's acknowledgement of a frame, which also acknowledges all frames before it (W6). It returns the leases of the
+// dispatches that this acknowledges: those of the frame itself, and those of earlier frames.
 func (o *outbox) acknowledged(id string) acks {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,13 +104,13 @@ func (o *outbox) acknowledged(id string) acks {
 		return acks{}
 	}
 	o.sent.acknowledged(seq)
-	o.resends.rely(o)
+	o.resends.setReliable(o)
 	o.resends.acknowledged(o)
 	return o.unacked.take(seq)
 }
 
-// resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is gone. If the worker has acknowledged
-// that frame, there is nothing to do: the frame has arrived since it was asked for.
+// resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is not retained any more. If the
+// worker has acknowledged that frame, resendFrom does nothing: the frame arrived after the worker asked for it.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,7 +119,7 @@ func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	}
 	frames, ok := o.sent.from(seq)
 	if ok {
-		o.again = frames
+		o.toResend = frames
 		o.wake()
 	}
 	return ok

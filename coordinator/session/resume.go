@@ -11,39 +11,40 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What is kept of sessions whose stream was lost.
+// Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor         = time.Minute // how long the worker has to come back
 	maxKeptBytes    = 64 << 20    // bytes of all of them together; the oldest are forgotten first
-	resumeStateSize = 1 << 10     // bytes that one takes, apart from what waits in it
+	resumeStateSize = 1 << 10     // bytes for which one session counts, in addition to its outbox
 )
 
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// resumeState is the part of a session that outlives its streams (W8): what was heard and what was said, in order. It belongs to one stream at a time.
+// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, and its outbox. It belongs to one stream
+// at a time.
 type resumeState struct {
 	id  string // of the session
 	in  incoming
 	out *outbox
-	// claim is held while a stream takes the session over.
-	claim sync.Mutex
+	// takingOver is held while a stream takes the session over.
+	takingOver sync.Mutex
 
 	// Guarded by resumeTable.mu.
-	stream *Session      // the stream that has it; nil: none, it is kept for a while
-	used   uint64        // newest generation of its tokens that the worker has certainly received; 0: none
-	kept   *list.Element // its place in resumeTable.kept while there is no stream; else nil
-	bytes  int           // size with which it counts there
-	expiry *time.Timer   // forgets it
+	stream  *Session      // the stream to which it belongs; nil: none, and it is kept for keepFor
+	usedGen uint64        // newest generation of its tokens that the worker has certainly received; 0: none
+	kept    *list.Element // its element in resumeTable.kept while there is no stream; else nil
+	bytes   int           // bytes for which it counts in resumeTable.bytes
+	expiry  *time.Timer   // forgets it
 }
 
 func newResumeState(id string, log *slog.Logger, tokens convert.Tokens) *resumeState {
 	d := &resumeState{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
-	d.out.sent.last = 1 // the accept frame, which each stream makes anew
+	d.out.sent.last = 1 // the accept frame; accept makes a new one for each stream
 	return d
 }
 
-// resumeTable finds the sessions that workers come back to.
+// resumeTable holds the sessions that workers can resume.
 type resumeTable struct {
 	tokens convert.Tokens
 
@@ -51,7 +52,7 @@ type resumeTable struct {
 	byID   map[string]*resumeState
 	newest map[string]*resumeState // by instance: the session that registered last
 	kept   *list.List              // the sessions without a stream, oldest first
-	bytes  int                     // size of these together
+	bytes  int                     // size of the kept sessions together
 	gen    uint64                  // newest generation of a token that was issued
 }
 
@@ -59,14 +60,14 @@ func newResumeTable(tokens convert.Tokens) *resumeTable {
 	return &resumeTable{tokens: tokens, byID: map[string]*resumeState{}, newest: map[string]*resumeState{}, kept: list.New()}
 }
 
-// admission is what a handshake leads to.
+// admission is the result of an accepted handshake: a session, and the values for its accept frame.
 type admission struct {
 	*resumeState
-	gen     uint64 // generation of the token to issue
-	next    uint64 // seq that the worker's next frame must have
-	upTo    uint64 // seq of the last frame of the coordinator that the worker has, accept included
-	resumed bool   // the worker has shown a token of the session
-	whole   bool   // frames that the worker has not acknowledged are still here, and go out again
+	gen      uint64 // generation of the token to issue
+	nextSeq  uint64 // seq that the worker's next frame must have
+	lastSeen uint64 // seq of the last frame of the coordinator that the worker has, accept included
+	resumed  bool   // the worker sent a valid token of the session
+	intact   bool   // the resumeState still exists, so the unacknowledged frames are sent again
 }
 
 // begin opens a new session.
@@ -82,14 +83,14 @@ func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, no
 	d.out.attach(ss, 1)
 	all.byID[id] = d
 	all.gen = max(all.gen+1, after+1, uint64(now))
-	return admission{resumeState: d, gen: all.gen, next: 1, upTo: 1}
+	return admission{resumeState: d, gen: all.gen, nextSeq: 1, lastSeen: 1}
 }
 
-// resume goes on with a session, and ends the stream that has it, if any. If the session is not known any more, or lacks a frame that the worker
-// has not seen, its sequences begin anew. The error is errStale.
+// resume resumes a session, and ends the stream that has it, if any. If the session is not known any more, or a frame that the worker has not
+// seen is not retained any more, the sequence numbers start again at 1. The error is errStale.
 func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
-	if newest := all.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.used {
+	if newest := all.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.usedGen {
 		all.mu.Unlock()
 		return admission{}, errStale
 	}
@@ -102,7 +103,7 @@ func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Log
 	all.unkeep(d)
 	d.stream = ss
 	all.gen = max(all.gen+1, k.gen+1, uint64(now))
-	a := admission{resumeState: d, gen: all.gen, upTo: max(seen, 1), whole: true}
+	a := admission{resumeState: d, gen: all.gen, lastSeen: max(seen, 1), intact: true}
 	all.mu.Unlock()
 
 	if all.takeOver(&a, ss, old) {
@@ -111,11 +112,11 @@ func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Log
 	return all.restart(ss, a, log, now)
 }
 
-// takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it is at, and then neither takes nor sends
-// anything more. ok is false if the session cannot go on as it was: a part of it is gone, or a later stream was faster and has it.
+// takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it handles, and then handles and sends no
+// more frames of the session. ok is false if a frame to send again is not retained any more, or if a later stream already has the session.
 func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
-	a.claim.Lock()
-	defer a.claim.Unlock()
+	a.takingOver.Lock()
+	defer a.takingOver.Unlock()
 	if old != nil {
 		old.displaced()
 	}
@@ -123,8 +124,8 @@ func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 		return false
 	}
 	a.out.detach()
-	a.next = a.in.attach(ss)
-	return a.out.attach(ss, a.upTo)
+	a.nextSeq = a.in.attach(ss)
+	return a.out.attach(ss, a.lastSeen)
 }
 
 // belongs reports whether a session belongs to a stream.
@@ -134,25 +135,26 @@ func (all *resumeTable) belongs(d *resumeState, ss *Session) bool {
 	return d.stream == ss
 }
 
-// restart begins the sequences of a session anew.
+// restart makes a new resumeState for a session, whose sequence numbers start again at 1.
 func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if a.stream != ss { // another stream was faster
+	if a.stream != ss { // a later stream has taken over the session
 		return admission{}, errStale
 	}
-	used := a.used
+	used := a.usedGen
 	all.forget(a.resumeState)
 	b := all.beginLocked(ss, a.id, log, now, a.gen)
-	b.used = used
+	b.usedGen = used
 	return b, nil
 }
 
-// registered notes that the worker has received the accept of a generation. From now on it is its instance's newest session.
+// registered records that the worker has received the accept frame with the token of a.gen. From now on the session is the newest session of its
+// instance.
 func (all *resumeTable) registered(a admission) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	a.used = max(a.used, a.gen)
+	a.usedGen = max(a.usedGen, a.gen)
 	instance := lease.InstanceOf(a.id)
 	if before := all.newest[instance]; before != nil && before != a.resumeState && before.stream == nil {
 		all.forget(before)
@@ -160,7 +162,8 @@ func (all *resumeTable) registered(a admission) {
 	all.newest[instance] = a.resumeState
 }
 
-// leave is called when a stream has ended. The session is kept for a while, unless the worker is known not to come back to it.
+// leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will not come back to it: it said goodbye, or has
+// registered in a newer session.
 func (all *resumeTable) leave(d *resumeState, ss *Session, forGood bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -203,7 +206,7 @@ func (all *resumeTable) expire(d *resumeState, place *list.Element) {
 	}
 }
 
-// replaced forgets what is kept of an instance that another one has replaced.
+// replaced forgets the kept session of an instance that another instance has replaced.
 func (all *resumeTable) replaced(instance string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -50,7 +50,7 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		for i := range 20 {
 			ss := &Session{}
 			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)
-			a.out.room = heavy
+			a.out.reserved = heavy
 			all.registered(a)
 			all.leave(a.resumeState, ss, false)
 		}

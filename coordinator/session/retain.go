@@ -9,26 +9,26 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Bounds of what a session retains of the frames that it sent (W7). Older ones are forgotten, so that a worker that never acknowledges
-// blocks nothing.
+// Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so that a worker that never acknowledges blocks
+// nothing.
 const (
 	maxRetained      = 256
 	maxRetainedBytes = 1 << 20
-	retainedSize     = 128 // bytes that a frame counts as, beside what it holds
+	retainedSize     = 128 // bytes for which a frame counts, in addition to its content
 )
 
-// sentFrame is a frame as it can be sent again: its number, and how to make the rest anew, with the times of that moment.
+// sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again, with the times of that moment.
 type sentFrame struct {
-	seq    uint64
-	make   func(now lease.Now) *lessorv1.SessionResponse // nil for a dispatch
-	leases []handedLease                                 // of a dispatch; those that still live are handed over again
-	asks   bool                                          // for an acknowledgement
-	bytes  int
-	tries  int       // resends so far
-	at     time.Time // when it was sent last; of one that asks
+	seq      uint64
+	make     func(now lease.Now) *lessorv1.SessionResponse // nil for a dispatch
+	leases   []handedLease                                 // of a dispatch; those that are still live are dispatched again
+	wantsAck bool                                          // it asks for an acknowledgement
+	bytes    int
+	tries    int       // resends so far
+	at       time.Time // when it was sent last; only if wantsAck
 }
 
-// id names the frame. It tells the seq, so that an acknowledgement needs no look-up.
+// id returns the id of the frame. It contains the seq, so that an acknowledgement needs no look-up.
 func (f *sentFrame) id() string {
 	kind := "c"
 	if f.leases != nil {
@@ -37,7 +37,7 @@ func (f *sentFrame) id() string {
 	return kind + strconv.FormatUint(f.seq, 10)
 }
 
-// seqOf reads an id of sentFrame; 0 for anything else.
+// seqOf returns the seq in an id that sentFrame.id made; 0 for anything else.
 func seqOf(id string) uint64 {
 	if len(id) < 2 || id[0] != 'c' && id[0] != 'd' {
 		return 0
@@ -49,7 +49,7 @@ func seqOf(id string) uint64 {
 	return seq
 }
 
-// retained are the frames that were sent and not acknowledged, oldest first, without a gap in their seq.
+// retained holds the sent frames that are not acknowledged, oldest first, without a gap in their seq.
 type retained struct {
 	frames []*sentFrame
 	last   uint64 // seq of the newest frame
@@ -69,7 +69,7 @@ func (r *retained) add(f *sentFrame) {
 	}
 }
 
-// acknowledged forgets all up to a seq.
+// acknowledged drops the frames up to the given seq.
 func (r *retained) acknowledged(seq uint64) {
 	r.acked = max(r.acked, min(seq, r.last))
 	if len(r.frames) > 0 && seq >= r.frames[0].seq {
@@ -87,7 +87,7 @@ func (r *retained) drop(n int) {
 	}
 }
 
-// from are the frames from a seq on; ok is false where one of them is gone, or was never sent.
+// from returns the frames from the given seq on. ok is false if one of them is not retained any more, or was never sent.
 func (r *retained) from(seq uint64) (frames []*sentFrame, ok bool) {
 	first := r.last - uint64(len(r.frames)) + 1
 	if seq < first || seq > r.last+1 {
@@ -96,10 +96,10 @@ func (r *retained) from(seq uint64) (frames []*sentFrame, ok bool) {
 	return slices.Clone(r.frames[seq-first:]), true
 }
 
-// waits finds the oldest frame that asks for an acknowledgement and may be sent once more; nil: none.
-func (r *retained) waits() *sentFrame {
+// oldestUnacked returns the oldest frame that asks for an acknowledgement and may be sent again, or nil.
+func (r *retained) oldestUnacked() *sentFrame {
 	for _, f := range r.frames {
-		if f.asks && f.tries < resendTries {
+		if f.wantsAck && f.tries < resendTries {
 			return f
 		}
 	}

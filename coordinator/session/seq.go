@@ -6,27 +6,27 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// incoming is the order of a worker's frames in a session (W6, W7). It outlives the session's streams.
+// incoming tracks the order of a worker's frames in a session (W6, W7). It outlives the session's streams.
 type incoming struct {
-	mu     sync.Mutex // held while a frame is taken, so that a stream that takes over finds none half done
+	mu     sync.Mutex // held while a frame is handled, so that a stream takes over only between frames
 	stream *Session   // the stream whose frames count; nil: none
 	next   uint64     // seq of the next sequenced frame
-	gap    uint64     // highest seq that was dropped since frame next is missing; 0: none is missing
+	gap    uint64     // highest seq that was dropped because frame next is missing; 0: none is missing
 	recent recent
-	sum    uint64 // of the frame that is being taken, where it is to be remembered; else 0
+	sum    uint64 // hash of the frame that is being handled, if recent must remember it; else 0
 }
 
-// order is what becomes of a frame.
+// order says what to do with a frame.
 type order int
 
 const (
-	inOrder  order = iota // take it
-	repeated              // it was taken before: acknowledge it again
-	early                 // one before it is missing: drop it
-	earlyNew              // the same, and the worker has to be told
+	inOrder  order = iota // handle it
+	repeated              // it was handled before: acknowledge it again
+	early                 // a frame before it is missing: drop it
+	earlyNew              // a frame before it is missing: drop it, and tell the worker
 )
 
-// enter begins the taking of a frame of a stream; false: another one has taken over. Each that was begun ends with leave.
+// enter begins the handling of a frame of a stream. It returns false if another stream has taken over. If it returns true, leave must follow.
 func (in *incoming) enter(ss *Session) bool {
 	in.mu.Lock()
 	if in.stream == ss {
@@ -38,7 +38,7 @@ func (in *incoming) enter(ss *Session) bool {
 
 func (in *incoming) leave() { in.mu.Unlock() }
 
-// opened remembers the handshake.
+// opened remembers the handshake frame, so that a repeat of it has no effect.
 func (in *incoming) opened(ss *Session, m *lessorv1.SessionRequest) {
 	if in.enter(ss) {
 		in.recent.add(sumOf(m.GetId(), m.GetCorr()))
@@ -46,17 +46,17 @@ func (in *incoming) opened(ss *Session, m *lessorv1.SessionRequest) {
 	}
 }
 
-// attach lets the frames of a stream count, and no others, as soon as the frame that another one is at has been taken. It returns the seq
-// of the next sequenced frame.
+// attach accepts the frames of ss from now on, and those of no other stream. If another stream is handling a frame, attach waits until it is done.
+// It returns the seq of the next sequenced frame.
 func (in *incoming) attach(ss *Session) (next uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.stream, in.gap = ss, 0
-	in.recent = recent{} // a worker that names its frames anew on each stream means others
+	in.recent = recent{} // a worker may use the same ids for other frames on its next stream
 	return in.next
 }
 
-// judge puts a frame into its order.
+// judge says what to do with a frame.
 func (in *incoming) judge(m *lessorv1.SessionRequest, kind frameKind) order {
 	in.sum = 0
 	switch seq := m.GetSeq(); {
@@ -80,7 +80,7 @@ func (in *incoming) judgeUnsequenced(m *lessorv1.SessionRequest, kind frameKind)
 	return inOrder
 }
 
-// judgeEarly tells of each gap once, and again where a frame comes for the second time: what was sent again did not close it.
+// judgeEarly reports each gap once. It reports the gap again if a dropped frame comes again: the worker's resend has not closed the gap.
 func (in *incoming) judgeEarly(seq uint64) order {
 	tell := in.gap == 0 || seq <= in.gap
 	in.gap = max(in.gap, seq)
@@ -90,7 +90,7 @@ func (in *incoming) judgeEarly(seq uint64) order {
 	return early
 }
 
-// taken notes that a frame had its effect.
+// taken records that a frame was handled.
 func (in *incoming) taken(m *lessorv1.SessionRequest) {
 	switch {
 	case m.GetSeq() != 0:
@@ -100,7 +100,8 @@ func (in *incoming) taken(m *lessorv1.SessionRequest) {
 	}
 }
 
-// remembered reports whether a frame without a seq must not be taken twice. A heartbeat may, and feedback is volatile.
+// remembered reports whether recent must remember a frame without a seq, so that it is not handled twice. Heartbeats and feedback need that only
+// if they ask for an acknowledgement: to handle one twice does no harm.
 func remembered(m *lessorv1.SessionRequest, kind frameKind) bool {
 	switch kind {
 	case frameBare, frameHeartbeat, frameFeedback:

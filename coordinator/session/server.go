@@ -18,14 +18,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Protocol is the version of what is said on a stream.
+// Protocol is the version of the session protocol.
 const Protocol = 1
 
 // Deps is what the streams need from the coordinator around them.
 type Deps struct {
 	Config   Config
 	Limits   lease.Limits
-	Version  string // of the coordinator, which accept tells
+	Version  string // of the coordinator; the accept frame carries it
 	Logger   *slog.Logger
 	Engine   *engine.Engine
 	Quotas   *quota.Book
@@ -35,11 +35,11 @@ type Deps struct {
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases.
 	Assign func([]engine.Granted) ([]*lessorv1.Assignment, error)
-	// Stopping ends when the coordinator begins to stop.
+	// Stopping is cancelled when the coordinator begins to stop.
 	Stopping context.Context
 }
 
-// Caller is who opened a stream, as the gate has identified it.
+// Caller is who opened a stream, as package gate identified it.
 type Caller struct {
 	auth.Identity
 	Token     string // the bearer token of the call; empty: none
@@ -58,7 +58,7 @@ type Server struct {
 	tokens  tokens
 }
 
-// New makes a server of streams.
+// New returns a server of streams.
 func New(d Deps) *Server {
 	return &Server{Deps: d, resumes: newResumeTable(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
 }
@@ -72,7 +72,7 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 	defer leave()
 	ss := &Session{
 		srv: s, log: s.Logger, stream: stream, who: who,
-		opened: time.Now(), over: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
+		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
 	}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}

@@ -22,75 +22,75 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// How long a worker is waited for.
+// How long the coordinator waits for a worker.
 const (
-	handshakeWithin = 10 * time.Second       // for the handshake, from the beginning of the stream
-	resetWithin     = 500 * time.Millisecond // for the last frame to go out, once the worker's credential has ended
+	handshakeWithin = 10 * time.Second       // for its handshake, from the beginning of the stream
+	resetWithin     = 500 * time.Millisecond // to read the last frame, after its credential has ended
 )
 
-// Session is one worker's stream. What outlives the stream is in its resumeState. Three goroutines share a Session:
+// Session is one worker's stream. Its resumeState holds what outlives the stream. Three goroutines share a Session:
 //
 //	name    does                                                    ends
-//	handler waits for the end, then leaves the engine               when what is under way has been answered and sent
-//	reader  takes frames one by one, in order                       when Recv fails, which the handler's return causes
-//	writer  makes frames of what waits in the outbox, and sends     when nothing waits; the next one begins when something does
+//	handler waits for the end of the session, leaves the engine     when all pending answers are sent
+//	reader  handles the frames of the worker one by one, in order   when Recv fails, which the handler's return causes
+//	writer  makes frames from the outbox and sends them             when the outbox is empty; a new writer starts when it no longer is
 //
-// Until the handshake is accepted there is no writer: the reader itself sends what has to be sent.
+// Until the handshake is accepted there is no writer: the reader itself sends the answers.
 type Session struct {
-	srv    *Server
-	stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	who    Caller
-	size   int  // bytes of the frame that the reader is at
-	acks   acks // leases that this frame acknowledges, until they are judged
-	asking bool // its first frame states another tenant than the caller's: a worker may ask for its tenant in this way
+	srv        *Server
+	stream     grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	who        Caller
+	size       int  // bytes of the frame that the reader handles
+	acks       acks // leases that this frame acknowledges, until the engine gets the acknowledgements
+	asksTenant bool // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
 
-	writing bool // a writer is at work, or the handshake is not accepted yet and the reader sends; guarded by outbox.mu
-	closing bool // nothing more is taken on this stream; guarded by outbox.mu
+	writing bool // a writer runs, or the handshake is not accepted yet and the reader sends; guarded by outbox.mu
+	closing bool // the stream handles no more frames of the worker; guarded by outbox.mu
 
 	sending    sync.Mutex    // held while a frame is sent
 	slow       *time.Timer   // closes stuck; runs while a frame is sent
-	stuck      chan struct{} // closed when a frame was not read in time
+	stuck      chan struct{} // closed when the worker did not read a frame in time
 	giveUp     func()        // closes stuck
 	written    chan struct{} // closed when the last writer has ended
-	unnumbered int           // number of frames that the reader has sent itself
+	unnumbered int           // number of frames without a seq that the reader has sent
 
-	fines       fines       // for what was refused
-	awaitsFrame atomic.Bool // a dispatch went unacknowledged; no work until the next frame (W5)
+	fines       fines       // delay of this stream because of refused frames and reports
+	awaitsFrame atomic.Bool // a dispatch was not acknowledged in time; no work until the worker sends a frame (W5)
 
 	opened time.Time
 	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
-	busy   atomic.Bool  // the reader is at a frame: the silence is not the worker's
-	over   chan error   // holds one: how the session ends; later errors are dropped
+	busy   atomic.Bool  // the reader handles a frame, so the worker is not silent
+	ended  chan error   // holds one: how the session ends; later errors are dropped
 
-	sizing    sync.Mutex // one change of the slots goes to the engine after the other; taken before mu
-	toldSlots int        // slots that the engine knows of; guarded by sizing
+	slotsMu     sync.Mutex // held while a change of the slots goes to the engine; locked before mu
+	engineSlots int        // slots that the engine knows of; guarded by sizing
 
-	mu sync.Mutex // guards the rest; what only the reader writes, it reads without
+	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
 	view
-	health    workerHealth
-	news      feedbackQueue // has a mutex of its own
-	admission               // its resumeState is nil before the handshake
-	log       *slog.Logger
-	member    *engine.Member  // nil before register
-	left      bool            // it has left the engine, or may no longer enter it
-	forGood   bool            // the worker will not come back to this session
-	last      *lessorv1.Reset // the reset to send as the last frame; nil: none
+	health     workerHealth
+	news       feedbackQueue // has its own mutex
+	admission                // its resumeState is nil before the handshake
+	log        *slog.Logger
+	member     *engine.Member  // nil before register
+	left       bool            // the session has left the engine, or may not join it any more
+	forGood    bool            // the worker will not resume this session
+	finalReset *lessorv1.Reset // the reset to send as the last frame; nil: none
 }
 
-// view is what operators are shown of the worker, and what it has registered.
+// view is what operators see of the worker, and what the worker has registered.
 type view struct {
 	state     sessionState
 	info      *lessorv1.WorkerInfo
 	caps      *lessorv1.Capabilities
 	wants     engine.Wants
 	pool      string
-	slots     int // as last declared
+	slots     int // max_parallel as the worker declared it last
 	connected lease.Wall
 	seen      lease.Wall
-	drain     *lessorv1.Drain // as an operator asked; nil: none has
+	drain     *lessorv1.Drain // the drain that an operator asked for; nil: none
 }
 
-// run returns when the session is over. Returning ends the stream, and with it the reader.
+// run returns when the session has ended. Its return ends the stream, and so the reader.
 func (ss *Session) run() error {
 	go ss.read()
 	err := ss.wait()
@@ -107,26 +107,27 @@ func (ss *Session) run() error {
 	d.out.close(ss)
 	select {
 	case <-ss.written:
-	case <-ss.stuck: // the worker does not read any more; its frames wait for the next stream
+	case <-ss.stuck: // the worker does not read; its frames wait for the next stream
 	}
 	ss.srv.resumes.leave(d, ss, ss.doneForGood())
 	return err
 }
 
-// sendTimedOut ends a session whose worker does not read: a frame could not be sent in time.
+// sendTimedOut ends a session because a frame could not be sent within SendTimeout: the worker does not read.
 func (ss *Session) sendTimedOut() {
 	ss.end(refusal.New(codes.ResourceExhausted, refusal.CodeTimeout, "the worker has read no frame within "+ss.srv.Config.SendTimeout.String(), nil))
 	close(ss.stuck)
 }
 
-// wait returns at the first cause for an end: what the reader or writer passed to end, silence of the worker, or the stop of the coordinator.
+// wait returns at the first cause to end the session: a call of end, silence of the worker, the stop of the coordinator, or the end of the
+// stream's context.
 func (ss *Session) wait() error {
 	left, _ := ss.patience()
 	silence := time.NewTimer(left)
 	defer silence.Stop()
 	for {
 		select {
-		case err := <-ss.over:
+		case err := <-ss.ended:
 			return ss.lostStatus(err)
 		case <-silence.C:
 			left, why := ss.patience()
@@ -144,7 +145,7 @@ func (ss *Session) wait() error {
 	}
 }
 
-// patience returns how long the worker may still be silent, and what is missing when that time is over.
+// patience returns how long the worker may still be silent, and words for what is missing when that time has passed.
 func (ss *Session) patience() (left time.Duration, missing string) {
 	age, idle := time.Since(ss.opened), ss.srv.Config.IdleTimeout
 	if left = idle; !ss.busy.Load() {
@@ -157,8 +158,8 @@ func (ss *Session) patience() (left time.Duration, missing string) {
 	return left, missing
 }
 
-// lostStatus returns the status with which a stream ends that was lost with err. If the reason is that the credential has ended, the worker is told so, but
-// not waited for: the stream is over within a second (X3).
+// lostStatus returns the status of a stream that was lost with err. If the stream ends because the worker's credential has ended, lostStatus
+// also sends a reset that says so. The worker has only resetWithin to read it, because the stream must end within a second (X3).
 func (ss *Session) lostStatus(err error) error {
 	ended := auth.Ended(ss.stream.Context())
 	if ended == nil {
@@ -169,34 +170,35 @@ func (ss *Session) lostStatus(err error) error {
 	return refusal.Status(ended)
 }
 
-// end makes the session end with err. Only the first call counts.
+// end makes the session end with the status err. Only the first call has an effect.
 func (ss *Session) end(err error) {
 	select {
-	case ss.over <- err:
+	case ss.ended <- err:
 	default:
 	}
 }
 
-// reset ends the session from the side of the coordinator: what is under way is answered, then a last frame says why. Only the first call counts.
+// reset ends the session on behalf of the coordinator: all pending answers are sent, then a reset frame says why. Only the first call has an
+// effect.
 func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.mu.Lock()
-	if ss.last == nil {
-		ss.last = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)}
+	if ss.finalReset == nil {
+		ss.finalReset = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)}
 	}
 	ss.mu.Unlock()
 	ss.end(nil)
 }
 
-// displaced ends the stream in favour of a newer one that goes on with its session, or comes from the same instance (W8).
+// displaced ends the stream because a newer stream resumes its session, or comes from the same instance (W8).
 func (ss *Session) displaced() {
 	ss.reset(refusal.CodeStaleBinding, "a newer stream of this instance has taken over", 0)
 }
 
-// resetCode returns the code of the reset that will be the last frame; "" if there will be none.
+// resetCode returns the code of the reset frame; "" if the session ends without one.
 func (ss *Session) resetCode() string {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return ss.last.GetCode()
+	return ss.finalReset.GetCode()
 }
 
 func (ss *Session) doneForGood() bool {
@@ -205,7 +207,7 @@ func (ss *Session) doneForGood() bool {
 	return ss.forGood
 }
 
-// sendReset sends the last frame on a stream whose handshake was never accepted, unless the reader is just sending another one.
+// sendReset sends the reset frame on a stream whose handshake was never accepted, unless the reader is sending another frame.
 func (ss *Session) sendReset() {
 	if m := ss.resetFrame(); m != nil && ss.sending.TryLock() {
 		defer ss.sending.Unlock()
@@ -213,8 +215,9 @@ func (ss *Session) sendReset() {
 	}
 }
 
-// leave takes the session out of the engine and the registry. A lost stream alone revokes nothing (W8); with goodbye, all leases are given back at
-// once (W9). It may be called again: the goodbye and the end of the stream both do. It returns the resumeState; nil if no handshake was accepted.
+// leave removes the session from the engine and the registry. A lost stream alone ends no lease (W8); with goodbye, the leases end at once
+// and their tasks go back to the queue (W9). leave may be called twice: by the goodbye frame, and at the end of the stream. It returns the
+// resumeState, or nil if no handshake was accepted.
 func (ss *Session) leave(goodbye bool) *resumeState {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -222,7 +225,7 @@ func (ss *Session) leave(goodbye bool) *resumeState {
 	ss.health.stop()
 	ss.forGood = ss.forGood || goodbye
 	ss.srv.Registry.remove(ss)
-	switch { // the errors are ignored: a stopped engine knows no sessions
+	switch { // the only error is that the engine has stopped
 	case ss.member != nil:
 		_ = ss.srv.Engine.Leave(ss.member, goodbye)
 	case goodbye && ss.resumed:
@@ -231,7 +234,7 @@ func (ss *Session) leave(goodbye bool) *resumeState {
 	return ss.resumeState
 }
 
-// recoverPanic recovers a panic of the reader or writer and ends only their stream: a frame that nobody thought of must not end the coordinator.
+// recoverPanic recovers a panic of the reader or writer and ends only their stream: an unexpected frame must not end the coordinator.
 func (ss *Session) recoverPanic() {
 	if p := recover(); p != nil {
 		ss.logger().Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
@@ -252,7 +255,7 @@ func (ss *Session) read() {
 		}
 		ss.heard.Store(int64(time.Since(ss.opened)))
 		ss.busy.Store(true)
-		goOn := ss.payFines() && ss.take(&f)
+		goOn := ss.payFines() && ss.takeFrame(&f)
 		ss.busy.Store(false)
 		if !goOn {
 			ss.end(nil)
@@ -273,7 +276,7 @@ func (ss *Session) setState(to sessionState) {
 	ss.state = to
 }
 
-// logger returns the log, for goroutines other than the reader, which alone writes ss.log and may read it directly.
+// logger returns the log for goroutines other than the reader. The reader may read ss.log directly, because only the reader writes it.
 func (ss *Session) logger() *slog.Logger {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -5,24 +5,24 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// sessionState is where a session stands (W1), as its worker tells it by its frames.
+// sessionState is the state of a session (W1). The frames of the worker change it.
 type sessionState int
 
 const (
 	opening      sessionState = iota // a stream without a session yet
 	handshaking                      // accepted; waits for register
 	registered                       // gets work
-	heartbeating                     // as registered, and has shown that it keeps its leases
+	heartbeating                     // as registered, and the worker has sent a heartbeat
 	draining                         // gets no new work
-	closed                           // said goodbye
+	closed                           // the worker said goodbye
 )
 
-// frameKind is what a worker's frame says.
+// frameKind is the kind of a worker's frame.
 type frameKind int
 
 const (
-	frameUnknown frameKind = iota // nothing that this version knows
-	frameBare                     // no payload: it acknowledges, or asks for an acknowledgement
+	frameUnknown frameKind = iota // a payload that this version does not know, or no content at all
+	frameBare                     // no payload: the frame acknowledges, or asks for an acknowledgement
 	frameHandshake
 	frameRegister
 	frameHeartbeat
@@ -34,8 +34,8 @@ const (
 	frameGoodbye
 )
 
-// moves is W1, whole: the state that a frame leads to, by the state in which it comes. A frame that is not in the row is answered with
-// E.CMD.UNKNOWN and changes nothing.
+// moves is the state table of W1: for each state and frame, the next state. A frame that a state does not list is answered with E.CMD.UNKNOWN and
+// changes nothing.
 var moves = [...]map[frameKind]sessionState{
 	opening: {
 		frameBare: opening, frameHandshake: handshaking, frameError: opening, frameGoodbye: closed,
@@ -62,7 +62,7 @@ var stateNames = [...]string{
 	opening: "NEW", handshaking: "HANDSHAKING", registered: "REGISTERED", heartbeating: "HEARTBEATING", draining: "DRAINING", closed: "CLOSED",
 }
 
-// remedies tell what to do about a frame that came in a wrong state.
+// remedies say, for each state, what to do about a frame that the state does not allow.
 var remedies = [...]string{
 	opening: "send handshake, then register", handshaking: "send register; a stream has one handshake",
 	registered: "open a separate stream for each session", heartbeating: "open a separate stream for each session", draining: "open a separate stream for each session",
@@ -101,7 +101,7 @@ func kindOf(m *lessorv1.SessionRequest) frameKind {
 // mayWork are the roles that may hold a session.
 const mayWork = auth.Worker | auth.Operator
 
-// frameAccess is who may send each frame of a session (X2).
+// frameAccess has the roles that may send each frame of a session (X2).
 var frameAccess = map[frameKind]auth.Role{
 	frameBare:      mayWork,
 	frameHandshake: mayWork,

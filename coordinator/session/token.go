@@ -10,17 +10,18 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// tokenLife is for how long a session token is good, from its accept on. It is longer than a connection lives, whose age package coordinator bounds.
+// tokenLife is how long a session token is valid after its accept frame. It is longer than the age of a connection, which package coordinator
+// bounds.
 const tokenLife = 2 * time.Hour
 
-// ticket is what a session token says (W8).
+// ticket is the content of a session token (W8).
 type ticket struct {
 	session string
 	gen     uint64 // rises with each accept of the instance
 	until   lease.Wall
 }
 
-// tokens issues session tokens and recognises its own, also those of before a restart: the key is derived from that of the store.
+// tokens issues session tokens and recognises the tokens that it issued, also those from before a restart: its key is derived from the store's.
 type tokens struct{ key []byte }
 
 const (
@@ -38,7 +39,7 @@ func (t *tokens) issue(tenant, worker string, k ticket) string {
 	return base64.RawURLEncoding.EncodeToString(append(raw, t.mac(tenant, worker, raw)...))
 }
 
-// open returns what a token says, and whether it was issued to this worker of this tenant.
+// open returns the content of a token, and whether the token was issued to this worker of this tenant.
 func (t *tokens) open(tenant, worker, token string) (k ticket, genuine bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < tokenHead+sha256.Size || raw[0] != tokenVersion {
@@ -53,7 +54,7 @@ func (t *tokens) open(tenant, worker, token string) (k ticket, genuine bool) {
 	}, true
 }
 
-// mac covers everything with its length, so that no two contents run together.
+// mac returns the MAC. Each part has its length before it, so that different parts never give the same input.
 func (t *tokens) mac(tenant, worker string, ticket []byte) []byte {
 	h := hmac.New(sha256.New, t.key)
 	for _, part := range []string{tenant, worker, string(ticket)} {

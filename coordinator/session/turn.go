@@ -1,66 +1,67 @@
 package session
 
-// A stream has a writer while there is something to write, and none while it is idle: most streams are, most of the time.
+// A stream has a writer only while it has frames to send. Most streams are idle most of the time, and so need no goroutine for that.
 
-// next step of a writer.
-type step int
+// writerStep is what a writer does next.
+type writerStep int
 
 const (
-	stepSend  step = iota // the frame
-	stepPause             // there is nothing to send: the next one begins when there is
-	stepEnd               // there will be nothing more: another stream has taken over, or all is said
+	stepSend  writerStep = iota // send the frame
+	stepPause                   // return, because there is nothing to send now; a new writer starts when there is
+	stepEnd                     // return for ever: another stream has the session, or everything is sent
 )
 
-// take returns the next frame of a stream. It is numbered and retained before it is sent, so that it is not lost with the stream.
-func (o *outbox) take(ss *Session) (p transmission, then step) {
+// nextTransmission returns the next frame of a stream. It numbers and retains a new frame before the writer sends it, so that the frame is not
+// lost if the stream breaks.
+func (o *outbox) nextTransmission(ss *Session) (p transmission, then writerStep) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.over(ss):
+	case o.finished(ss):
 		return transmission{}, stepEnd
-	case !o.due(ss):
+	case !o.hasFrameToSend(ss):
 		ss.writing = false
 		return transmission{}, stepPause
-	case len(o.again) > 0:
-		p.sentFrame, o.again, p.again = o.again[0], o.again[1:], true
+	case len(o.toResend) > 0:
+		p.sentFrame, o.toResend, p.resent = o.toResend[0], o.toResend[1:], true
 	default:
-		p = o.next()
+		p = o.takeWaiting()
 	}
-	return o.stamp(p), stepSend
+	return o.prepare(p), stepSend
 }
 
-// due reports whether the stream has something to send.
-func (o *outbox) due(ss *Session) bool {
-	return o.stream == ss && !o.held && (len(o.again) > 0 || !o.waiting.empty())
+// hasFrameToSend reports whether the stream has something to send.
+func (o *outbox) hasFrameToSend(ss *Session) bool {
+	return o.stream == ss && !o.paused && (len(o.toResend) > 0 || !o.waiting.empty())
 }
 
-// over reports whether the stream has sent all that it will. Before it is closed, it is not known what the last word is.
-func (o *outbox) over(ss *Session) bool {
-	return ss.closing && !o.due(ss) && (o.stream != ss || o.held || o.room == 0)
+// finished reports whether the stream has sent all its frames. It is false while the stream is not closing, because more frames can follow.
+func (o *outbox) finished(ss *Session) bool {
+	return ss.closing && !o.hasFrameToSend(ss) && (o.stream != ss || o.paused || o.reserved == 0)
 }
 
-// wake lets the reader that waits for room look again, and has a writer where there is something to do for one.
+// wake wakes a reader that waits for room, and starts a writer if there is work for one.
 func (o *outbox) wake() {
 	o.changed.Broadcast()
-	if ss := o.stream; ss != nil && (o.due(ss) || o.over(ss)) {
-		o.start(ss)
+	if ss := o.stream; ss != nil && (o.hasFrameToSend(ss) || o.finished(ss)) {
+		o.startWriter(ss)
 	}
 }
 
-// start begins a writer of the stream, unless there is one.
-func (o *outbox) start(ss *Session) {
+// startWriter starts a writer of the stream, unless one runs.
+func (o *outbox) startWriter(ss *Session) {
 	if !ss.writing {
 		ss.writing = true
 		go ss.write()
 	}
 }
 
-// yield ends the time in which the reader alone writes, see Session.
-func (o *outbox) yield(ss *Session) {
+// allowWriters ends the time in which only the reader sends; see Session.
+func (o *outbox) allowWriters(ss *Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ss.writing = false
-	if ss.closing || o.due(ss) {
-		o.start(ss)
+	if ss.closing || o.hasFrameToSend(ss) {
+		o.startWriter(ss)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // coordinatorName is the id of the coordinator as a sender of frames.
 const coordinatorName = "coordinator"
 
-// write sends what waits, and returns when nothing does. The last writer of a stream also sends the last frame, the reset, if there is one.
+// write sends the frames that wait, and returns when none is left. The last writer of a stream also sends the reset frame, if there is one.
 func (ss *Session) write() {
 	last := true
 	defer func() {
@@ -21,7 +21,7 @@ func (ss *Session) write() {
 	}()
 	defer ss.recoverPanic()
 	for {
-		p, then := ss.out.take(ss)
+		p, then := ss.out.nextTransmission(ss)
 		switch then {
 		case stepPause:
 			last = false
@@ -39,17 +39,17 @@ func (ss *Session) write() {
 	}
 }
 
-// transmit sends a frame and gives back the room that it took.
+// transmit sends a frame and gives back its reservation.
 func (ss *Session) transmit(p transmission) error {
 	err := ss.sendNumbered(p)
-	if p.again {
+	if p.resent {
 		ss.srv.Registry.resends.Inc()
 	}
-	if p.answer > 0 {
-		ss.out.release(p.answer)
+	if p.reserved > 0 {
+		ss.out.release(p.reserved)
 	}
 	if ss.out.backlog.Sent(p.size()) {
-		_ = ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // a stopped engine pushes nothing
+		_ = ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // the only error is that the engine has stopped
 	}
 	return err
 }
@@ -60,11 +60,11 @@ func (ss *Session) sendNumbered(p transmission) error {
 		return err
 	}
 	m.Id, m.Seq = p.id(), p.seq
-	if p.asks || p.ack != "" {
+	if p.wantsAck || p.ack != "" {
 		if m.Ack == nil {
 			m.Ack = &lessorv1.Ack{For: p.ack}
 		}
-		m.Ack.Request = p.asks
+		m.Ack.Request = p.wantsAck
 	}
 	return ss.send(m)
 }
@@ -74,7 +74,7 @@ func (ss *Session) build(p transmission) (*lessorv1.SessionResponse, error) {
 		return p.make(ss.srv.Engine.Now()), nil
 	}
 	granted := p.granted
-	if granted == nil || p.stale || mayHaveEnded(granted, ss.srv.Engine.Now()) { // it is sent again, or goes out late
+	if granted == nil || p.stale || mayHaveEnded(granted, ss.srv.Engine.Now()) { // the dispatch is sent again, or late
 		var err error
 		if granted, err = ss.srv.regrant(p.leases); err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func (ss *Session) build(p transmission) (*lessorv1.SessionResponse, error) {
 	return ss.srv.dispatchOf(granted)
 }
 
-// sendUnnumbered sends a frame of a stream that has no session yet. It has no place in a sequence.
+// sendUnnumbered sends a frame on a stream that has no session yet. The frame has no seq.
 func (ss *Session) sendUnnumbered(m *lessorv1.SessionResponse) bool {
 	ss.unnumbered++
 	m.Id = "e" + strconv.Itoa(ss.unnumbered)
@@ -94,18 +94,18 @@ func (ss *Session) sendUnnumbered(m *lessorv1.SessionResponse) bool {
 	return true
 }
 
-// resetFrame returns the reset for a session that the coordinator ends; nil if the session ends in another way. A reset has no seq: the worker heeds it
-// even if frames before it are missing.
+// resetFrame returns the reset frame if the coordinator ends the session; nil if the session ends in another way. The frame has no seq, so that
+// the worker handles it even if frames before it are missing.
 func (ss *Session) resetFrame() *lessorv1.SessionResponse {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.last == nil {
+	if ss.finalReset == nil {
 		return nil
 	}
-	return &lessorv1.SessionResponse{Id: "reset", Payload: &lessorv1.SessionResponse_Reset_{Reset_: ss.last}}
+	return &lessorv1.SessionResponse{Id: "reset", Payload: &lessorv1.SessionResponse_Reset_{Reset_: ss.finalReset}}
 }
 
-// send puts the rest of the envelope around a frame. One sends at a time: the reader until there is a session, then the writer.
+// send completes the envelope of a frame and sends it. Only one goroutine sends at a time: the reader until there is a session, then the writer.
 func (ss *Session) send(m *lessorv1.SessionResponse) error {
 	ss.sending.Lock()
 	defer ss.sending.Unlock()
