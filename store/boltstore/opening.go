@@ -69,7 +69,7 @@ func (o *opening) pinPages(db *bbolt.DB) (err error) {
 	return err
 }
 
-// checkNow runs the check in the background, if there is one, to its end.
+// checkNow runs the check that was prepared for the background, if there is one, before the store serves.
 func (o *opening) checkNow() error {
 	if o.background == nil {
 		return nil
