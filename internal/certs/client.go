@@ -13,7 +13,7 @@ import (
 // errHalf refuses a certificate without its key.
 var errHalf = errors.New("a certificate and its key must be set together")
 
-// Client returns the TLS configuration of a client, from the files as they are now; without Files.CA it trusts the authorities of the system.
+// Client reads the files and returns the TLS configuration of a client. Without Files.CA, the client trusts the authorities of the system.
 func Client(files Files) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if files.CA != "" {
@@ -32,13 +32,15 @@ func Client(files Files) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Unlike Certificates, this shows the certificate to a server that does not trust its authority, too. The server then says so.
+	// Unlike Certificates, GetClientCertificate sends the certificate also to a server that does not trust its authority. The server's error then
+	// says so.
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	return cfg, nil
 }
 
-// Transport returns the credentials with which gRPC connects. It reads the files for each connection: new ones take effect with the next. If they cannot
-// be read then, such as while they are being replaced, those that were read last stay in force. The error is about the first read.
+// Transport returns the credentials with which gRPC connects. They read the files for each connection, so changed files take effect with the
+// next connection. If the files cannot be read then, for example while somebody replaces them, the credentials use what they read last. The
+// error is about the first read.
 func Transport(files Files) (credentials.TransportCredentials, error) {
 	cfg, err := Client(files)
 	if err != nil {
@@ -53,7 +55,7 @@ func Transport(files Files) (credentials.TransportCredentials, error) {
 type transport struct {
 	credentials.TransportCredentials
 	files Files
-	last  *atomic.Pointer[tls.Config] // that could be made of the files
+	last  *atomic.Pointer[tls.Config] // the newest configuration that could be read from the files
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -64,7 +66,7 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, conn n
 	return credentials.NewTLS(t.last.Load()).ClientHandshake(ctx, authority, conn)
 }
 
-// Clone implements credentials.TransportCredentials; the copy shares what was read last.
+// Clone implements credentials.TransportCredentials; the copy shares last.
 func (t transport) Clone() credentials.TransportCredentials {
 	return transport{t.TransportCredentials.Clone(), t.files, t.last}
 }

@@ -23,7 +23,7 @@ const (
 	devSkew = time.Hour
 )
 
-// Authority signs certificates for development. Its key lies in a file beside the certificates, which is not safe enough for production.
+// Authority signs certificates for development. Its key is in a file beside the certificates, which is not safe enough for production.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -89,7 +89,7 @@ func newTemplate(name string) (*x509.Certificate, error) {
 	}, nil
 }
 
-// write signs a certificate and writes it with its key. The authority signs it, or, if there is none yet, the certificate itself.
+// write makes a key and a certificate, and writes both. The authority signs the certificate; the authority's own certificate signs itself.
 func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

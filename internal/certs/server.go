@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Files names, as PEM files, what one side of a connection shows and trusts.
+// Files has the names of the PEM files of one side of a connection. An empty name means that there is no such file.
 type Files struct {
-	Cert, Key string // the certificate, with any intermediate ones, and its key
-	CA        string // authorities for certificates of the other side
+	Cert, Key string // the certificate that this side sends, with any intermediate certificates, and its key
+	CA        string // the authorities that may have signed the certificate of the other side
 }
 
-// Server returns the TLS configuration of a listener. It checks the files with each connection: new ones take effect at once; if one cannot
-// be read, that is logged and the old ones stay in force. With Files.CA, it verifies the certificates of clients that show one. The error
-// is about the first read.
+// Server returns the TLS configuration of a listener. It looks for changed files at each connection, so new files take effect at once. If a new
+// file cannot be read, it logs the error and keeps the old certificates. With Files.CA, it verifies the certificate of each client that sends
+// one. The error is about the first read.
 func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	s := &server{files: files, log: log}
 	if err := s.load(); err != nil {
@@ -30,7 +30,7 @@ func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// server keeps the configuration that was last made from the files.
+// server keeps the newest configuration that could be read from the files.
 type server struct {
 	files Files
 	log   *slog.Logger
@@ -40,7 +40,7 @@ type server struct {
 	cfg    *tls.Config
 }
 
-// stamp shows whether a file has changed.
+// stamp is what is compared to see whether a file has changed.
 type stamp struct {
 	modified time.Time
 	size     int64

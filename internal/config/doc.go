@@ -6,6 +6,6 @@
 //	in the file         worker: {run: {jobs: 4}}
 //	in the environment  LESSOR_WORKER_RUN_JOBS
 //
-// A flag tagged shared:"" belongs to several commands and has its name alone as path. The name of a command tagged bare:""
-// is left out of its environment variables, and a flag with an env tag of its own keeps that name.
+// A flag tagged shared:"" belongs to several commands, and its path is only its name. The environment variables of a command tagged bare:""
+// do not contain the name of the command. A flag with an env tag of its own keeps that name.
 package config

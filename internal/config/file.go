@@ -18,7 +18,7 @@ import (
 // File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
 type File string
 
-// BeforeResolve reads the file and gives its values to the flags that were not set in another way. The error is a *Error.
+// BeforeResolve reads the file. Its values apply to the flags that neither the command line nor the environment sets. The error is an *Error.
 func (f File) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name, _ := ctx.FlagValue(trace.Flag).(File)
 	if name == "" {
@@ -106,7 +106,7 @@ func newGrammar(root *kong.Node, own *kong.Flag) grammar {
 
 func join(path []string) string { return strings.Join(path, ".") }
 
-// read takes the values of the section at path into given. The *Error that it returns has no file name.
+// read copies the values of the section at path into given. The *Error that it returns has no file name.
 func (g grammar) read(section *yaml.Node, path []string, given values) *Error {
 	if section == nil {
 		return nil
@@ -152,10 +152,10 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 	return nil
 }
 
-// values are the values in a file. They are a kong.Resolver.
+// values are the values in a file. They implement kong.Resolver.
 type values map[*kong.Flag]any
 
-// set stores a value if the flag can hold it. So a bad value is reported with its line, whichever command runs.
+// set stores a value if the flag can hold it. So a bad value is reported with its line, even if another command runs than the flag's.
 func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 	items := itemsOf(flag.Target.Type())
 	value, err := decode(node, items)
@@ -183,7 +183,7 @@ func (v values) set(flag *kong.Flag, node *yaml.Node) error {
 // items describes the items of a flag that is a list or a table.
 type items struct {
 	form    func(string) any // converts an item for kong, whose mappers pass lists and tables through JSON
-	problem string           // what is wrong with items of another form; empty for texts
+	problem string           // the error for items of another form; empty if every form is allowed
 }
 
 func itemsOf(flag reflect.Type) items {
@@ -244,7 +244,7 @@ func checkTwice(table *yaml.Node) error {
 	return nil
 }
 
-// checkForm refuses a list or a table for a flag that takes neither. Some mappers would take it as text, or name Go types in their errors.
+// checkForm refuses a list or a table for a flag of another form. Some mappers would take it as text, or name Go types in their errors.
 func checkForm(value any, wants reflect.Kind) error {
 	_, list := value.([]any)
 	_, table := value.(map[string]any)

@@ -24,7 +24,7 @@ func Environment(prefix string) kong.Option {
 	})
 }
 
-// envName joins a path to LESSOR_WORKER_RUN_JOBS.
+// envName joins a prefix and a path to a name such as LESSOR_WORKER_RUN_JOBS.
 func envName(prefix string, path []string) string {
 	name := prefix + "_" + strings.Join(path, "_")
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))

@@ -6,7 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Place says where a flag has its value from. The lesser one takes precedence.
+// Place says from where a flag has its value. A lower Place takes precedence over a higher one.
 type Place int
 
 // The places, as docs/configuration.md lists them.
@@ -17,7 +17,7 @@ const (
 	Default
 )
 
-// PlaceOf returns the place of a flag, after the arguments were parsed.
+// PlaceOf returns the place of a flag. Call it after the arguments were parsed.
 func PlaceOf(ctx *kong.Context, flag *kong.Flag) Place {
 	resolved := false
 	for _, step := range ctx.Path {
