@@ -6,18 +6,18 @@ import (
 	"os"
 )
 
-// capture collects the standard output of one attempt: in memory up to limit bytes, and all of it in a file of the spool beyond that.
+// capture collects the standard output of one attempt: in memory if it has at most limit bytes, else in a file of the spool.
 type capture struct {
 	spool Spool
 	name  string
 	limit int
 
 	memory bytes.Buffer
-	file   *os.File // nil while memory holds all
+	file   *os.File // nil while memory holds all output
 	size   int64
 }
 
-// Write fails if the spool does; then the attempt cannot succeed.
+// Write fails if it cannot write to the spool. The attempt cannot succeed then.
 func (c *capture) Write(p []byte) (int, error) {
 	c.size += int64(len(p))
 	if c.file == nil && c.memory.Len()+len(p) <= c.limit {
@@ -29,7 +29,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return c.file.Write(p)
 }
 
-// spill moves what is in memory to the file.
+// spill moves the output from memory to a new file, unless there is a file.
 func (c *capture) spill() error {
 	if c.file != nil {
 		return nil
@@ -62,7 +62,7 @@ func (c *capture) keep() error {
 	return nil
 }
 
-// discard removes a file that was not kept.
+// discard removes the file, unless keep has made it durable.
 func (c *capture) discard() {
 	if c.file != nil {
 		c.spool.discard(c.file, c.name)

@@ -13,7 +13,7 @@ const placeholder = "{}"
 // Command is a program with its arguments.
 type Command []string
 
-// Check reports whether the program can be found, as far as that can be told before a payload is known.
+// Check returns an error if there is no command, or its program cannot be found. It cannot check a program whose name contains the placeholder.
 func (c Command) Check() error {
 	if len(c) == 0 || c[0] == "" {
 		return errors.New("no command was given")

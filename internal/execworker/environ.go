@@ -8,9 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// environment returns the worker's own environment with the task in it. Variables for which the task has no value are set empty, so that a
-// worker that is itself a task does not pass on its own. So are the worker's credentials: a command that needs some must get them in
-// another way.
+// environment returns the worker's environment with the variables of the task. A variable for which the task has no value is set to empty:
+// otherwise a worker that itself runs as a task would pass on the value of that task. The worker's credentials are set to empty, too: a command
+// that needs credentials must get them in another way.
 func environment(t *worker.Task) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// DefaultInlineLimit is the largest output that a coordinator takes inside of a report unless configured otherwise
-	// (S7), in bytes.
+	// DefaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
 	DefaultInlineLimit = 1 << 20
-	// lostGrace is how long a command may take to stop once its task is somebody else's (K2).
+	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
-	// maxMargin bounds how long before the end of the grace a cancelled command is killed, which leaves time to report its end.
+	// maxMargin is how long before the end of cancel_grace a cancelled command is killed at the earliest. The margin leaves time to report.
 	maxMargin = time.Second
 )
 
@@ -28,20 +27,20 @@ type Config struct {
 	Command Command
 	// Arguments: the payload goes into the arguments of Command (see Command.Fill) instead of standard input.
 	Arguments bool
-	// Spool takes outputs over InlineLimit. Required.
+	// Spool stores outputs over InlineLimit. Required.
 	Spool Spool
-	// InlineLimit is the largest output that is reported as such, in bytes; beyond it, the output is an artifact that
-	// lies in Spool. Default DefaultInlineLimit.
+	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is stored in Spool and reported as an artifact.
+	// Default DefaultInlineLimit.
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
 	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
 	// only the coordinator gets it.
 	Stderr io.Writer
-	// StopTimeout is how long commands may take to stop when the worker has to; it must be shorter than the worker's
-	// own. Default 4 s.
+	// StopTimeout is how long commands may take to stop when the worker stops. It must be shorter than the worker's own stop timeout. Default
+	// 4 s.
 	StopTimeout time.Duration
-	// Kill ends all commands at once. Nil: never.
+	// Kill, when closed, ends all commands at once. Nil: never.
 	Kill <-chan struct{}
 }
 
@@ -76,8 +75,8 @@ func (c Config) handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	return nil, c.attach(t, out)
 }
 
-// run runs the command, and reports whether the command ended by itself. Once the command was told to stop, even a success counts as a failure:
-// many programs end with code 0 after a SIGTERM, with their work half done.
+// run runs the command, and reports whether the command ended by itself. If the command was told to stop, even exit code 0 counts as a failure:
+// many programs end with code 0 after a SIGTERM although their work is only half done.
 func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself bool, err error) {
 	last := &tail{}
 	sinks := []io.Writer{last, t.Output("stderr")}
@@ -88,13 +87,13 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	}
 	p := c.process(t)
 	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
-	told := false // to stop
+	told := false // the command was told to stop
 	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) { told = c.stop(ctx, t, exited, signal) }
 	state, err := p.run()
 	switch {
 	case closed(c.Kill):
 		return false, worker.Release(0, "the worker was told to stop at once")
-	case ctx.Err() != nil && (told || state == nil): // else the command had ended by itself
+	case ctx.Err() != nil && (told || state == nil): // otherwise the command had ended by itself
 		return false, stopped(context.Cause(ctx), state)
 	case err != nil && state == nil:
 		return false, err
@@ -128,7 +127,7 @@ func stopped(cause error, state *os.ProcessState) error {
 	return fmt.Errorf("%w; the command was stopped: %v", cause, state)
 }
 
-// stop ends the command when its context does. It returns false if the command ended before.
+// stop ends the command when ctx ends or Kill is closed. It returns false if the command ended by itself before.
 func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}, signal func(syscall.Signal)) (told bool) {
 	select {
 	case <-exited:
@@ -140,7 +139,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	}
 	signal(syscall.SIGTERM)
 	cause := context.Cause(ctx)
-	var lost <-chan struct{} // if the lease lives on, closed when it is lost
+	var lost <-chan struct{} // closed when the lease is lost; nil if it is lost already
 	if !errors.Is(cause, worker.ErrLeaseLost) {
 		lost = t.Lost()
 	}
@@ -168,7 +167,7 @@ func (c Config) untilKill(cause error, grace time.Duration) time.Duration {
 	return lostGrace
 }
 
-// attach makes the output an artifact.
+// attach keeps the output in the spool and adds it to the task as an artifact.
 func (c Config) attach(t *worker.Task, out *capture) error {
 	if err := out.keep(); err != nil {
 		return worker.WithCategory(worker.Infrastructure, err)
@@ -182,7 +181,7 @@ func (c Config) attach(t *worker.Task, out *capture) error {
 	return nil
 }
 
-// keepFailed keeps the output of a failed attempt. If that fails too, the error says so; the failure stays the same.
+// keepFailed keeps the output of a failed attempt in the spool. If that fails, too, the returned error says so and still wraps the failure.
 func (c Config) keepFailed(failure error, out *capture) error {
 	if err := out.keep(); err != nil {
 		return fmt.Errorf("%w (its output was lost: %w)", failure, err)

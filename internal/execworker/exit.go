@@ -26,7 +26,7 @@ var categoryOfExit = map[int]worker.Category{
 	73:  worker.Configuration,  // EX_CANTCREAT: the output cannot be created
 	74:  worker.Infrastructure, // EX_IOERR: input or output failed
 	75:  worker.Infrastructure, // EX_TEMPFAIL: try again later
-	76:  worker.Infrastructure, // EX_PROTOCOL: the other side talks nonsense
+	76:  worker.Infrastructure, // EX_PROTOCOL: the other side broke the protocol
 	77:  worker.Configuration,  // EX_NOPERM: not permitted
 	78:  worker.Configuration,  // EX_CONFIG: configuration is wrong
 	124: worker.Timeout,        // timeout(1)
@@ -34,7 +34,7 @@ var categoryOfExit = map[int]worker.Category{
 	127: worker.Configuration,  // not found
 }
 
-// ownFaults are the signals that a program causes itself; others come from outside, for example from the OOM killer.
+// ownFaults are the signals that a program causes itself. Other signals come from outside, for example from the OOM killer.
 var ownFaults = map[syscall.Signal]bool{
 	syscall.SIGILL: true, syscall.SIGTRAP: true, syscall.SIGABRT: true, syscall.SIGBUS: true,
 	syscall.SIGFPE: true, syscall.SIGSEGV: true, syscall.SIGPIPE: true, syscall.SIGSYS: true,
@@ -43,8 +43,8 @@ var ownFaults = map[syscall.Signal]bool{
 // shellSignal is what shells add to the number of the signal that killed a command.
 const shellSignal = 128
 
-// exitFailure returns the error of a command that ended with state, or nil if it succeeded. Its message has the last line of standard
-// error, which tells people more than the code; its stack has the rest, which may help to find the cause.
+// exitFailure returns the error of a command that ended with state, or nil if it succeeded. The message has the last line of standard error,
+// which says more than the code. The stack has the end of standard error, which may help to find the cause.
 func exitFailure(state *os.ProcessState, stderr *tail) error {
 	if state.Success() {
 		return nil
@@ -78,7 +78,7 @@ func categoryOfSignal(s syscall.Signal) worker.Category {
 	return worker.Infrastructure
 }
 
-// startFailure is the error of a command that could not be started.
+// startFailure returns the error of a command that could not be started.
 func startFailure(program string, err error) error {
 	return worker.WithCategory(categoryOfStart(err), fmt.Errorf("cannot run %q: %w", program, err))
 }

@@ -4,7 +4,7 @@ package execworker
 
 import "syscall"
 
-// ownGroup starts a command as the leader of a process group. Only Linux can also tie its life to the worker's.
+// ownGroup makes a command the leader of its own process group. Only Linux can also kill the command when the worker dies.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

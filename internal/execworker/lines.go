@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// maxLine is the longest line that is held back until it is complete, in bytes.
+// maxLine is how many bytes of an unfinished line a lineWriter holds back.
 const maxLine = 64 << 10
 
 // lineWriter passes on whole lines, so that the lines of commands that run at the same time do not mix.
@@ -14,7 +14,7 @@ type lineWriter struct {
 	buf []byte
 }
 
-// Write holds back what follows the last newline.
+// Write passes on the whole lines, and holds back the text after the last newline.
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.buf = append(l.buf, p...)
 	end := bytes.LastIndexByte(l.buf, '\n') + 1
@@ -27,7 +27,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush hands on an unfinished last line, finished.
+// flush passes on an unfinished last line with a newline.
 func (l *lineWriter) flush() {
 	if len(l.buf) > 0 {
 		l.buf = append(l.buf, '\n')
@@ -35,7 +35,7 @@ func (l *lineWriter) flush() {
 	}
 }
 
-// write passes on the first n bytes. An error is ignored: that the command runs matters more than what it prints here.
+// write passes on the first n bytes. It ignores errors: a broken log must not stop the command.
 func (l *lineWriter) write(n int) {
 	_, _ = l.to.Write(l.buf[:n])
 	l.buf = append(l.buf[:0], l.buf[n:]...)

@@ -18,19 +18,19 @@ const pipeDelay = time.Second
 type process struct {
 	args   Command
 	env    []string
-	stdin  []byte // empty: nothing
+	stdin  []byte // empty: the command has no input
 	stdout io.Writer
 	stderr io.Writer
-	// pipeDelay is how long to wait for the end of the output if a process that left the group still holds the pipe open.
+	// pipeDelay is how long to wait for the end of the output. A process that left the group may still hold the pipe open.
 	pipeDelay time.Duration
-	// stops watches the command and signals it when it has to stop. It runs in its own goroutine, and must return once exited is closed.
+	// stops signals the command when it has to stop. It runs in its own goroutine, and must return when exited is closed.
 	stops func(exited <-chan struct{}, signal func(syscall.Signal))
 }
 
-// run starts the command and waits for its end. The error is about the start, or about reading the output; how the command ended is in the
-// state, which is nil if it did not start.
+// run starts the command and waits for its end. The error is about the start, or about reading the output. The state says how the command ended;
+// it is nil if the command did not start.
 func (p *process) run() (*os.ProcessState, error) {
-	// The kernel sends the signal of Pdeathsig when the thread that started the command ends, not when the process does.
+	// The kernel sends Pdeathsig when the thread that started the command ends, even if the process lives on. So the thread must not end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -44,14 +44,14 @@ func (p *process) run() (*os.ProcessState, error) {
 	err = cmd.Start()
 	pipes.started()
 	if err != nil {
-		_ = pipes.wait(p.pipeDelay) // the error of the start is the one that counts
+		_ = pipes.wait(p.pipeDelay) // the error of the start is more important
 		return nil, startFailure(p.args[0], err)
 	}
 	p.await(cmd)
 	return cmd.ProcessState, pipes.wait(p.pipeDelay)
 }
 
-// await waits for the end of the command, lets stops signal it, and kills what it left behind in its group.
+// await waits for the end of the command, while stops may signal it. Then it kills the processes that the command left in its group.
 func (p *process) await(cmd *exec.Cmd) {
 	group := cmd.Process.Pid
 	signal := func(s syscall.Signal) { _ = syscall.Kill(-group, s) } // ESRCH: it has just ended
@@ -89,16 +89,16 @@ func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
 
 // plumbing are the pipes between the worker and one command.
 type plumbing struct {
-	theirs []*os.File // ends of the command; the worker closes its copies after the start
-	ours   []*os.File
+	theirs []*os.File // the command's ends of the pipes; the worker closes its copies of them after the start
+	ours   []*os.File // the worker's ends
 	copies sync.WaitGroup
 	mu     struct {
 		sync.Mutex
-		err error // first error of taking output in
+		err error // errors of copying the output, joined
 	}
 }
 
-// feed makes a pipe from which data can be read. The command need not read it.
+// feed makes a pipe from which the command can read data. The command need not read all of it.
 func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -131,14 +131,14 @@ func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 	return w, nil
 }
 
-// started closes the command's ends.
+// started closes the worker's copies of the command's ends.
 func (pl *plumbing) started() {
 	for _, end := range pl.theirs {
 		_ = end.Close()
 	}
 }
 
-// wait returns when all output is in, at the latest after the delay.
+// wait returns when all output is read, or after the delay.
 func (pl *plumbing) wait(delay time.Duration) error {
 	late := time.AfterFunc(delay, pl.hangUp)
 	defer late.Stop()
@@ -148,13 +148,14 @@ func (pl *plumbing) wait(delay time.Duration) error {
 	return pl.mu.err
 }
 
+// hangUp closes the worker's ends, so that reads and writes of the pipes end.
 func (pl *plumbing) hangUp() {
 	for _, end := range pl.ours {
 		_ = end.Close()
 	}
 }
 
-// abandon gives up a half-made plumbing.
+// abandon closes all pipes that were made so far, and returns err.
 func (pl *plumbing) abandon(err error) error {
 	pl.started()
 	pl.hangUp()

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// Spool is a directory for outputs that are too large to travel inside of a report.
+// Spool is a directory for outputs that are too large for a report.
 type Spool struct {
 	dir string
 }
@@ -19,7 +19,7 @@ type Spool struct {
 // partial marks a file that is being written.
 const partial = ".part"
 
-// NewSpool returns the spool in dir. Check, or the first file, makes the directory.
+// NewSpool returns the spool in dir. It does not make the directory: Check does, or the first file.
 func NewSpool(dir string) Spool { return Spool{dir: dir} }
 
 // Path returns the path of the file of that name.
@@ -30,8 +30,8 @@ func SpoolName(taskID string, attempt uint32) string {
 	return fmt.Sprintf("%s.%d", url.PathEscape(taskID), attempt)
 }
 
-// Check makes the directory and writes a file there as a test, so that the worker does not find out with its first large output that it
-// cannot.
+// Check makes the directory and creates a file there as a test, so that a worker that cannot write there fails at its start, and not with its
+// first large output.
 func (s Spool) Check() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (s Spool) Check() error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// Remove removes a file, if it is there.
+// Remove removes a file, if it exists.
 func (s Spool) Remove(name string) error {
 	if err := os.Remove(s.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -51,7 +51,7 @@ func (s Spool) Remove(name string) error {
 	return nil
 }
 
-// Clean removes the files that were being written when their worker died. Nobody else may be using the spool.
+// Clean removes the unfinished files of workers that died. No other process may use the spool meanwhile.
 func (s Spool) Clean() error {
 	left, err := filepath.Glob(filepath.Join(s.dir, "*"+partial))
 	if err != nil {
@@ -65,7 +65,7 @@ func (s Spool) Clean() error {
 	return nil
 }
 
-// create begins the file of that name.
+// create makes an unfinished file for name.
 func (s Spool) create(name string) (*os.File, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
@@ -73,12 +73,12 @@ func (s Spool) create(name string) (*os.File, error) {
 	return os.OpenFile(s.Path(name+partial), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// keep finishes a file that create began, and makes it and its name durable: the report that follows says that it is there.
+// keep gives a file from create its name, and makes both durable, because the report that follows says that the file exists.
 func (s Spool) keep(f *os.File, name string) error {
 	return durable.Keep(f, s.Path(name))
 }
 
-// discard gives f up.
+// discard closes and removes an unfinished file.
 func (s Spool) discard(f *os.File, name string) {
 	_ = f.Close()
 	_ = s.Remove(name + partial)
