@@ -34,9 +34,14 @@ func setMark(file *os.File) {
 	if !ok {
 		return
 	}
-	if text, err := json.Marshal(m); err == nil {
-		unmark(file.Name()) // the old mark may belong to another user, such as root, and then could not be overwritten
-		_ = os.WriteFile(markPath(file.Name()), append(text, '\n'), 0o600)
+	text, err := json.Marshal(m)
+	if err != nil {
+		return
+	}
+	name := markPath(file.Name())
+	if os.WriteFile(name, append(text, '\n'), 0o600) != nil { // the old one may be of another user, such as root, who made a token
+		unmark(file.Name())
+		_ = os.WriteFile(name, append(text, '\n'), 0o600)
 	}
 }
 
