@@ -34,7 +34,7 @@ func rateText(rate float64) string {
 	return fmt.Sprintf("%.0f", rate)
 }
 
-// spanText returns a duration, rounded to what an estimate can mean.
+// spanText returns a duration, rounded as far as an estimate is precise.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Minute:

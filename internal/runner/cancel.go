@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// cancelReason is told to workers, and shown with the tasks.
+// cancelReason is the reason of the cancel. Workers get it, and the tasks show it.
 const cancelReason = "the run was abandoned"
 
 // Cancel cancels every task of the run that has not ended. It is for a run that nobody will resume.
@@ -17,7 +17,7 @@ func (j *Job) Cancel(ctx context.Context, tasks lessorv1.TaskServiceClient) erro
 	return j.manifest.cancel(ctx, tasks)
 }
 
-// CancelReplaced does the same to the run that this one replaced by force, if that run was on the same coordinator.
+// CancelReplaced cancels the tasks of the run that this run replaced by force, if that run used the same coordinator.
 func (j *Job) CancelReplaced(ctx context.Context, tasks lessorv1.TaskServiceClient) error {
 	if j.replaced == nil || j.replaced.Options.Addr != j.manifest.Options.Addr {
 		return nil
@@ -29,14 +29,14 @@ func (m *manifest) cancel(ctx context.Context, tasks lessorv1.TaskServiceClient)
 	return eachTask(ctx, tasks, m.filter(openStates...), func(task *lessorv1.Task) error {
 		_, err := tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task.GetTaskId(), Reason: cancelReason})
 		switch status.Code(err) {
-		case codes.NotFound, codes.FailedPrecondition: // gone, or ended meanwhile
+		case codes.NotFound, codes.FailedPrecondition: // the task is deleted, or has ended in the meantime
 			return nil
 		}
 		return err
 	})
 }
 
-// openStates are those of tasks that have not ended.
+// openStates are the states of tasks that have not ended.
 var openStates = []lessorv1.TaskState{
 	lessorv1.TaskState_TASK_STATE_SCHEDULED, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_LEASED,
 	lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING,

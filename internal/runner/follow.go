@@ -15,17 +15,17 @@ import (
 // follower prints the lines of a run until all have ended.
 type follower struct {
 	*printer
-	ended     <-chan string   // tasks that may have ended
-	doubt     <-chan struct{} // signalled when events may be missing
-	submitted <-chan struct{} // closed when every line is a task
-	submit    *submitter      // idle once submitted is closed
+	ended        <-chan string   // ids of tasks that may have ended
+	eventsMissed <-chan struct{} // signalled when events may be missing
+	submitted    <-chan struct{} // closed when every line is submitted
+	submit       *submitter      // its own goroutine does not use it any more when submitted is closed
 }
 
 // printAsTheyEnd prints the lines in the order in which they end.
 //
-// The events tell which. If an earlier process began the run, or events may be missing, it looks at all tasks instead. A line that is then
-// neither printed nor open has no task any more: somebody deleted it, or a restore of the coordinator has lost it (submitLost). But that is certain
-// only if every line had been submitted before the look.
+// The events say which lines have ended. If an earlier process began the run, or events may be missing, it lists all tasks instead (sweep). If
+// a line is neither printed nor open after a sweep, its task is gone: somebody deleted it, or a restore of the coordinator has lost it
+// (submitLost). But that is certain only if every line had been submitted before the sweep.
 func (f *follower) printAsTheyEnd(ctx context.Context) error {
 	sweep, submitted := f.job.Resumed, f.submitted
 	early, gone := false, int64(0)
@@ -57,7 +57,7 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 				return err
 			}
 			sweep = !known
-		case <-f.doubt:
+		case <-f.eventsMissed:
 			sweep = true
 		case <-submitted:
 			submitted, sweep = nil, early
@@ -68,11 +68,12 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 	return nil
 }
 
-// submitLost is called when lines have no task any more. If the coordinator was restored since they were submitted, it submits them again, and those that
-// are open, which changes nothing (T1). A line whose task was deleted before the restore cannot be told from a lost one, and is submitted, too.
+// submitLost is called when the tasks of some lines are gone. If the coordinator was restored after they were submitted, submitLost submits all
+// unprinted lines again. For those that still have a task this changes nothing (T1). A line whose task somebody deleted before the restore looks
+// like a lost one, and is submitted, too.
 func (f *follower) submitLost(ctx context.Context) (submitted bool, err error) {
 	before := f.job.manifest.Epoch
-	now, err := f.submit.epoch.now(ctx)
+	now, err := f.submit.epoch.fetch(ctx)
 	if err != nil || before == 0 || now == before {
 		return false, err
 	}
@@ -89,7 +90,8 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// sweep prints every task that has ended, and returns how many lines are open: a printed line is not, even if its task was retried since.
+// sweep lists all tasks, prints those that have ended, and returns how many lines are open. A printed line is not open, even if its task was
+// retried later.
 func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	err = f.each(ctx, func(task *lessorv1.Task) error {
 		if f.printed.has(lineOf(task)) {
@@ -105,11 +107,11 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// errNotEnded ends printRest in order: the next line has not ended.
+// errNotEnded stops printRest, if it prints in order, at the first line that has not ended.
 var errNotEnded = errors.New("the next line has not ended")
 
-// printRest prints what has ended and was not printed yet; in order, only as far as all lines before have ended. It returns no error if it
-// cannot ask the coordinator: the run already ends for another reason.
+// printRest prints the lines that have ended and were not printed yet. With inOrder, it stops at the first line that has not ended. It returns no
+// error if it cannot reach the coordinator, because the run already ends for another reason.
 func (f *follower) printRest(ctx context.Context, inOrder bool) error {
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
@@ -144,7 +146,7 @@ func (f *follower) printIfEnded(ctx context.Context, taskID string) (known bool,
 // printInOrder prints the lines in the order of the input, waiting for each.
 func (f *follower) printInOrder(ctx context.Context) error {
 	select {
-	case <-f.submitted: // the list has all tasks from here on
+	case <-f.submitted: // from now on the list has all tasks
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -50,8 +50,7 @@ func separator(nulls bool) byte {
 	return newline
 }
 
-// copyInput copies the lines of r to the file at path, durably. Empty lines are left out, as xargs does, unless the
-// lines are separated by NUL.
+// copyInput copies the lines of r to the file at path, durably. It leaves out empty lines, as xargs does, unless the lines are separated by NUL.
 func copyInput(path string, r io.Reader, nulls bool) (Input, error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -77,7 +76,7 @@ func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 		if err != nil {
 			return Input{}, err
 		}
-		_, _ = to.Write(line) // an error stays, and Flush returns it
+		_, _ = to.Write(line) // Flush returns the error
 		_ = to.WriteByte(separator(nulls))
 	}
 }
@@ -86,7 +85,7 @@ func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 type lineReader struct {
 	r         *bufio.Reader
 	separator byte
-	number    int64 // of the line read last: 1, 2, 3 ...
+	number    int64 // number of the newest line: 1, 2, 3 ...
 	line      []byte
 }
 
@@ -94,7 +93,7 @@ func newLineReader(r io.Reader, nulls bool) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), separator: separator(nulls)}
 }
 
-// next returns the next line, good until the next call, or io.EOF.
+// next returns the next line or io.EOF. The line is valid until the next call.
 func (l *lineReader) next() ([]byte, error) {
 	for {
 		line, err := l.raw()
@@ -108,7 +107,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// raw returns the next line, empty or not, without its separator. The last line needs none.
+// raw returns the next line, empty or not, without its separator. The last line need not have a separator.
 func (l *lineReader) raw() ([]byte, error) {
 	l.line = l.line[:0]
 	for {

@@ -21,9 +21,9 @@ type Job struct {
 	dir      string
 	lock     *os.File
 	manifest *manifest
-	// replaced is the run that force threw away; nil if there was none.
+	// replaced is the earlier run that this run has replaced because of force; nil if there was none.
 	replaced *manifest
-	// Resumed: an earlier process worked on the run.
+	// Resumed is true if an earlier process worked on the run.
 	Resumed bool
 }
 
@@ -44,10 +44,10 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("data directory %s does not belong to a run, but contains %q", e.Dir, e.Name)
 }
 
-// Open takes the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same
-// run already, that is resumed. If it holds another run, the error is a *ChangedError, or, with force, that run is thrown away. Files that
-// no run left there are never removed. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's
-// cause and those of the file system.
+// Open locks the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same run
+// already, Open resumes that run. If dir holds another run, the error is a *ChangedError; with force, Open removes that run instead. It never
+// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's
+// cause and errors of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -67,11 +67,11 @@ func Open(ctx context.Context, dir string, opts Options, input io.Reader, force 
 	return j, nil
 }
 
-// replaceable lists what begin removes: everything that a run leaves except its input, the manifest first.
+// replaceable lists what begin removes, in this order: everything of a run except its input, with the manifest first.
 var replaceable = []string{"run.json", "cursor", "store", "spool", "socket"}
 
-// checkOurs refuses a directory in which somebody's own files have the names of a run's files. It looks at the lock last. An empty lock
-// alone is no reason to refuse: another process may have just made it, and makes it before all other files.
+// checkOurs refuses a directory that is not of a run, but has files with the names of a run's files. It checks the lock last. A directory that
+// has only an empty lock is accepted: another process may have just made the lock, which it makes before all other files.
 func (j *Job) checkOurs() error {
 	found := ""
 	for _, name := range append(slices.Clone(replaceable), "input", "input.arrived", "lock") {
@@ -87,7 +87,7 @@ func (j *Job) checkOurs() error {
 	if err == nil && (bytes.HasPrefix(lock, []byte(mark)) || found == "lock" && len(lock) == 0) {
 		return nil
 	}
-	known, err := readManifest(j.path("run.json")) // of a run whose lock has no mark yet
+	known, err := readManifest(j.path("run.json")) // there may be a run whose lock has no mark yet
 	if known != nil || err != nil {
 		return err
 	}
@@ -167,19 +167,20 @@ func (j *Job) Lines() int64 { return j.manifest.Input.Lines }
 // StoreDir is for the store of an embedded coordinator.
 func (j *Job) StoreDir() string { return j.path("store") }
 
-// SocketDir is where an embedded coordinator may listen: nobody else can reach into it.
+// SocketDir is the directory in which an embedded coordinator may listen. Other users have no access to it.
 func (j *Job) SocketDir() string { return j.path("socket") }
 
-// Spool takes the outputs that do not fit into a report.
+// Spool stores the outputs that do not fit into a report.
 func (j *Job) Spool() execworker.Spool { return execworker.NewSpool(j.path("spool")) }
 
-// submitted saves that every line was submitted to a coordinator in this epoch.
+// submitted records in the manifest that every line was submitted to a coordinator in this epoch.
 func (j *Job) submitted(epoch uint32) error {
 	j.manifest.Submitted, j.manifest.Epoch = true, epoch
 	return j.manifest.write(j.path("run.json"))
 }
 
-// cursor returns the sequence after which a later process needs to watch, because it looks at all tasks anyway; 0 if none was noted.
+// cursor returns the sequence after which a later process needs to watch. It need not watch earlier events, because it lists all tasks anyway. The
+// cursor is 0 if none was saved.
 func (j *Job) cursor() uint64 {
 	data, err := os.ReadFile(j.path("cursor"))
 	if err != nil {
@@ -192,7 +193,7 @@ func (j *Job) cursor() uint64 {
 	return sequence
 }
 
-// saveCursor saves the cursor. It only saves time, so errors are ignored.
+// saveCursor saves the cursor. It ignores errors, because a cursor only saves time.
 func (j *Job) saveCursor(sequence uint64) {
 	_ = os.WriteFile(j.path("cursor"), []byte(strconv.FormatUint(sequence, 10)+"\n"), 0o600)
 }

@@ -6,10 +6,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// maxPage is the largest page that a coordinator gives.
+// maxPage is the largest page that a coordinator returns.
 const maxPage = 1000
 
-// filter selects the tasks of the run in the given states, none meaning all.
+// filter selects the tasks of the run in the given states; without states, all of them.
 func (m *manifest) filter(states ...lessorv1.TaskState) *lessorv1.TaskFilter {
 	return &lessorv1.TaskFilter{WorkspaceId: m.Options.Workspace, RunId: m.RunID, States: states}
 }

@@ -12,7 +12,7 @@ import (
 // InUseError means that another process works on the run.
 type InUseError struct {
 	Dir string
-	PID string // as the other process wrote it; empty where it left none
+	PID string // as the other process wrote it; empty if it wrote none
 }
 
 func (e *InUseError) Error() string {
@@ -22,7 +22,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by pid %s", e.Dir, e.PID)
 }
 
-// mark is how the lock file of a run begins. It tells the data directory of a run from other directories with files of the same names.
+// mark is the beginning of a run's lock file. It distinguishes the data directory of a run from other directories with files of the same names.
 const mark = "lessor run, pid "
 
 // lockDir opens the file at path and locks it until it is closed; the lock also ends with the process.
@@ -57,6 +57,6 @@ func sign(f *os.File) error {
 }
 
 func ownerOf(path string) string {
-	data, _ := os.ReadFile(path) // it is only for the message
+	data, _ := os.ReadFile(path) // the PID is only for the message
 	return strings.TrimSpace(strings.TrimPrefix(string(data), mark))
 }

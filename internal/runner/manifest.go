@@ -14,11 +14,11 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// Options and the input make two runs the same run.
+// Options are the options of a run. Two runs with equal options and equal input are the same run.
 type Options struct {
 	// Command is the command line, quoted; see QuoteCommand.
 	Command string `json:"command"`
-	// Nulls: lines are separated by NUL, not newline.
+	// Nulls is true if lines are separated by NUL instead of newline.
 	Nulls bool `json:"nulls,omitempty"`
 	// MaxAttempts is the number of failures after which a line has failed for good; 0 is the coordinator's default.
 	MaxAttempts uint32 `json:"max_attempts,omitempty"`
@@ -48,7 +48,7 @@ type manifest struct {
 	RunID   string  `json:"run_id"`
 	Options Options `json:"options"`
 	Input   Input   `json:"input"`
-	// Submitted: every line was submitted, durably.
+	// Submitted is true if every line was submitted.
 	Submitted bool `json:"submitted"`
 	// Epoch of the coordinator when the lines were submitted; see Config.Epoch. 0 if it is not known.
 	Epoch uint32 `json:"epoch,omitempty"`
@@ -73,7 +73,7 @@ func readManifest(path string) (*manifest, error) {
 	}
 	var m manifest
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields() // of a newer version; what it means is not known here
+	decoder.DisallowUnknownFields() // a newer version may have them, with a meaning that this version does not know
 	if err := decoder.Decode(&m); err != nil {
 		return nil, &ManifestError{Path: path, Problem: fmt.Sprintf("is damaged or of a newer version: %v", err)}
 	}
@@ -91,7 +91,7 @@ func (m *manifest) write(path string) error {
 	return durable.WriteFile(path, append(data, '\n'))
 }
 
-// changes says in words how the run that is there differs from the one that was asked for. It is empty if they are the same.
+// changes says in words how the run in the data directory differs from the requested run. It returns nil if they are the same.
 func (m *manifest) changes(opts Options, in Input) []string {
 	var list []string
 	differ := func(what string, before, now any) {

@@ -17,13 +17,13 @@ import (
 	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
-// printer prints every line that has ended, each once.
+// printer prints every line that has ended, and each line only once.
 type printer struct {
 	job    *Job
 	tasks  lessorv1.TaskServiceClient
 	screen *Screen
 	tally  *tally
-	// record, where not nil, writes a task in place of its output.
+	// record writes a task instead of its output; nil: the output is printed.
 	record func(io.Writer, *lessorv1.Task) error
 
 	printed *marks
@@ -46,8 +46,8 @@ func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error
 	return answer.GetTask(), err
 }
 
-// print prints a task that has ended, unless it was printed before. It goes by the task's state, not by the event that led here, because
-// somebody may have opened a new round since.
+// print prints a task that has ended, unless it was printed before. It checks the state of the task and not the event, because somebody may have
+// retried the task since the event.
 func (p *printer) print(task *lessorv1.Task) error {
 	if !final(task.GetState()) || !p.printed.mark(lineOf(task)) {
 		return nil
@@ -66,7 +66,7 @@ func (p *printer) print(task *lessorv1.Task) error {
 	return p.success(task)
 }
 
-// forget removes what earlier attempts of a task left in the spool.
+// forget removes the outputs of earlier attempts of a task from the spool.
 func (p *printer) forget(task *lessorv1.Task) error {
 	for attempt := uint32(1); attempt < task.GetAttempt(); attempt++ {
 		if err := p.job.Spool().Remove(execworker.SpoolName(task.GetTaskId(), attempt)); err != nil {
@@ -106,7 +106,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 	})
 }
 
-// failure prints the output of the last attempt, as a shell would have done, and why it failed.
+// failure prints the output of the last attempt, as a shell would have done, and a note that says why the attempt failed.
 func (p *printer) failure(task *lessorv1.Task) error {
 	err := p.file(execworker.SpoolName(task.GetTaskId(), task.GetAttempt()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ type Summary struct {
 	Failed    int64 `json:"failed"`    // cancelled ones included
 	Retried   int64 `json:"retried"`   // attempts beyond the first of each line
 	Missing   int64 `json:"missing"`   // lines whose tasks somebody deleted
-	Unprinted int64 `json:"unprinted"` // done, but their outputs are on another worker
+	Unprinted int64 `json:"unprinted"` // lines that are done, but whose outputs are on another worker
 }
 
 func (s *Summary) add(task *lessorv1.Task) {
@@ -169,7 +169,7 @@ func CountLines(n int64) string {
 	return fmt.Sprintf("%d lines", n)
 }
 
-// String is one line for people.
+// String returns the summary as one line for people.
 func (s Summary) String() string {
 	text := fmt.Sprintf("%s: %d done, %d failed, %d retried", CountLines(s.Lines), s.Done, s.Failed, s.Retried)
 	if s.Missing > 0 {

@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// patience is how long the coordinator may be out of reach before a run gives up.
-	patience = 2 * time.Minute
+	// maxAway is how long the coordinator may be out of reach before a run gives up.
+	maxAway  = 2 * time.Minute
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 )
 
-// retryWhileAway repeats a call with growing pauses until it is answered, for as long as the coordinator may be away. Only calls that may be
-// repeated may be made like this.
+// retryWhileAway repeats a call with growing pauses until the coordinator answers, for at most maxAway. The call must be one that may be repeated.
 func retryWhileAway(ctx context.Context, call func() error) error {
 	var since time.Time
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
@@ -27,7 +26,7 @@ func retryWhileAway(ctx context.Context, call func() error) error {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		if time.Since(since) > patience {
+		if time.Since(since) > maxAway {
 			return err
 		}
 		select {
@@ -38,11 +37,11 @@ func retryWhileAway(ctx context.Context, call func() error) error {
 	}
 }
 
-// longLived is how long a stream must have lived to show that the coordinator was there although it sent nothing. Coordinators end old
-// connections, and a line may run for hours.
+// longLived is how long a stream must have lived to prove that it reached the coordinator, even if no event came: a line may run for hours, and
+// coordinators close old connections.
 const longLived = time.Minute
 
-// streamError returns the error of a broken stream, or nil if the stream had shown before that the coordinator was there.
+// streamError returns the error of a broken stream, or nil if the stream had reached the coordinator before it broke.
 func streamError(err error, opened time.Time, received bool) error {
 	if transient(err) && (received || time.Since(opened) > longLived) {
 		return nil
@@ -50,7 +49,7 @@ func streamError(err error, opened time.Time, received bool) error {
 	return err
 }
 
-// transient reports whether err says that there was no answer, rather than what the answer was.
+// transient reports whether err says that the coordinator did not answer or is overloaded, so that a repeat may help.
 func transient(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Aborted:

@@ -13,31 +13,31 @@ import (
 // barInterval is how often the progress bar is drawn.
 const barInterval = 200 * time.Millisecond
 
-// lastLook bounds the last look for lines that have ended, when a run ends early: the coordinator may be what failed.
-const lastLook = 5 * time.Second
+// lastSweepTimeout bounds the last search for lines that have ended, when a run ends early. Perhaps it ends because the coordinator has failed.
+const lastSweepTimeout = 5 * time.Second
 
 // Config says how a run is followed.
 type Config struct {
 	// Tasks is the coordinator. Required.
 	Tasks lessorv1.TaskServiceClient
-	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored from a backup. The run then submits again the lines that
-	// the restore has lost. Nil: that never happens.
+	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored from a backup. The run then submits again the
+	// lines that the restore has lost. Nil: the run does not check for restores.
 	Epoch func(context.Context) (uint32, error)
 	// Screen to write to. Required.
 	Screen *Screen
 	// KeepOrder prints the lines in the order of the input, not in the order in which they end.
 	KeepOrder bool
-	// Record, where not nil, writes a task that has ended in place of its output.
+	// Record writes a task that has ended, instead of its output. Nil: the output is printed.
 	Record func(io.Writer, *lessorv1.Task) error
 	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
 }
 
-// errOver ends the goroutines beside the printing when the run is over.
+// errOver ends the other goroutines when the printing has ended.
 var errOver = errors.New("the run is over")
 
-// Run submits the lines and prints each when it has ended. It prints all of them in every process, also those that were done before. It
-// returns when nothing is left to print, or with ctx's cause when ctx ends first. The caller has to run the workers.
+// Run submits the lines and prints each when it has ended. It prints all lines, also those that ended while an earlier process worked on the run. It
+// returns when nothing is left to print, or with ctx's cause if ctx ends first. The caller must run the workers.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errOver)
@@ -56,12 +56,12 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	}
 	err := follow(ctx)
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause // and not what it made of the calls under way
+		err = cause // the error of a call that the end of ctx has interrupted says less
 	}
 	cancel(errOver)
 	beside.Wait()
-	if err != nil { // the worker has ended: what it finished on its way out is printed before the end
-		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	if err != nil { // the worker has ended, too: print the lines that it finished while it stopped
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastSweepTimeout)
 		defer stop()
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder))
 	}
@@ -70,7 +70,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	return summary, err
 }
 
-// run is the parts that work on a job at the same time.
+// run has the parts that work on a job at the same time.
 type run struct {
 	submit *submitter
 	watch  *watcher
@@ -81,18 +81,18 @@ type run struct {
 
 func (j *Job) newRun(cfg Config) *run {
 	t := &tally{lines: j.Lines()}
-	ended, doubt := make(chan string), make(chan struct{}, 1)
+	ended, eventsMissed := make(chan string), make(chan struct{}, 1)
 	r := &run{submit: newSubmitter(j, cfg.Tasks, cfg.Epoch), tally: t, cfg: cfg}
-	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, doubt: doubt, tally: t, sequence: j.cursor()}
+	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tally: t, sequence: j.cursor()}
 	if !cfg.KeepOrder {
 		r.watch.ended = ended
 	}
 	r.follow = &follower{
-		printer:   &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
-		ended:     ended,
-		doubt:     doubt,
-		submitted: r.submit.done,
-		submit:    r.submit,
+		printer:      &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
+		ended:        ended,
+		eventsMissed: eventsMissed,
+		submitted:    r.submit.done,
+		submit:       r.submit,
 	}
 	return r
 }

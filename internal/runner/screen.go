@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// Screen is where a run writes: outputs to Out, everything for people to Err. It keeps the progress bar out of the way of
-// both. All methods may be called at once.
+// Screen is where a run writes: outputs to Out, everything for people to Err. It removes the progress bar while it writes, so that the bar does not
+// mix with either. Its methods are safe for concurrent use.
 type Screen struct {
 	out, err io.Writer
-	// outShown: out is a terminal too, so that it shows the bar.
+	// outShown is true if out is the terminal that shows the bar.
 	outShown bool
 
 	mu  sync.Mutex
 	bar string
-	// torn: out's terminal is in the middle of a line.
-	torn bool
+	// midLine is true if the last output did not end its line on the terminal.
+	midLine bool
 }
 
-// NewScreen makes a screen. outShown says that out is shown on the same terminal as err.
+// NewScreen returns a screen. outShown says that out is the same terminal as err.
 func NewScreen(out, err io.Writer, outShown bool) *Screen {
 	return &Screen{out: out, err: err, outShown: outShown}
 }
@@ -35,7 +35,7 @@ func (s *Screen) output(write func(io.Writer) error) error {
 	last := &lastByte{to: s.out}
 	err := write(last)
 	if last.any {
-		s.torn = last.byte != '\n'
+		s.midLine = last.byte != '\n'
 	}
 	s.showLocked()
 	return err
@@ -46,9 +46,9 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hideLocked()
-	if s.torn {
+	if s.midLine {
 		s.drawLocked("\n")
-		s.torn = false
+		s.midLine = false
 	}
 	defer s.showLocked()
 	return s.err.Write(lines)
@@ -59,7 +59,7 @@ func (s *Screen) Note(format string, args ...any) {
 	_, _ = fmt.Fprintf(s, format+"\n", args...)
 }
 
-// setBar shows text as the progress bar; empty takes it away.
+// setBar shows text as the progress bar; an empty text removes the bar.
 func (s *Screen) setBar(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,14 +73,14 @@ func (s *Screen) setBar(text string) {
 
 // hideLocked clears the bar's line.
 func (s *Screen) hideLocked() {
-	if s.bar != "" && !s.torn {
+	if s.bar != "" && !s.midLine {
 		s.drawLocked("\r\x1b[K")
 	}
 }
 
-// showLocked draws the bar again. It waits while an output has not finished its line, which it would spoil.
+// showLocked draws the bar again. It does not while an output has not ended its line, because the bar would be drawn into that line.
 func (s *Screen) showLocked() {
-	if s.bar != "" && !s.torn {
+	if s.bar != "" && !s.midLine {
 		s.drawLocked(s.bar)
 	}
 }

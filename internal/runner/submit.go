@@ -22,30 +22,30 @@ import (
 const TaskType = "lessor-run"
 
 const (
-	// maxBatch and maxBatchBytes bound one submit, well below the limits of a coordinator (S7).
+	// maxBatch and maxBatchBytes bound one submit. They are below the default limits of a coordinator (S7).
 	maxBatch      = 500
 	maxBatchBytes = 1 << 20
 )
 
-// How long the tasks of a run are kept after their end: only the coordinator knows what is done when a run is resumed. The store of an
-// embedded coordinator holds nothing else.
+// How long the tasks of a run are kept after their end. It must be long, because only the coordinator knows which lines are done when a run is
+// resumed. It may be very long in an embedded coordinator, whose store holds only this run.
 const (
 	embeddedRetention = 10 * 365 * 24 * time.Hour
 	sharedRetention   = 30 * 24 * time.Hour
 )
 
-// Heartbeats on a shared coordinator: when the process of a run is killed and started again, the lines that were under
-// way wait for the end of their leases.
+// Heartbeats on a shared coordinator. They are short, because after a kill and restart of the run's process, the lines that were running wait
+// until their leases expire.
 const (
 	sharedHeartbeatInterval = 5 * time.Second
 	sharedHeartbeatTimeout  = 20 * time.Second
 )
 
-// epochOf asks for the epoch of the coordinator; see Config.Epoch.
+// epochOf asks the coordinator for its epoch; see Config.Epoch.
 type epochOf func(context.Context) (uint32, error)
 
-// now returns the epoch, 0 if it is not known.
-func (ask epochOf) now(ctx context.Context) (epoch uint32, err error) {
+// fetch returns the epoch, 0 if it is not known.
+func (ask epochOf) fetch(ctx context.Context) (epoch uint32, err error) {
 	if ask == nil {
 		return 0, nil
 	}
@@ -90,9 +90,10 @@ func (s *submitter) run(ctx context.Context) error {
 	return nil
 }
 
-// submitLines submits the chosen lines, and saves the epoch from before: if the coordinator is restored meanwhile, it may have lost some of them.
+// submitLines submits the chosen lines, and saves the epoch that the coordinator had before. If the coordinator is restored during the submit, the
+// saved epoch is then an old one, and the lines that were lost are submitted again.
 func (s *submitter) submitLines(ctx context.Context, choose func(number int64) bool) error {
-	epoch, err := s.epoch.now(ctx)
+	epoch, err := s.epoch.fetch(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (s *submitter) add(ctx context.Context, number int64, line []byte) error {
 	return nil
 }
 
-// flush submits the batch. Its tasks have idempotency keys, so that it may be repeated (T1).
+// flush submits the batch. The call may be repeated, because its tasks have idempotency keys (T1).
 func (s *submitter) flush(ctx context.Context) error {
 	if len(s.batch) == 0 {
 		return nil
@@ -150,28 +151,28 @@ func (s *submitter) flush(ctx context.Context) error {
 	return err
 }
 
-// submit submits tasks. Batches may have fewer tasks on this coordinator than usual (S7): one that is refused is tried again in halves.
+// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), submit submits each half.
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
 	err := retryWhileAway(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
 		return err
 	})
 	violations := violationsOf(err)
-	if half := len(tasks) / 2; half > 0 && aboutAll(violations) {
+	if half := len(tasks) / 2; half > 0 && tooManyTasks(violations) {
 		if err := s.submit(ctx, tasks[:half]); err != nil {
 			return err
 		}
 		return s.submit(ctx, tasks[half:])
 	}
-	return byLine(err, violations, tasks)
+	return nameLines(err, violations, tasks)
 }
 
-// aboutAll reports whether a batch was refused for its number of tasks, and not for one of them.
-func aboutAll(violations []*errdetails.BadRequest_FieldViolation) bool {
+// tooManyTasks reports whether a batch was refused because of its number of tasks, and not because of one of them.
+func tooManyTasks(violations []*errdetails.BadRequest_FieldViolation) bool {
 	return slices.ContainsFunc(violations, func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "tasks" })
 }
 
-// violationsOf returns what is wrong with a request that was refused.
+// violationsOf returns the bad fields of a refused request.
 func violationsOf(err error) []*errdetails.BadRequest_FieldViolation {
 	for _, d := range status.Convert(err).Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok {
@@ -181,8 +182,8 @@ func violationsOf(err error) []*errdetails.BadRequest_FieldViolation {
 	return nil
 }
 
-// byLine names the lines of the input in the error of a refused batch. Users do not know which lines were in the batch.
-func byLine(err error, violations []*errdetails.BadRequest_FieldViolation, tasks []*lessorv1.TaskSpec) error {
+// nameLines puts the lines of the input into the error of a refused batch, because users do not know which lines the batch had.
+func nameLines(err error, violations []*errdetails.BadRequest_FieldViolation, tasks []*lessorv1.TaskSpec) error {
 	var texts []string
 	for _, v := range violations {
 		var i int
@@ -202,7 +203,7 @@ func byLine(err error, violations []*errdetails.BadRequest_FieldViolation, tasks
 	return st.Err()
 }
 
-// spec returns the task of one line. It must be the same in every process that works on the run.
+// spec returns the spec of the task of one line. It must be the same in every process that works on the run (T1).
 func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 	m, key := j.manifest, strconv.FormatInt(number, 10)
 	spec := &lessorv1.TaskSpec{

@@ -7,10 +7,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// rateWindow is the time over which the rate is taken.
+// rateWindow is the time over which the rate is measured.
 const rateWindow = 20 * time.Second
 
-// tally counts what becomes of the lines, for the progress bar only: events may be missed or come twice. The Summary is exact.
+// tally counts lines by how they end. It is only for the progress bar, because events may be missed or come twice. The Summary is exact.
 type tally struct {
 	lines int64
 

@@ -16,13 +16,13 @@ import (
 type watcher struct {
 	job   *Job
 	tasks lessorv1.TaskServiceClient
-	// begun is closed when the run has its first task; before, there is nothing to watch.
+	// begun is closed when the run has its first task. Before, there is nothing to watch.
 	begun <-chan struct{}
-	// ended gets the tasks that reached a final state; nil if nobody wants to know. A slow reader slows the stream.
+	// ended gets the ids of tasks that reached a final state; nil if nobody reads them. A slow reader slows the stream.
 	ended chan<- string
-	// doubt is signalled when events may be missing.
-	doubt chan<- struct{}
-	// tally counts for the progress bar.
+	// eventsMissed is signalled when events may be missing.
+	eventsMissed chan<- struct{}
+	// tally counts events for the progress bar.
 	tally *tally
 
 	sequence uint64    // sequence of the last durable event
@@ -32,7 +32,7 @@ type watcher struct {
 // saveInterval is how often the sequence is saved for a later process.
 const saveInterval = time.Second
 
-// run follows the stream, and opens it again when it breaks, until ctx ends or the coordinator stays away.
+// run follows the stream of events, and opens it again when it breaks. It returns when ctx ends, or when the coordinator has been away for maxAway.
 func (w *watcher) run(ctx context.Context) error {
 	select {
 	case <-w.begun:
@@ -42,11 +42,11 @@ func (w *watcher) run(ctx context.Context) error {
 		err := retryWhileAway(ctx, func() error { return w.follow(ctx) })
 		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 { // a restore has lost the event with that sequence
 			w.sequence = 0
-			w.raiseDoubt()
+			w.signalEventsMissed()
 			continue
 		}
 		if status.Code(err) == codes.NotFound { // a restore has lost the workspace, until the lines are submitted again
-			w.raiseDoubt()
+			w.signalEventsMissed()
 			select {
 			case <-time.After(maxPause):
 			case <-ctx.Done():
@@ -97,10 +97,10 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 		}
 	case *lessorv1.WatchTaskResponse_Missed:
 		if event.Missed.GetDurable() > 0 {
-			w.raiseDoubt()
+			w.signalEventsMissed()
 		}
 	case *lessorv1.WatchTaskResponse_Deleted:
-		w.raiseDoubt()
+		w.signalEventsMissed()
 	}
 }
 
@@ -111,14 +111,14 @@ func (w *watcher) end(ctx context.Context, taskID string) {
 	}
 }
 
-func (w *watcher) raiseDoubt() {
+func (w *watcher) signalEventsMissed() {
 	select {
-	case w.doubt <- struct{}{}:
-	default: // there is doubt already
+	case w.eventsMissed <- struct{}{}:
+	default: // the signal is not received yet, and one is enough
 	}
 }
 
-// final reports whether a task in this state will move no more.
+// final reports whether the state is final: COMPLETED, FAILED or CANCELLED.
 func final(s lessorv1.TaskState) bool {
 	switch s {
 	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
