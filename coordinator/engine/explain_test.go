@@ -88,6 +88,22 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				r.worker("second", 5, nil)
 			},
 		},
+		{
+			name: "requirements of which two workers lack some", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"avx", "gpu"}}}, code: lease.FoundRequirements,
+			words: `the closest one lacks feature "avx"`, setup: func(r *rig) {
+				r.join("poor", 1)
+				r.worker("rich", 1, func(w *Wants) { w.Capabilities.Features = []string{"gpu"} })
+				r.worker("poorest", 1, nil)
+			},
+		},
+		{
+			name: "its worker is gone, and another one has its affinity key",
+			spec: lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}}, Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			code: lease.FoundPinnedWorker, words: `"far"`, setup: func(r *rig) {
+				r.worker("first", 5, nil)
+				r.task(kin("k", lease.Sticky))
+			},
+		},
 		{name: "the queue is paused", code: lease.FoundQueuePaused, words: "paused", setup: func(r *rig) {
 			r.govern(func(s *lease.Settings) { s.Paused = true })
 		}},

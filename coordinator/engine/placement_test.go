@@ -398,3 +398,57 @@ func TestUnaryWorkerThatIsBusyIsThere(t *testing.T) {
 		}
 	})
 }
+
+// W12: a task that is pinned to one worker and has an affinity key goes to that worker only, whether the key is bound to nobody, to it or to another.
+func TestPinnedTaskWithAnAffinityKey(t *testing.T) {
+	t.Attr("rules", "W12")
+	for _, mode := range []lease.AffinityMode{lease.Sticky, lease.Preferred} {
+		run(t, func(r *rig) {
+			other := r.worker("other", 5, nil)
+			r.task(func(s *lease.Spec) { on("holder")(s); kin("free", mode)(s) })
+			r.task(kin("bound", mode))
+			r.task(func(s *lease.Spec) { on("holder")(s); kin("bound", mode)(s) })
+			if n := len(other.grants()); n != 1 {
+				r.Errorf("mode %v: granted %d to another, want the one that is not pinned", mode, n)
+			}
+			holder := r.worker("holder", 5, nil)
+			if n := len(holder.grants()); n != 2 {
+				r.Errorf("mode %v: granted %d to the holder, want both that are pinned to it", mode, n)
+			}
+		})
+	}
+}
+
+// W12: a PREFERRED task does not wait for the worker of its key if that has free slots, and not what the task requires.
+func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		r.worker("a", 5, nil)
+		r.task(kin("k", lease.Preferred))
+		b := r.worker("b", 5, hasGPU)
+		r.task(func(s *lease.Spec) { kin("k", lease.Preferred)(s); gpu(s) })
+		if n := len(b.grants()); n != 1 {
+			r.Errorf("granted %d to another, want the one that its worker cannot take", n)
+		}
+	})
+}
+
+// W12: of several PREFERRED tasks, another worker gets those for which the worker of their key has no more room, although it passed them over while that
+// worker had room.
+func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"limited": 1} })
+		r.task(kin("k", lease.Preferred))
+		b := r.worker("b", 5, nil)
+		r.submit(work()) // a takes its turn: b is asked before it
+		r.govern(func(s *lease.Settings) { s.Paused = true })
+		for range 2 {
+			r.task(func(s *lease.Spec) { kin("k", lease.Preferred)(s); s.Type = "limited" })
+		}
+		r.govern(func(s *lease.Settings) { s.Paused = false })
+		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 1 {
+			r.Errorf("granted %d to its worker and %d to another, want 3 and 1", x, y)
+		}
+	})
+}
