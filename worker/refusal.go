@@ -91,10 +91,10 @@ func refusalOfFrame(e *lessorv1.Error) *RefusedError {
 	return &RefusedError{Code: e.GetCode(), Message: e.GetMessage(), Remediation: e.GetRemediation()}
 }
 
-// refusalOfStatus returns the refusal for a status; nil if another try may help. After a coordinator has accepted the worker once (known),
-// only statuses with the coordinator's own domain count (S4). A status without that domain comes from something in between, such as a proxy
-// that has no route at the moment, or from a source of credentials that has none at the moment. Before, such a status counts as well,
-// because it shows a wrong address or a missing token.
+// refusalOfStatus returns the refusal for a status; nil if another try may help. After a coordinator has accepted the worker once
+// (acceptedBefore), only statuses with the coordinator's own domain count (S4). A status without that domain comes from something in
+// between, such as a proxy that has no route at the moment, or from a source of credentials that has none at the moment. Before the first
+// acceptance, such a status counts as well, because it shows a wrong address or a missing token.
 func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 	switch st.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
