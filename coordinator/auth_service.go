@@ -103,7 +103,7 @@ func (s *authService) CreateToken(ctx context.Context, req *lessorv1.CreateToken
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	note(ctx, "id", t.ID)
+	logFields(ctx, "id", t.ID)
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
@@ -140,7 +140,7 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	note(ctx, "id", id)
+	logFields(ctx, "id", id)
 	t, err := s.keyring.Revoke(ctx, who.Tenant, id, who.Subject, time.Now())
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -163,7 +163,7 @@ func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequ
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	note(ctx, "id", key.ID)
+	logFields(ctx, "id", key.ID)
 	return &lessorv1.RotateKeyResponse{Key: keyProto(key, 0)}, nil
 }
 

@@ -67,7 +67,7 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 		return refusal.Status(refusal.ErrBackupBusy)
 	}
 	defer s.backup.Store(false)
-	ctx, cancel := s.until(stream.Context())
+	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
 	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, refusal.ErrBackupLate)
 	defer cancel()

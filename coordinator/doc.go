@@ -13,10 +13,10 @@
 // # Where things are
 //
 //	server.go config.go config_*.go           the process: settings, start, stop
-//	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_let.go checks who reads them
+//	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
 //	opening.go                                health while the store is being opened
 //	store_gone.go                             a file of the store that was moved or removed
-//	unread.go                                 bounds the answers that grpc keeps until they are read (X5)
+//	unread_answers.go                         bounds the answers that grpc keeps until they are read (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
 //	calls.go interceptors.go utf8.go trace.go around every call: which are under way, log, panics, bad strings, trace context

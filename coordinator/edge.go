@@ -39,18 +39,18 @@ func (e *edge) view(fn func(store.Reader) error) error {
 	return err
 }
 
-// until returns ctx, but one that ends early when the coordinator stops.
-func (e *edge) until(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilStop returns ctx, but one that ends early when the coordinator stops.
+func (e *edge) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(e.stopping, func() { cancel(engine.ErrStopped) })
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// note adds fields to the line that the call leaves in the log, such as sender, id and corr.
-func note(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
+// logFields adds fields to the line that the call leaves in the log, such as sender, id and corr.
+func logFields(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
 
-// own reads a task from the store. It returns lease.ErrNotFound if there is none, or if it belongs to another tenant.
-func own(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
+// readTask reads a task from the store. It returns lease.ErrNotFound if there is none, or if it belongs to another tenant.
+func readTask(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, error) {
 	t, err := records.Task(r, id)
 	if err != nil {
 		return nil, err

@@ -21,33 +21,33 @@ import (
 // the first answer after maxConnectionAge, as one of gRPC does, so that a client certificate is checked again.
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: aging(handler), ErrorLog: slog.NewLogLogger(quietly{log.Handler()}, slog.LevelWarn),
+		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler()}, slog.LevelWarn),
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, bornKey{}, time.Now())
+			return context.WithValue(ctx, beganKey{}, time.Now())
 		},
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
 	}
 }
 
-// bornKey is the context key of the time when a connection began.
-type bornKey struct{}
+// beganKey is the context key of the time when a connection began.
+type beganKey struct{}
 
-// aging closes a connection after an answer, if the connection is old.
-func aging(next http.Handler) http.Handler {
+// closeOld closes a connection after an answer, if the connection is old.
+func closeOld(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if born, ok := r.Context().Value(bornKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
+		if born, ok := r.Context().Value(beganKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// quietly filters the HTTP server's own log: panics, and failed handshakes, which anybody can cause at any rate.
-type quietly struct{ slog.Handler }
+// handshakeFilter filters the HTTP server's own log: panics, and failed handshakes, which anybody can cause at any rate.
+type handshakeFilter struct{ slog.Handler }
 
 // Handle lowers a line about a handshake to the level Debug.
-func (q quietly) Handle(ctx context.Context, line slog.Record) error {
+func (q handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
 		if !q.Enabled(ctx, slog.LevelDebug) {
 			return nil
@@ -57,20 +57,20 @@ func (q quietly) Handle(ctx context.Context, line slog.Record) error {
 	return q.Handler.Handle(ctx, line)
 }
 
-// forOperators serves /metrics, /healthz (the process lives) and /readyz (it takes requests), and with profiles /debug/pprof/ too. Metrics and
+// operatorMux serves /metrics, /healthz (the process lives) and /readyz (it takes requests), and with profiles /debug/pprof/ too. Metrics and
 // profiles cover all tenants together and name none. The health checks need no credential.
-func forOperators(registry *prometheus.Registry, ready readiness, d door, profiles bool) *http.ServeMux {
+func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
-	mux.Handle("GET /metrics", d.let(auth.Viewer|auth.Operator, metrics))
+	mux.Handle("GET /metrics", roles.require(auth.Viewer|auth.Operator, metrics))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		code, text := ready.tell()
+		code, text := ready.status()
 		answer(w, code, text)
 	})
 	if profiles {
-		mux.Handle("GET /debug/pprof/", d.let(auth.Operator, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
-		mux.Handle("GET /debug/pprof/profile", d.let(auth.Operator, http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
+		mux.Handle("GET /debug/pprof/profile", roles.require(auth.Operator, http.HandlerFunc(pprof.Profile)))
 	}
 	return mux
 }
@@ -84,8 +84,8 @@ type readiness struct {
 	commitPending                func() time.Duration
 }
 
-// tell returns a status for machines and a text for people. With a full disk it is ready, because everything but submits is served.
-func (r readiness) tell() (code int, text string) {
+// status returns a status for machines and a text for people. With a full disk it is ready, because everything but submits is served.
+func (r readiness) status() (code int, text string) {
 	slow := r.commitPending()
 	switch {
 	case !r.serving():

@@ -21,13 +21,13 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Open:     c.gate.Open(),
 		Host:     host,
 		Calls:    inside,
-		Misread:  inside.misread,
+		Misread:  inside.refuseUnreadable,
 		Door:     c.gate,
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
 		Rejected: c.edge.malformedOverHTTP,
 		Answered: m.answered,
-	}, forOperators(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, door{c.gate, c.cfg.Logger}, c.cfg.Pprof))
+	}, operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, roleCheck{c.gate, c.cfg.Logger}, c.cfg.Pprof))
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
 }
 

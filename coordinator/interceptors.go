@@ -28,7 +28,7 @@ type chain struct {
 // newChain returns the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the error that
 // the caller got. The gate is inside of the log, so that refused callers are logged too. Calls of other services (health, reflection) leave no line, and
 // sessions write their own lines.
-func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
+func newChain(log *slog.Logger, underWay *calls, g *gate.Gate) chain {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
 	})
@@ -39,14 +39,14 @@ func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 	lines, opts := callLogger(log), callLogOptions()
 	return chain{
 		unary: []grpc.UnaryServerInterceptor{
-			under.unary,
+			underWay.unary,
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
 			recovery.UnaryServerInterceptor(caught),
 			g.Unary,
-			inItsPlace,
+			limitUnread,
 		},
 		stream: []grpc.StreamServerInterceptor{
-			under.stream,
+			underWay.stream,
 			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
 			recovery.StreamServerInterceptor(caught),
 			g.Stream,
@@ -57,16 +57,16 @@ func newChain(log *slog.Logger, under *calls, g *gate.Gate) chain {
 // callLogger writes to slog; the two libraries number the levels alike.
 func callLogger(log *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		if toldOnce(fields) {
+		if loggedElsewhere(fields) {
 			level = logging.LevelDebug
 		}
 		log.Log(ctx, slog.Level(level), msg, fields...)
 	})
 }
 
-// toldOnce reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk (store/reserve),
+// loggedElsewhere reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk (store/reserve),
 // or the stop of the coordinator (Serve). A flood of such calls would fill the log, and with it the disk.
-func toldOnce(fields []any) bool {
+func loggedElsewhere(fields []any) bool {
 	i := slices.Index(fields, any("code"))
 	if i < 0 || i+1 == len(fields) {
 		return false
@@ -75,7 +75,7 @@ func toldOnce(fields []any) bool {
 	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
 }
 
-// callLogOptions gives every call one line, with its tenant, type and code; handlers add fields with note. Payloads are never in it: no handler adds one,
+// callLogOptions gives every call one line, with its tenant, type and code; handlers add fields with logFields. Payloads are never in it: no handler adds one,
 // and errors name fields, not what is in them.
 func callLogOptions() []logging.Option {
 	return []logging.Option{

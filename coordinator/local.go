@@ -64,9 +64,9 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 	return nil
 }
 
-// misread makes a call whose request could not be read; see httpapi.Config. The interceptors may refuse it first; else it is refused as unreadable. What
+// refuseUnreadable makes a call whose request could not be read; see httpapi.Config. The interceptors may refuse it first; else it is refused as unreadable. What
 // was wrong is told only to the caller: the log has nothing of the content of a request.
-func (l *local) misread(ctx context.Context, method string, request proto.Message, code string) error {
+func (l *local) refuseUnreadable(ctx context.Context, method string, request proto.Message, code string) error {
 	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
 	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {
 		return nil, refusal.New(codes.InvalidArgument, code, "the request cannot be read", nil)

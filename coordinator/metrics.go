@@ -81,14 +81,14 @@ func newMetrics() *metrics {
 	return m
 }
 
-// judgement is the labels by which a verdict is counted.
-type judgement struct {
+// verdictLabels is the labels by which a verdict is counted.
+type verdictLabels struct {
 	kind    lease.Kind
 	verdict lease.Verdict
 	reason  lease.Reason
 }
 
-func (j judgement) labels() []string {
+func (j verdictLabels) labels() []string {
 	return []string{j.kind.String(), j.verdict.String(), j.reason.String()}
 }
 
@@ -116,7 +116,7 @@ func (c *counters[K]) inc(k K) {
 // events returns the engine's callbacks. The loop of the engine calls all of them but Committed.
 func (m *metrics) events(log *slog.Logger) engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
-	verdicts, ended, retries := countersOf(m.verdicts, judgement.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
+	verdicts, ended, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
 	finished := countersOf(m.finished, func(s lease.State) []string { return []string{s.String()} })
 	return engine.Events{
 		Submitted: func(*lease.Task) { m.submitted.Inc() },
@@ -129,7 +129,7 @@ func (m *metrics) events(log *slog.Logger) engine.Events {
 			m.batches.Observe(float64(tasks))
 		},
 		Judged: func(kind lease.Kind, a *lease.Answer) {
-			verdicts.inc(judgement{kind, a.Verdict, a.Reason})
+			verdicts.inc(verdictLabels{kind, a.Verdict, a.Reason})
 		},
 		Granted: func(*lease.Task) { m.dispatched.Inc() },
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {

@@ -25,7 +25,7 @@ func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	}), cfg.Logger)
 	limited := preauth.NewConnLimiter(cfg.Connections, cfg.Logger).Listener(lent{lis})
 	if cfg.TLS != nil {
-		limited = tls.NewListener(limited, speaking(cfg.TLS, "http/1.1"))
+		limited = tls.NewListener(limited, withProtocol(cfg.TLS, "http/1.1"))
 	}
 	ended := make(chan struct{})
 	go func() {

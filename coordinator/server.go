@@ -138,7 +138,7 @@ func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []g
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
-		grpc.StatsHandler(withPlaces{}),
+		grpc.StatsHandler(unreadHandler{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -160,11 +160,11 @@ func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.Transp
 	if cfg == nil {
 		return insecure.NewCredentials()
 	}
-	return limiter.Handshakes(credentials.NewTLS(speaking(cfg, "h2")))
+	return limiter.Handshakes(credentials.NewTLS(withProtocol(cfg, "h2")))
 }
 
-// speaking returns cfg for one protocol above TLS. Both listeners share one configuration otherwise.
-func speaking(cfg *tls.Config, protocol string) *tls.Config {
+// withProtocol returns cfg for one protocol above TLS. Both listeners share one configuration otherwise.
+func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{protocol}
 	if choose := cfg.GetConfigForClient; choose != nil {
@@ -173,7 +173,7 @@ func speaking(cfg *tls.Config, protocol string) *tls.Config {
 			if chosen == nil || err != nil {
 				return chosen, err
 			}
-			return speaking(chosen, protocol), nil
+			return withProtocol(chosen, protocol), nil
 		}
 	}
 	return cfg
@@ -215,7 +215,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "http")
 	if c.cfg.TLS != nil && httpLis != nil {
 		c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "https")
-		httpLis = tls.NewListener(httpLis, speaking(c.cfg.TLS, "http/1.1"))
+		httpLis = tls.NewListener(httpLis, withProtocol(c.cfg.TLS, "http/1.1"))
 	}
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
@@ -227,7 +227,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
 	defer c.gate.Start()()
-	defer c.watchPlace()()
+	defer c.watchStoreFile()()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

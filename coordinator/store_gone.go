@@ -9,18 +9,18 @@ import (
 // ends with the process.
 const storeGone = "the file of the store was moved or removed; changes acknowledged from now on are lost at the next start: take a backup, then stop the coordinator"
 
-// placeEvery is how often StoreGone is called.
-const placeEvery = time.Second
+// storeCheckInterval is how often StoreGone is called.
+const storeCheckInterval = time.Second
 
-// watchPlace logs when the file of the store is no longer in its place, and when it is there again, until stop is called.
-func (c *Coordinator) watchPlace() (stop func()) {
+// watchStoreFile logs when the file of the store is no longer in its place, and when it is there again, until stop is called.
+func (c *Coordinator) watchStoreFile() (stop func()) {
 	if c.cfg.StoreGone == nil {
 		return func() {}
 	}
 	ended := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		tick := time.NewTicker(placeEvery)
+		tick := time.NewTicker(storeCheckInterval)
 		defer tick.Stop()
 		for was := false; ; {
 			select {

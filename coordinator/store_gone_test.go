@@ -15,7 +15,7 @@ func TestAStoreThatIsGoneIsTold(t *testing.T) {
 	serveWith(t, nil, Config{StoreGone: gone.Load}, func(t *testing.T, r *rig) {
 		for _, is := range []bool{false, true, false} {
 			gone.Store(is)
-			time.Sleep(3 * placeEvery)
+			time.Sleep(3 * storeCheckInterval)
 			synctest.Wait()
 			code, want := http.StatusOK, "ready\n"
 			if is {

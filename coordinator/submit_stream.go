@@ -20,7 +20,7 @@ const submitWindow = 8
 
 // SubmitStream makes tasks frame by frame. Frames are read and stepped while earlier ones are being committed; answers keep their order.
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
-	ctx, cancel := s.until(stream.Context())
+	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
 	answers := make(chan chan submitAnswer, submitWindow)
 	read := make(chan error, 1)

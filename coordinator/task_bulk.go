@@ -72,7 +72,7 @@ type bulkRequest interface {
 
 // bulk runs a command on each task that a request selects; a nil command skips the task. f has read the other fields.
 func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
-	corr(ctx, f, req.GetRequestId())
+	logRequestID(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())
 	if !want.Selects() && !req.GetAll() {
 		f.Fail("filter", "has no condition and would select every task of the workspace; set all to do that")

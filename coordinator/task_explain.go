@@ -13,8 +13,8 @@ import (
 // AdoptResult makes a discarded result the outcome of its task.
 func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResultRequest) (*lessorv1.AdoptResultResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
-	id, err := named(ctx, f, req.GetTaskId())
+	logRequestID(ctx, f, req.GetRequestId())
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -28,7 +28,7 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 
 // ExplainTask says why a task is where it is.
 func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTaskRequest) (*lessorv1.ExplainTaskResponse, error) {
-	id, err := named(ctx, s.fields(), req.GetTaskId())
+	id, err := parseTaskID(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

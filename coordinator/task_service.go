@@ -24,7 +24,7 @@ type taskService struct {
 // SubmitTask submits a task.
 func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
+	logRequestID(ctx, f, req.GetRequestId())
 	if req.GetTask() == nil {
 		f.Fail("task", "is missing")
 	}
@@ -35,14 +35,14 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	note(ctx, "id", done[0].Task.ID.String())
+	logFields(ctx, "id", done[0].Task.ID.String())
 	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
 }
 
 // BatchSubmitTasks submits many tasks, all or none.
 func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest) (*lessorv1.BatchSubmitTasksResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
+	logRequestID(ctx, f, req.GetRequestId())
 	if len(req.GetTasks()) == 0 {
 		f.Fail("tasks", "must not be empty")
 	}
@@ -81,22 +81,22 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	return done, nil
 }
 
-// corr reads a request_id, which only goes into the log.
-func corr(ctx context.Context, f *convert.Fields, requestID string) {
+// logRequestID reads a request_id, which only goes into the log.
+func logRequestID(ctx context.Context, f *convert.Fields, requestID string) {
 	if f.ID("request_id", requestID); f.Err == nil && requestID != "" {
-		note(ctx, "corr", requestID)
+		logFields(ctx, "corr", requestID)
 	}
 }
 
 // GetTask returns a task with all its details.
 func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
-	id, err := named(ctx, s.fields(), req.GetTaskId())
+	id, err := parseTaskID(ctx, s.fields(), req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
 	var m *lessorv1.Task
 	err = s.view(func(r store.Reader) error {
-		t, err := own(r, gate.Identify(ctx).Tenant, id)
+		t, err := readTask(r, gate.Identify(ctx).Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -106,12 +106,12 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	s.addVolatile(m, id)
+	s.addLiveFeedback(m, id)
 	return &lessorv1.GetTaskResponse{Task: m}, nil
 }
 
-// named reads the task id of a request that names a task. f has read the other fields.
-func named(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, error) {
+// parseTaskID reads the task id of a request that names a task. f has read the other fields.
+func parseTaskID(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, error) {
 	id, known := f.TaskID(sent)
 	switch {
 	case f.Err != nil:
@@ -119,7 +119,7 @@ func named(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, e
 	case !known:
 		return id, lease.ErrNotFound
 	}
-	note(ctx, "id", sent)
+	logFields(ctx, "id", sent)
 	return id, nil
 }
 
@@ -152,14 +152,14 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	if m.Middlewares, err = middlewares(r, t); err != nil {
 		return err
 	}
-	if err := addLastWords(m, r, t); err != nil {
+	if err := addLastFeedback(m, r, t); err != nil {
 		return err
 	}
 	return addFailure(m, r, t)
 }
 
-// addLastWords adds the progress and output that was kept of the last attempt.
-func addLastWords(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
+// addLastFeedback adds the progress and output that was kept of the last attempt.
+func addLastFeedback(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	said, err := records.Feedback(r, t.ID)
 	if err == nil {
 		addFeedback(m, said)
@@ -196,8 +196,8 @@ func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
 	return records.Failure(r, t.ID)
 }
 
-// addVolatile adds the progress and output of a live attempt, in place of those of an earlier one.
-func (s *taskService) addVolatile(m *lessorv1.Task, id lease.TaskID) {
+// addLiveFeedback adds the progress and output of a live attempt, in place of those of an earlier one.
+func (s *taskService) addLiveFeedback(m *lessorv1.Task, id lease.TaskID) {
 	if m.GetLease() != nil {
 		addFeedback(m, s.engine.LiveFeedback(id))
 	}
@@ -213,9 +213,9 @@ func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
 // CancelTask asks a task to end.
 func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRequest) (*lessorv1.CancelTaskResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
+	logRequestID(ctx, f, req.GetRequestId())
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
-	id, err := named(ctx, f, req.GetTaskId())
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -230,9 +230,9 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 // RetryTask opens a new round of a task.
 func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
+	logRequestID(ctx, f, req.GetRequestId())
 	deadline := f.Wall("deadline", req.GetDeadline())
-	id, err := named(ctx, f, req.GetTaskId())
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -247,8 +247,8 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 // DeleteTask removes a task.
 func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRequest) (*lessorv1.DeleteTaskResponse, error) {
 	f := s.fields()
-	corr(ctx, f, req.GetRequestId())
-	id, err := named(ctx, f, req.GetTaskId())
+	logRequestID(ctx, f, req.GetRequestId())
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

@@ -20,9 +20,9 @@ import (
 // has a sequence that was sent already, and is left out. Send blocks while the reader is slow; the engine never waits for it, but counts what did not
 // fit.
 func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
-	ctx, cancel := s.until(stream.Context())
+	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
-	to := &teller{send: stream.Send, sequence: req.GetAfterSequence()}
+	to := &eventSender{send: stream.Send, sequence: req.GetAfterSequence()}
 	w, what, err := s.newWatcher(ctx, req, to)
 	if err != nil {
 		return refusal.Status(err)
@@ -76,22 +76,22 @@ func passOn(w watcher, n *engine.News) error {
 	return w.tell(n)
 }
 
-func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *teller) (watcher, engine.Watching, error) {
+func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
 	f := s.fields()
 	f.Err = convert.Unknown("", req)
 	tenant := gate.Identify(ctx).Tenant
 	if req.GetRunId() == "" {
-		id, err := named(ctx, f, req.GetTaskId())
+		id, err := parseTaskID(ctx, f, req.GetTaskId())
 		if err == nil && req.GetAfterSequence() != 0 {
 			err = s.view(func(r store.Reader) error { // a missing task is refused first, just like that of another tenant (X2)
-				_, err := own(r, tenant, id)
+				_, err := readTask(r, tenant, id)
 				return err
 			})
 		}
 		if err == nil {
 			err = s.resumable(ctx, id.Space, req)
 		}
-		return &taskWatcher{edge: s.edge, teller: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
+		return &taskWatcher{edge: s.edge, eventSender: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
 	}
 	if req.GetTaskId() != "" {
 		f.Fail("run_id", "is set together with task_id; set only one of them")
@@ -108,8 +108,8 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	if err := s.resumable(ctx, number, req); err != nil {
 		return nil, engine.Watching{}, err
 	}
-	note(ctx, "id", run)
-	w := &runWatcher{edge: s.edge, teller: to, space: number, run: run, told: req.GetAfterSequence()}
+	logFields(ctx, "id", run)
+	w := &runWatcher{edge: s.edge, eventSender: to, space: number, run: run, told: req.GetAfterSequence()}
 	return w, engine.Watching{Space: number, Run: run}, nil
 }
 
@@ -135,7 +135,7 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 // taskWatcher watches one task until it is final.
 type taskWatcher struct {
 	*edge
-	*teller
+	*eventSender
 	tenant string
 	id     lease.TaskID
 	found  bool
@@ -144,7 +144,7 @@ type taskWatcher struct {
 func (w *taskWatcher) catchUp() error {
 	var t *lease.Task
 	err := w.view(func(r store.Reader) (err error) {
-		t, err = own(r, w.tenant, w.id)
+		t, err = readTask(r, w.tenant, w.id)
 		return err
 	})
 	if errors.Is(err, lease.ErrNotFound) && w.found { // deleted between two looks
@@ -188,7 +188,7 @@ func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n
 
 // version sends what is new in a version of the task. A version may be older than what was sent; then nothing is new.
 func (w *taskWatcher) version(t *lease.Task) error {
-	for _, e := range untold(t, w.sequence) {
+	for _, e := range unsentEvents(t, w.sequence) {
 		w.sequence = e.seq
 		if err := w.durable(&e); err != nil {
 			return err

@@ -15,9 +15,9 @@ type durableEvent struct {
 	missed uint32 // how many events are no longer kept; if not 0, event is not set
 }
 
-// untold returns the events of a task after a sequence, preceded by how many events in between are no longer kept. It is not known which of
+// unsentEvents returns the events of a task after a sequence, preceded by how many events in between are no longer kept. It is not known which of
 // those were sent before, so their number is an upper bound.
-func untold(t *lease.Task, after uint64) []durableEvent {
+func unsentEvents(t *lease.Task, after uint64) []durableEvent {
 	events := t.Events()
 	var all []durableEvent
 	if len(events) > 0 && convert.MissingEvents(t) > 0 && after+1 < events[0].Seq {
@@ -31,15 +31,15 @@ func untold(t *lease.Task, after uint64) []durableEvent {
 	return all
 }
 
-// teller sends the events of a watch.
-type teller struct {
+// eventSender sends the events of a watch.
+type eventSender struct {
 	send     func(*lessorv1.WatchTaskResponse) error
 	sequence uint64 // the caller may resume after it
 	sub      uint64 // number of events without a sequence since the last one that has one
 }
 
-// durable sends an event that has a sequence, which the caller has put into the teller.
-func (t *teller) durable(e *durableEvent) error {
+// durable sends an event that has a sequence, which the caller has put into the eventSender.
+func (t *eventSender) durable(e *durableEvent) error {
 	t.sub = 0
 	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: t.sequence}
 	if e.missed > 0 {
@@ -52,26 +52,26 @@ func (t *teller) durable(e *durableEvent) error {
 }
 
 // volatile sends an event that has no sequence of its own.
-func (t *teller) volatile(m *lessorv1.WatchTaskResponse) error {
+func (t *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
 	t.sub++
 	m.Sequence, m.SubSequence = t.sequence, t.sub
 	return t.send(m)
 }
 
-func (t *teller) deleted(id lease.TaskID) error {
+func (t *eventSender) deleted(id lease.TaskID) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: id.String(), Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}},
 	})
 }
 
 // missed sends that n news did not fit, gone of them about deleted tasks. The other durable ones among them are sent from the store.
-func (t *teller) missed(taskID string, n, gone int) error {
+func (t *eventSender) missed(taskID string, n, gone int) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},
 	})
 }
 
-func (t *teller) feed(id lease.TaskID, n *engine.News) error {
+func (t *eventSender) feed(id lease.TaskID, n *engine.News) error {
 	f, state := n.Feed, lessorv1.TaskState(n.Task.State())
 	if f.Lost > 0 {
 		if err := t.missed(id.String(), f.Lost, 0); err != nil {

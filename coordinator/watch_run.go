@@ -22,7 +22,7 @@ const (
 // the order in which the commit first touched the tasks, so the sequences of two tasks may interleave.
 type runWatcher struct {
 	*edge
-	*teller
+	*eventSender
 	space uint32
 	run   string
 
@@ -60,7 +60,7 @@ func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
 			if t.Spec.RunID == w.run {
-				events = append(events, untold(t, max(w.told, w.toldOf[t.ID]))...)
+				events = append(events, unsentEvents(t, max(w.told, w.toldOf[t.ID]))...)
 			}
 			if len(events) > 2*watchStep {
 				events, more = firstEvents(events), true
@@ -101,7 +101,7 @@ func (w *runWatcher) tell(n *engine.News) error {
 // version sends what is new in a version of a task. Other tasks of the same commit may follow with sequences between those of this one, but none
 // below its first. So the caller may resume after its first.
 func (w *runWatcher) version(t *lease.Task) error {
-	fresh := untold(t, max(w.told, w.toldOf[t.ID]))
+	fresh := unsentEvents(t, max(w.told, w.toldOf[t.ID]))
 	for i := range fresh {
 		w.sequence = max(w.sequence, fresh[0].seq)
 		if err := w.durable(&fresh[i]); err != nil {

@@ -282,7 +282,7 @@ func TestUntoldTellsWhatIsMissing(t *testing.T) {
 		{0, "19:missed 4, 20, 22"}, {7, "19:missed 4, 20, 22"}, {19, "20, 22"}, {20, "22"}, {22, ""}, {99, ""},
 	} {
 		var got []string
-		for _, e := range untold(task, tt.after) {
+		for _, e := range unsentEvents(task, tt.after) {
 			if e.missed > 0 {
 				got = append(got, fmt.Sprintf("%d:missed %d", e.seq, e.missed))
 			} else {
@@ -299,7 +299,7 @@ func TestUntoldTellsWhatIsMissing(t *testing.T) {
 // that would skip another event of the commit.
 func TestRunNewsOfOneCommitInterleave(t *testing.T) {
 	var got []string
-	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, teller: &teller{send: func(m *lessorv1.WatchTaskResponse) error {
+	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
 		got = append(got, fmt.Sprintf("%d resume %d", m.GetHistory().GetSequence(), m.GetSequence()))
 		return nil
 	}}}

@@ -24,7 +24,7 @@ const maxShownTasks = 1000
 
 // GetWorker returns the sessions of a worker.
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
-	found, err := s.named(ctx, s.fields(), req)
+	found, err := s.sessionsNamed(ctx, s.fields(), req)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -51,7 +51,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
 		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
-	found, err := s.named(ctx, f, req)
+	found, err := s.sessionsNamed(ctx, f, req)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -76,7 +76,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if req.GetRetryAfter() == nil {
 		away = kickedFor
 	}
-	found, err := s.named(ctx, f, req)
+	found, err := s.sessionsNamed(ctx, f, req)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -110,8 +110,8 @@ func (s *adminService) kick(ctx context.Context, ss *session.Session, reason str
 	return nil
 }
 
-// named returns the sessions that a request names. f has read the other fields.
-func (s *adminService) named(ctx context.Context, f *convert.Fields, req interface {
+// sessionsNamed returns the sessions that a request names. f has read the other fields.
+func (s *adminService) sessionsNamed(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkerId() string
 	GetSessionId() string
 },
@@ -120,7 +120,7 @@ func (s *adminService) named(ctx context.Context, f *convert.Fields, req interfa
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	note(ctx, "id", worker)
+	logFields(ctx, "id", worker)
 	found := s.open.Named(gate.Identify(ctx).Tenant, worker, session)
 	switch {
 	case len(found) > 0:

@@ -38,8 +38,8 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	if bad != nil {
 		return nil, refusal.Status(bad)
 	}
-	note(ctx, "sender", r.Worker, "corr", r.Request)
-	waiting, cancel := s.until(ctx)
+	logFields(ctx, "sender", r.Worker, "corr", r.Request)
+	waiting, cancel := s.untilStop(ctx)
 	defer cancel()
 	granted, err := s.engine.Lease(waiting, r)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	note(ctx, "leases", len(assignments))
+	logFields(ctx, "leases", len(assignments))
 	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
 }
 
@@ -111,17 +111,17 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	if a.Verdict == lease.VerdictRejected {
 		e.rejects.Answer(ctx, gate.Identify(ctx).Caller())
 	}
-	note(ctx, "verdict", a.Verdict.String(), "reason", a.Reason.String())
+	logFields(ctx, "verdict", a.Verdict.String(), "reason", a.Reason.String())
 	return form(e.engine.Now(), a), nil
 }
 
 // noteReport adds to the log which worker reports on which task, as far as these fields have the right form.
 func noteReport(ctx context.Context, r *lease.Report) {
 	if _, ok := lease.ParseTaskID(r.TaskID); ok {
-		note(ctx, "id", r.TaskID)
+		logFields(ctx, "id", r.TaskID)
 	}
 	if r.Invalid == nil && r.Worker != "" {
-		note(ctx, "sender", r.Worker)
+		logFields(ctx, "sender", r.Worker)
 	}
 }
 

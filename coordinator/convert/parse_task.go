@@ -56,16 +56,16 @@ func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.Ret
 	return p
 }
 
-// Submission is a parsed submit of one task or many.
-type Submission struct {
+// ParsedSubmit is a parsed submit of one task or many.
+type ParsedSubmit struct {
 	Workspace string
 	Specs     []*lease.Spec
 	Digests   []lease.Digest // by spec; zero for a spec without an idempotency key
 }
 
 // ParseSubmit reads the specs of a submit, which must all be of one workspace. path(i) returns the path of the field that spec i came in.
-func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Limits) (*Submission, error) {
-	s := &Submission{Specs: make([]*lease.Spec, len(sent)), Digests: make([]lease.Digest, len(sent))}
+func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Limits) (*ParsedSubmit, error) {
+	s := &ParsedSubmit{Specs: make([]*lease.Spec, len(sent)), Digests: make([]lease.Digest, len(sent))}
 	for i, m := range sent {
 		w, bad := Workspace("workspace_id", m.GetWorkspaceId(), l)
 		if i > 0 && bad == nil && w != s.Workspace {

@@ -17,14 +17,14 @@ import (
 // thousand calls on each connection, and have the coordinator keep all the answers. So a connection has a number of places for answers that can be large.
 // A call that only reads takes a place before it reads, a Lease takes one when it has something; the place is free again once the whole answer was sent.
 
-// mostUnread is how many large answers of one connection may be under way: being made, or waiting to be sent.
-const mostUnread = 16
+// maxUnread is how many large answers of one connection may be under way: being made, or waiting to be sent.
+const maxUnread = 16
 
-// unread are the places of one connection.
-type unread chan struct{}
+// unreadAnswers are the places of one connection.
+type unreadAnswers chan struct{}
 
 // take waits for a place. free may be called more than once.
-func (u unread) take(ctx context.Context) (free func(), err error) {
+func (u unreadAnswers) take(ctx context.Context) (free func(), err error) {
 	select {
 	case u <- struct{}{}:
 		return sync.OnceFunc(func() { <-u }), nil
@@ -54,9 +54,9 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// inItsPlace delays a call while too many answers of its connection wait to be sent. Calls from within have no connection and pass.
-func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	places, _ := ctx.Value(unreadKey{}).(unread)
+// limitUnread delays a call while too many answers of its connection wait to be sent. Calls from within have no connection and pass.
+func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	places, _ := ctx.Value(unreadKey{}).(unreadAnswers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
 	if places == nil || !read && !leases {
 		return next(ctx, req)
@@ -91,24 +91,24 @@ func inItsPlace(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 
 type unreadKey struct{}
 
-// withPlaces gives each connection its places.
-type withPlaces struct{}
+// unreadHandler gives each connection its unreadAnswers.
+type unreadHandler struct{}
 
-var _ stats.Handler = withPlaces{}
+var _ stats.Handler = unreadHandler{}
 
 // TagConn makes the places of a new connection.
-func (withPlaces) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, unreadKey{}, make(unread, mostUnread))
+func (unreadHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, unreadKey{}, make(unreadAnswers, maxUnread))
 }
 
 // HandleConn does nothing.
-func (withPlaces) HandleConn(context.Context, stats.ConnStats) {}
+func (unreadHandler) HandleConn(context.Context, stats.ConnStats) {}
 
 // TagRPC does nothing.
-func (withPlaces) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (unreadHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC does nothing.
-func (withPlaces) HandleRPC(context.Context, stats.RPCStats) {}
+func (unreadHandler) HandleRPC(context.Context, stats.RPCStats) {}
 
 // sentFrom is a buffer pool that calls sent when a buffer comes back, which is when it was sent.
 type sentFrom struct {

@@ -20,11 +20,11 @@ import (
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		conn := withPlaces{}.TagConn(t.Context(), nil)
+		conn := unreadHandler{}.TagConn(t.Context(), nil)
 		get := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_GetTask_FullMethodName}
 		made := make(chan mem.BufferSlice, 100)
 		answer := func(ctx context.Context, payload int) error {
-			m, err := inItsPlace(ctx, nil, get, func(context.Context, any) (any, error) {
+			m, err := limitUnread(ctx, nil, get, func(context.Context, any) (any, error) {
 				return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, payload)}}, nil
 			})
 			if err != nil {
@@ -35,19 +35,19 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			return err
 		}
 		const more = 3
-		for range mostUnread + more {
+		for range maxUnread + more {
 			go func() { _ = answer(conn, 100<<10) }()
 		}
 		synctest.Wait()
-		if len(made) != mostUnread {
-			t.Fatalf("%d answers wait to be sent, want %d", len(made), mostUnread)
+		if len(made) != maxUnread {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxUnread)
 		}
 		gone, cancel := context.WithCancel(conn)
 		cancel()
 		if code := status.Code(answer(gone, 1)); code != codes.Canceled {
 			t.Errorf("a call that has ended gets %v", code)
 		}
-		if err := answer(withPlaces{}.TagConn(t.Context(), nil), 1); err != nil {
+		if err := answer(unreadHandler{}.TagConn(t.Context(), nil), 1); err != nil {
 			t.Errorf("on another connection: %v", err)
 		}
 		<-made
@@ -56,24 +56,24 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			b.Free()
 			synctest.Wait()
 		}
-		if len(made) != mostUnread {
-			t.Fatalf("%d answers wait to be sent, want %d", len(made), mostUnread)
+		if len(made) != maxUnread {
+			t.Fatalf("%d answers wait to be sent, want %d", len(made), maxUnread)
 		}
-		for range mostUnread {
+		for range maxUnread {
 			b := <-made
 			b.Free()
 		}
-		for range 2 * mostUnread {
+		for range 2 * maxUnread {
 			if err := answer(conn, 1); err != nil {
 				t.Fatal(err)
 			}
 			<-made // small: it does not count
-			if _, err := inItsPlace(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
+			if _, err := limitUnread(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
 				t.Fatal("no error")
 			}
 			func() {
 				defer func() { _ = recover() }()
-				_, _ = inItsPlace(conn, nil, get, func(context.Context, any) (any, error) { panic("no") })
+				_, _ = limitUnread(conn, nil, get, func(context.Context, any) (any, error) { panic("no") })
 			}()
 		}
 	})
@@ -83,41 +83,41 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		conn := withPlaces{}.TagConn(t.Context(), nil)
+		conn := unreadHandler{}.TagConn(t.Context(), nil)
 		lease := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}
 		work := make(chan struct{})
 		asked, granted := 0, make(chan any, 100)
 		ask := func() {
-			m, _ := inItsPlace(conn, nil, lease, func(context.Context, any) (any, error) {
+			m, _ := limitUnread(conn, nil, lease, func(context.Context, any) (any, error) {
 				asked++
 				<-work
 				return &lessorv1.LeaseResponse{}, nil
 			})
 			granted <- m
 		}
-		for range 2 * mostUnread {
+		for range 2 * maxUnread {
 			go ask()
 			synctest.Wait()
 		}
-		if asked != 2*mostUnread {
-			t.Fatalf("%d of %d requests wait for work", asked, 2*mostUnread)
+		if asked != 2*maxUnread {
+			t.Fatalf("%d of %d requests wait for work", asked, 2*maxUnread)
 		}
 		close(work)
 		synctest.Wait()
-		if len(granted) != mostUnread {
-			t.Fatalf("%d answers, want %d", len(granted), mostUnread)
+		if len(granted) != maxUnread {
+			t.Fatalf("%d answers, want %d", len(granted), maxUnread)
 		}
 		go ask()
 		synctest.Wait()
-		if asked != 2*mostUnread {
+		if asked != 2*maxUnread {
 			t.Error("a connection that reads nothing was given work")
 		}
-		for range 2*mostUnread + 1 {
+		for range 2*maxUnread + 1 {
 			m := <-granted
 			m.(*largeAnswer).sent()
 			synctest.Wait()
 		}
-		if asked != 2*mostUnread+1 {
+		if asked != 2*maxUnread+1 {
 			t.Error("the last request was not heard")
 		}
 	})
@@ -126,11 +126,11 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 // X5: a request for work whose caller leaves while its answer waits for a place ends with CANCELLED.
 func TestLeaseOfACallerWhoIsGone(t *testing.T) {
 	t.Attr("rules", "X5")
-	conn := withPlaces{}.TagConn(t.Context(), nil)
+	conn := unreadHandler{}.TagConn(t.Context(), nil)
 	ctx, cancel := context.WithCancel(conn)
-	_, err := inItsPlace(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
-		for range mostUnread { // answers that nobody reads
-			if _, err := conn.Value(unreadKey{}).(unread).take(conn); err != nil {
+	_, err := limitUnread(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
+		for range maxUnread { // answers that nobody reads
+			if _, err := conn.Value(unreadKey{}).(unreadAnswers).take(conn); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// door guards what operators read over HTTP.
-type door struct {
+// roleCheck guards what operators read over HTTP.
+type roleCheck struct {
 	gate *gate.Gate
 	log  *slog.Logger
 }
 
-// let returns next for callers who have one of the roles (X2). Others get an error.
-func (d door) let(asks auth.Role, next http.Handler) http.Handler {
+// require returns next for callers who have one of the roles (X2). Others get an error.
+func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
 		err := d.gate.Request(ctx, strings.TrimPrefix(r.Pattern, "GET "), asks)
