@@ -89,8 +89,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			},
 		},
 		{
-			name: "requirements of which two workers lack some", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"avx", "gpu"}}}, code: lease.FoundRequirements,
-			words: `the closest one lacks feature "avx"`, setup: func(r *rig) {
+			name: "requirements of which two workers lack some", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu", "ssd"}}}, code: lease.FoundRequirements,
+			words: `the closest one lacks feature "ssd"`, setup: func(r *rig) {
 				r.join("poor", 1)
 				r.worker("rich", 1, func(w *Wants) { w.Capabilities.Features = []string{"gpu"} })
 				r.worker("poorest", 1, nil)

@@ -252,8 +252,11 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		if err := r.Leave(a.Member, false); err != nil {
 			r.Fatal(err)
 		}
-		r.task(kin("k", lease.Sticky))
+		id, until := r.task(kin("k", lease.Sticky)), lease.WallOf(time.Now().Add(time.Minute))
 		time.Sleep(time.Minute - time.Second)
+		if f := r.explain(id).Findings[0]; f.Code != lease.FoundAffinity || f.Until != until {
+			r.Errorf("found %+v, want the affinity key, until %v", f, until)
+		}
 		if n := len(b.grants()); n != 0 {
 			r.Fatal("another worker got a task of the key before the TTL was over")
 		}
