@@ -79,10 +79,10 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// errCut means that the backup ended before its last part.
+// errCut means that the stream of the backup ended before its last part.
 var errCut = errors.New("the backup was cut off before its end")
 
-// receive writes what the coordinator streams, and checks that it is complete.
+// receive writes the backup that the coordinator streams, and checks that it is complete.
 func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Writer, t *backupInfo) error {
 	stream, err := admin.Backup(ctx, &lessorv1.BackupRequest{})
 	if err != nil {
@@ -114,8 +114,8 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 	}
 }
 
-// begin refuses a format that this program does not know before the data is sent. Verifying it later would fail, although nothing is wrong
-// with the backup.
+// begin refuses a format that this program does not know before the data is sent. Otherwise the verification would fail later, although nothing
+// is wrong with the backup.
 func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	if known := store.Current().Format(); b.GetFormat() > known {
 		return fail(exitCannotStart, `use the coordinator's version of lessor; "lessor status" shows it`, "%v", &store.NewerFormatError{Have: b.GetFormat(), Want: known})
@@ -124,7 +124,7 @@ func (t *backupInfo) begin(b *lessorv1.BackupBegin) error {
 	return nil
 }
 
-// end compares what was received with what was sent.
+// end compares the received data with the size and digest that the coordinator sent.
 func (t *backupInfo) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	got := sum.Sum(nil)
 	if said.GetBytes() != t.Bytes || !bytes.Equal(said.GetSha256(), got) {
@@ -134,7 +134,7 @@ func (t *backupInfo) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 	return nil
 }
 
-// check verifies the copy.
+// check verifies the received copy.
 func (c backupCmd) check(file *pendingFile, t *backupInfo) (err error) {
 	st, err := boltstore.OpenReadOnly(file.Name(), boltstore.Options{})
 	if err != nil {

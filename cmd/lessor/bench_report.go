@@ -45,7 +45,7 @@ func loadText(m bench.Machine) string {
 	return fmt.Sprintf("%.2f", m.LoadAverage)
 }
 
-// amount returns a number with about three significant digits.
+// amount formats a number with about three significant digits.
 func amount(x float64) string {
 	switch {
 	case x >= 1000:
@@ -56,7 +56,7 @@ func amount(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// thousands writes 1234567 as 1,234,567.
+// thousands formats 1234567 as 1,234,567.
 func thousands(n int64) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

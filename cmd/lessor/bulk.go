@@ -9,13 +9,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// bulkAnswer is the answer to a call that changes many tasks, but only a bounded number in each call.
+// bulkAnswer is the answer to a call that changes many tasks. Each call changes only a bounded number of them.
 type bulkAnswer interface {
 	proto.Message
 	GetResult() *lessorv1.BatchResult
 }
 
-// changeAll calls until everything is done. It reports the progress, and prints the last answer with the sums of all.
+// changeAll repeats the call until no task is left to change. It reports the progress, and prints the last answer with the sums of all answers.
 func changeAll(a *app, done string, call func(ctx context.Context, token string) (bulkAnswer, error)) error {
 	var changed, skipped uint64
 	for token := ""; ; {
@@ -34,7 +34,7 @@ func changeAll(a *app, done string, call func(ctx context.Context, token string)
 	}
 }
 
-// sumText says what was done to how many tasks.
+// sumText says how many tasks were changed, and how.
 func sumText(done string, changed, skipped uint64) string {
 	text := fmt.Sprintf("%d %s", changed, done)
 	if skipped > 0 {

@@ -77,10 +77,10 @@ func (c certDevCmd) write(clients map[string]*url.URL) error {
 	return err
 }
 
-// hostName matches the names of hosts that may be in a certificate.
+// hostName matches host names that a certificate may contain.
 var hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
 
-// checkHosts refuses what cannot be the name of a server, before anything is written. No client would trust a certificate for it.
+// checkHosts refuses a text that cannot be the name of a server, before any file is written. No client would trust a certificate with it.
 func checkHosts(hosts []string) error {
 	if len(hosts) == 0 {
 		return fail(exitUsage, "", "--host: must not be empty")

@@ -44,21 +44,21 @@ line wins over the environment, the environment over the file. A SIZE is in byte
 
 Exit codes: ` + exitCodes
 
-// app is what every command works with.
+// app has what every command needs.
 type app struct {
-	ctx  context.Context // ends with the first signal to stop; see catchSignals
-	now  context.Context // ends with the second: stop at once
-	json bool
+	ctx     context.Context // ends with the first signal to stop; see catchSignals
+	stopNow context.Context // ends with the second signal: stop at once
+	json    bool
 	streams
 }
 
 // run is the whole program. It returns the exit code.
 func run(args []string, s streams) int {
-	a := &app{ctx: context.Background(), now: context.Background(), streams: s}
+	a := &app{ctx: context.Background(), stopNow: context.Background(), streams: s}
 	return report(s, dispatch(args, a))
 }
 
-// exited carries kong's request to exit, after --help, up to run.
+// exited is the value of a panic that carries kong's request to exit, for example after --help, to run.
 type exited int
 
 // dispatch parses the arguments and runs the command that they name.
@@ -92,7 +92,7 @@ func helpAsFlag(args []string) []string {
 	return args
 }
 
-// flagGroup makes --help show a command's own flags first: they are few, and those of all commands or all clients are many.
+// flagGroup makes --help show a command's own flags first, because they are few, and the flags of all commands or all clients are many.
 func flagGroup(parent kong.Visitable, flag *kong.Flag) *kong.Group {
 	_, ofAll := parent.(*kong.Application)
 	switch {

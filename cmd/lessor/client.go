@@ -16,10 +16,10 @@ import (
 const (
 	// callTimeout is how long a unary call may take.
 	callTimeout = 30 * time.Second
-	// maxAnswer is the largest message that a client takes, in bytes. The coordinator bounds its messages itself: one answer has a payload
-	// and an output, each as large as the coordinator is set to allow.
+	// maxAnswer is the largest message that a client accepts, in bytes. It must be large, because one answer can have a payload and an output, each
+	// as large as the limit that the operator of the coordinator set.
 	maxAnswer = math.MaxInt32
-	// maxPayload is the largest payload that a coordinator can be set to allow.
+	// maxPayload is the largest payload limit that an operator can set.
 	maxPayload = 64 << 20
 )
 
@@ -44,7 +44,7 @@ type client struct {
 	auth  lessorv1.AuthServiceClient
 }
 
-// dial prepares a connection, which is made with the first call. It has no TLS unless an option has it.
+// dial returns a client, which connects with its first call. It uses no TLS, unless an option says so.
 func dial(target string, opts ...grpc.DialOption) (*client, error) {
 	conn, err := worker.Dial(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -68,8 +68,8 @@ func (c *client) epoch(ctx context.Context) (uint32, error) {
 	return s.GetEpoch(), err
 }
 
-// checkHostPort refuses an address without a host and a port: gRPC would take it for the name of a machine that cannot be reached, and
-// net.Listen for every address of this one.
+// checkHostPort refuses an address that is not HOST:PORT. gRPC would treat it as the name of a machine, which it could not reach, and net.Listen
+// would take it for every address of this machine.
 func checkHostPort(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// credentials are the flags that say who calls, and whom the caller trusts (X1).
+// credentials are the flags for the credentials of a client, and for the authorities that it trusts (X1).
 type credentials struct {
 	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Other users of the machine can see a command line: prefer the environment or --token-file."`
 	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes."`
@@ -29,7 +29,7 @@ func (c credentials) overTLS() bool {
 	return c.TLS || c.TLSCA != "" || c.TLSCert != "" || c.TLSKey != ""
 }
 
-// options returns what a connection to addr needs.
+// options returns the dial options of a connection to addr.
 func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if c.overTLS() {
@@ -54,8 +54,8 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
 }
 
-// chooseToken clears --token or --token-file if the other one was set in a place that takes precedence. They are two ways to say one thing,
-// so the command line wins over the environment here too, and the environment over the file.
+// chooseToken clears --token or --token-file if the other one was set in a place that takes precedence. They are two ways to set one value, so
+// here, too, the command line takes precedence over the environment, and the environment over the configuration file.
 func chooseToken(ctx *kong.Context) {
 	var token, file *kong.Flag
 	for _, flag := range ctx.Flags() {

@@ -21,7 +21,7 @@ func (d details) add(name, value string) {
 	}
 	label := name + ":"
 	for line := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
-		if line != "" { // printable would make an empty line a dash
+		if line != "" { // printable would turn an empty line into a dash
 			line = printable(line)
 		}
 		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, line) // Flush returns the error

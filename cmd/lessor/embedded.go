@@ -18,24 +18,24 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
-// embedded is a coordinator within this process. It listens on a socket that only this user can reach. On a port of the loopback everybody
-// on the machine could submit tasks, and their commands would run as this user.
+// embedded is a coordinator within this process. It listens on a socket that only this user can reach. If it listened on a loopback port, every
+// user of the machine could submit tasks, and their commands would run as this user.
 type embedded struct {
 	store  store.Store
 	socket string // path
 	stop   context.CancelFunc
-	// alive ends when the coordinator does, and has the reason as its cause.
+	// alive ends when the coordinator ends, with the reason as its cause.
 	alive context.Context
 }
 
-// errStopped is the reason if the coordinator was told to stop.
+// errStopped is the cause of alive if the coordinator was told to stop.
 var errStopped = errors.New("the coordinator was stopped")
 
-// maxSocketPath is the longest path of a socket that every system takes, in bytes.
+// maxSocketPath is the longest path of a socket that every system accepts, in bytes.
 const maxSocketPath = 100
 
-// startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory if the path would be too long. It ends
-// the leases of an earlier process at once: that cannot be alive, because the store was not in use.
+// startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory if the path would be too long. It ends the
+// leases of an earlier process at once. That process cannot be alive, because the store was not in use.
 func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, error) {
 	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
@@ -56,7 +56,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	return e, nil
 }
 
-// embeddedConfig lets the run go on however full memory and disk are: no other worker could have the work.
+// embeddedConfig has health thresholds that no memory and no disk reaches (session.NeverFull), because no other worker could do the work.
 func embeddedConfig(log *slog.Logger) coordinator.Config {
 	return coordinator.Config{
 		Logger: log, Version: buildVersion(), Recovery: engine.InvalidateLeases,
@@ -64,7 +64,7 @@ func embeddedConfig(log *slog.Logger) coordinator.Config {
 	}
 }
 
-// listenSocket opens the socket. It removes one that was left by a process that was killed.
+// listenSocket opens the socket. It first removes a socket that a killed process has left.
 func listenSocket(dir string) (path string, lis net.Listener, err error) {
 	const name = "grpc"
 	if err := os.RemoveAll(dir); err != nil {
@@ -83,7 +83,7 @@ func listenSocket(dir string) (path string, lis net.Listener, err error) {
 	return path, lis, err
 }
 
-// dial connects to the coordinator. The path is not part of gRPC's target, in which some characters have a meaning.
+// dial returns a client of the coordinator. The path of the socket is not part of gRPC's target, in which some characters have a meaning.
 func (e *embedded) dial() (*client, error) {
 	return dial("passthrough:///embedded", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -27,7 +27,7 @@ const exitCodes = `0 done; 1 refused, a task failed, or a store has findings; 2 
 overloaded, a repeat may help; 4 no such task, queue or worker; 5 a port, the data directory or the spool cannot be used; 70 the store failed
 while serving; 128 + n stopped by signal n.`
 
-// failure is an error with everything that the user is told about it.
+// failure is an error with everything that the user sees of it.
 type failure struct {
 	code int
 	text string // one line, lower case; several for several bad fields
@@ -57,7 +57,7 @@ func report(s streams, err error) int {
 	return f.code
 }
 
-// explain returns the words and the exit code for any error.
+// explain returns the text and the exit code for any error.
 func explain(err error) *failure {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f
@@ -66,7 +66,7 @@ func explain(err error) *failure {
 		return fail(interrupted.exitCode(), "", "%v", interrupted)
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // the reader of the output has seen enough
+		return &failure{code: (&interruptedError{signal: syscall.SIGPIPE}).exitCode()} // the program that reads the output has closed it
 	}
 	if f := explainStatus(err); f != nil {
 		return f

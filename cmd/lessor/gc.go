@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// minGarbage is how much is allocated between two collections at least, in bytes.
+	// minGarbage is the least number of bytes that are allocated between two collections.
 	minGarbage = 48 << 20
-	// idleDelay is how long no collection must have happened until the memory of the garbage is given back to the system.
+	// idleDelay is how long after the last collection the unused memory is given back to the system.
 	idleDelay = time.Second
 )
 
-// tuneGC makes collections of a small heap rarer, unless the environment sets how often they are. By default there is one when as much
-// was allocated as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When it becomes
-// idle, it gives the additional memory back.
+// tuneGC makes collections of a small heap rarer, unless the environment sets GOGC or GOMEMLIMIT. By default, a collection runs when the program
+// has allocated as much as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When the
+// coordinator becomes idle, it gives the additional memory back.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		p := &gcTuner{}
@@ -30,10 +30,10 @@ func tuneGC() {
 // gcTuner sets at each collection how far the heap may grow until the next one.
 type gcTuner struct {
 	idle      *time.Timer
-	releasing atomic.Bool // the collection under way is by releaseMemory, and no sign of work
+	releasing atomic.Bool // releaseMemory has started the present collection, so it is no sign of work
 }
 
-// gcSentinel is a piece of garbage: each collection finds it, and so calls collected.
+// gcSentinel is garbage with a finalizer: each collection calls collected, which sets the finalizer again for the next collection.
 type gcSentinel struct{ p *gcTuner }
 
 func (c *gcSentinel) collected() {
@@ -51,5 +51,5 @@ func (p *gcTuner) releaseMemory() {
 	debug.FreeOSMemory()
 }
 
-// growthPercent returns by how many percent a heap with that many live bytes may grow: by minGarbage, but at least to the double.
+// growthPercent returns by how many percent a heap with that many live bytes may grow: by minGarbage, but at least by 100.
 func growthPercent(live uint64) int { return int(max(100, minGarbage*100/max(live, 1<<20))) }

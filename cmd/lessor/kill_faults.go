@@ -12,8 +12,8 @@ import (
 )
 
 // killable makes the process end itself by SIGKILL at the commit that LESSOR_FAULT_KILL names: "before put lease 3" or "after delete task 1"
-// is the third commit that puts a lease, or the first that deletes a task. It ends before the commit begins, or after it is durable and before
-// anybody is told.
+// is the third commit that puts a lease, or the first that deletes a task. The process ends before that commit begins, or after it is durable and
+// before any answer is sent.
 func killable(st store.Store) store.Store {
 	text := os.Getenv("LESSOR_FAULT_KILL")
 	if text == "" {
@@ -42,12 +42,12 @@ func (k *killing) Begin(ctx context.Context) (store.Tx, error) {
 	return &killingTx{Tx: tx, store: k}, nil
 }
 
-// killingTx is one of those commits.
+// killingTx is a commit of a killing store.
 type killingTx struct {
 	store.Tx
 	store   *killing
 	matched bool // it has a change of the named kind
-	last    bool // it is the commit that is named
+	last    bool // it is the commit that LESSOR_FAULT_KILL names
 }
 
 func (t *killingTx) Apply(b *store.Batch) {
@@ -86,5 +86,5 @@ func (k *killing) matches(b *store.Batch) bool {
 
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // it takes a moment
+	select {} // until the signal arrives
 }

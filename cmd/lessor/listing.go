@@ -8,7 +8,7 @@ import (
 type listing struct {
 	a     *app
 	table *table
-	// leftOut has the paths of fields that the coordinator leaves out in lists.
+	// leftOut has the paths of the fields that the coordinator does not send in lists.
 	leftOut []string
 }
 

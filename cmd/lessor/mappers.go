@@ -11,12 +11,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// mappers turn words of the command line into values. Kong's own ones pass strings through JSON, which silently replaces what is not UTF-8, and
-// take a negative number for a flag.
+// mappers convert words of the command line to values. Kong's own mappers pass strings through JSON, which silently replaces bytes that are not
+// UTF-8, and take a negative number for a flag.
 //
-// A field is text unless it is tagged type:"bytes": payloads, commands and the names of files may contain any bytes. A field whose zero stands
-// for a default is tagged type:"positive", a text that must not be empty type:"nonempty", and the name of a file or directory whose absence has
-// a meaning type:"file".
+// A field is text. It is tagged type:"bytes" if it may contain any bytes: payloads, commands and file names. It is tagged type:"positive" if it is
+// a number whose zero means the default, type:"nonempty" if it is a text that must not be empty, and type:"file" if it is the name of a file or
+// directory and no name has a meaning.
 func mappers() []kong.Option {
 	own := kong.NewRegistry().RegisterDefaults()
 	options := []kong.Option{
@@ -38,7 +38,7 @@ func mappers() []kong.Option {
 	return options
 }
 
-// decodeBytes takes one value as it is, or, for a list, all that are left.
+// decodeBytes decodes one value without changing it; for a list, all values that are left.
 func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	if target.Kind() == reflect.Slice {
 		for _, token := range ctx.Scan.PopWhile(kong.Token.IsValue) {
@@ -53,8 +53,8 @@ func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// decodeFile takes the name of a file as it is. It refuses an empty one, such as from an unset variable in a script, which would mean that no
-// file was named.
+// decodeFile decodes the name of a file without changing it. It refuses an empty name, for example from an unset variable in a script, because an
+// empty name would mean that no file was named.
 func decodeFile(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := decodeBytes(ctx, target); err != nil {
 		return err
@@ -80,7 +80,7 @@ func missing(ctx *kong.DecodeContext) error {
 	return fmt.Errorf("a value is missing; if %q is the value, write %s=%s", next, ctx.Value.ShortSummary(), next)
 }
 
-// text refuses what is not UTF-8, as the coordinator would.
+// text refuses text that is not UTF-8, as the coordinator does.
 type text struct{ own *kong.Registry }
 
 func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -98,7 +98,7 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
-// nonempty is for text that must not be empty, because an empty one would mean that the flag was not given.
+// nonempty is for text that must not be empty, because empty text would mean that the flag was not given.
 type nonempty struct{ own *kong.Registry }
 
 func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -108,7 +108,7 @@ func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return text(m).Decode(ctx, target)
 }
 
-// number also takes negative numbers, which look like short flags.
+// number also accepts negative numbers, which look like short flags.
 type number struct{ own *kong.Registry }
 
 func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
@@ -147,7 +147,7 @@ func nounOf(t reflect.Type) string {
 	return "a whole number"
 }
 
-// positive is for numbers that must be more than 0: without the flag there is a default, and 0 must not mean the default.
+// positive is for numbers that must be more than 0: without the flag the default applies, and an explicit 0 must not mean the default.
 type positive struct{ own *kong.Registry }
 
 func (m positive) Decode(ctx *kong.DecodeContext, target reflect.Value) error {

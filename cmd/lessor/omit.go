@@ -37,7 +37,7 @@ func omitFields(object []byte, paths []string) ([]byte, error) {
 	return append(append([]byte("{"), bytes.Join(kept, []byte(","))...), '}'), nil
 }
 
-// descend says what the paths mean for the member of that name: whether it is dropped, or else which paths below it are.
+// descend says what the paths mean for the member with that name: whether to drop it, or else which paths below it to drop.
 func descend(paths []string, name string) (drop bool, below []string) {
 	for _, path := range paths {
 		first, rest, deeper := strings.Cut(path, ".")

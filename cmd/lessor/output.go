@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printJSON writes m on one line, with fields named as in the protos, including those at their default. It leaves out the fields that the coordinator
-// did not send: they would look empty.
+// printJSON writes m on one line, with fields named as in the protos, including fields with their default. It leaves out the fields that the
+// coordinator did not send, because they would look empty.
 func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
@@ -27,7 +27,7 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if raw, err = omitFields(raw, leftOut); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	// protojson adds spaces at random, so that nobody depends on its output; scripts get a stable form.
+	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable form.
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
@@ -37,8 +37,8 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	return err
 }
 
-// table prints rows in columns. If a row is wider than the terminal, its last cell, which has the text, goes below it, and so does each column for
-// which no row has room. If the output is not a terminal, a row is always one line.
+// table prints rows in columns. If a row is wider than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does
+// each column for which no row has room. If the output is not a terminal, a row is always one line.
 type table struct {
 	w     io.Writer
 	width int // of the terminal; 0: not a terminal
@@ -105,7 +105,7 @@ func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 	}
 }
 
-// beside returns how many columns, without the last one, stand side by side: all, unless the terminal has no room for them.
+// beside returns how many columns, without the last one, fit side by side: all, unless the terminal is too narrow for them.
 func (t *table) beside(widths []int) int {
 	last := len(widths) - 1
 	if t.width == 0 {
@@ -138,7 +138,7 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces what would break a table or control the terminal; an empty cell becomes a dash.
+// printable replaces the characters that would break a table or control the terminal; an empty cell becomes a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"

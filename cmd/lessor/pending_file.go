@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
-// pendingFile is a file that gets its name in one step, when all of it is on the disk. Until then its name says that it is partial.
+// pendingFile is a file that gets its name in one step, when all of its content is on the disk. Until then, its name says that it is partial.
 type pendingFile struct {
 	*os.File
 	name  string
@@ -17,8 +17,8 @@ type pendingFile struct {
 	link  func(oldname, newname string) error
 }
 
-// newPendingFile begins a file. It refuses a name that exists already before anything is done, unless force is set. Even then it replaces only a file: with
-// /dev/stdout, root would take a name away from every other process of the machine.
+// newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even then it replaces only a regular file: otherwise root
+// could replace /dev/stdout for every process of the machine.
 func newPendingFile(name string, force bool) (*pendingFile, error) {
 	there, err := os.Lstat(name)
 	switch {
@@ -53,7 +53,7 @@ func (u *pendingFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// keep gives the file its name.
+// keep flushes the file to the disk and gives it its name.
 func (u *pendingFile) keep() error {
 	if err := errors.Join(u.Sync(), u.Close()); err != nil {
 		return writeError(u.name, err)
@@ -68,8 +68,8 @@ func (u *pendingFile) keep() error {
 	return nil
 }
 
-// rename gives the file its name, durably. Unlike a rename, a link fails if somebody made a file of that name meanwhile. Some file systems have no links,
-// such as those of network disks.
+// rename gives the file its name, durably. Without force it makes a link, because a link fails if somebody made a file with that name in the
+// meantime, and a rename does not. If the file system has no links, such as that of some network disks, it renames.
 func (u *pendingFile) rename() (err error) {
 	linked := false
 	if !u.force {

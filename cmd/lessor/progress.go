@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// progressText says how far an attempt is, with its metrics.
+// progressText returns the progress and the metrics of an attempt in words.
 func progressText(p *lessorv1.Progress) string {
 	text := fmt.Sprintf("%.0f %%", p.GetFraction()*100)
 	for _, word := range []string{p.GetStage(), p.GetMessage()} {
@@ -23,10 +23,10 @@ func progressText(p *lessorv1.Progress) string {
 	return text
 }
 
-// shownLines is how many of the last lines of an attempt are shown; --json has all that are kept.
+// shownLines is how many of the last output lines of an attempt are shown; --json has all that the coordinator keeps.
 const shownLines = 20
 
-// addFeedback shows the last progress and output of the present attempt, or else of the last one that had any.
+// addFeedback shows the last progress and output of the present attempt, or of the last attempt that had any.
 func (d details) addFeedback(t *lessorv1.Task) {
 	p := t.GetProgress()
 	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {

@@ -35,7 +35,7 @@ func (c queueGetCmd) Run(a *app) error {
 	})
 }
 
-// printQueue shows what a queue holds, then its settings.
+// printQueue shows the state of a queue, then its settings.
 func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d := newDetails(w)
 	d.add("queue", q.GetName())

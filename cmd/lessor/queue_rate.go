@@ -29,7 +29,7 @@ func (r *rate) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return errors.New("not a rate") // nounOf says what it must be
+	return errors.New("not a rate") // the user sees nounOf's words instead
 }
 
 // rateText returns grants per second in the shortest unit in which there is at least one.

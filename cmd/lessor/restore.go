@@ -72,8 +72,7 @@ func (c restoreCmd) Run(a *app) error {
 	return a.line(done, done.String())
 }
 
-// checkReadable returns an error for a backup that cannot be read, before anything is made of it; later the error would blame the data
-// directory.
+// checkReadable returns an error if the backup cannot be read. It runs before the restore, whose error would blame the data directory.
 func checkReadable(name string) error {
 	file, err := os.Open(name)
 	if err != nil {
@@ -90,7 +89,7 @@ func checkReadable(name string) error {
 // verifyOrFail verifies a store, and returns an error if anything is wrong with it.
 func verifyOrFail(st store.Store) (v verdict, err error) {
 	var first *finding
-	err = lookThrough(st, &v, func(f finding) error {
+	err = verifyOpenStore(st, &v, func(f finding) error {
 		if first == nil {
 			first = &f
 		}
@@ -102,7 +101,7 @@ func verifyOrFail(st store.Store) (v verdict, err error) {
 	return v, err
 }
 
-// beginEpoch makes the copy a store of its own, with a new epoch (A11).
+// beginEpoch gives the restored store a new epoch (A11).
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch
 	err = st.View(func(r store.Reader) error {

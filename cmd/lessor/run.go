@@ -109,7 +109,7 @@ func (c runCmd) check() error {
 	return nil
 }
 
-// open reads the input and takes the data directory.
+// open reads the input and locks the data directory.
 func (c runCmd) open(a *app) (*runner.Job, error) {
 	input, err := c.input(a)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c runCmd) options() runner.Options {
 
 const hintRunDir = "name an empty directory, or one of an earlier lessor run"
 
-// openError returns the words for a run that cannot begin.
+// openError returns the error for a run that cannot begin.
 func openError(dir string, err error) error {
 	var (
 		changed *runner.ChangedError
@@ -193,12 +193,12 @@ func openError(dir string, err error) error {
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
-// screen returns the screen, which keeps the progress bar apart from what else is on the terminal.
+// screen returns the screen, which keeps the progress bar apart from the other output on the terminal.
 func (c runCmd) screen(a *app) *runner.Screen {
 	return runner.NewScreen(a.out, a.err, isTerminal(a.err) && isTerminal(a.out))
 }
 
-// barWidth returns nil if nobody would see a bar.
+// barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar.
 func barWidth(w io.Writer) func() int {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {
@@ -222,7 +222,7 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	return func(w io.Writer, t *lessorv1.Task) error { return printJSON(w, t) }
 }
 
-// stopped adds a hint to an error how to go on.
+// stopped adds a hint to an error that says how to resume the run.
 func (c runCmd) stopped(err error) error {
 	f := *explain(err)
 	if f.hint == "" && c.Data != "" {

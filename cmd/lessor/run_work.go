@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// runWork is the work of one process on a run. Between a coordinator and a worker, it follows the run.
+// runWork is the work of one process on a run: it starts a worker, with an embedded coordinator or for a remote one, and follows the run.
 type runWork struct {
 	runCmd
 	*app
@@ -21,7 +21,7 @@ type runWork struct {
 	screen *runner.Screen
 }
 
-// errWorkerEnded ends the following of a run when nobody works on it any more.
+// errWorkerEnded ends the following of a run because its worker has ended.
 var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
@@ -40,8 +40,7 @@ func (r *runWork) run() (runner.Summary, error) {
 	return summary, errors.Join(err, cl.Close(), e.close())
 }
 
-// runRemote works with a coordinator that runs elsewhere. The coordinator must be there at the beginning; later the run waits for it
-// when it is away.
+// runRemote uses a remote coordinator. The coordinator must be reachable at the beginning. Later the run waits for it when it is away.
 func (r *runWork) runRemote() (runner.Summary, error) {
 	cl, err := r.dial(r.Addr)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *runWork) runRemote() (runner.Summary, error) {
 	return summary, err
 }
 
-// giveUp cancels the tasks of a run that nobody will resume. If that fails, the tasks stay, and a note says so.
+// giveUp cancels the tasks of a run that nobody will resume. If that fails, it prints a note that says that the tasks stay.
 func (r *runWork) giveUp(cl *client, run func(context.Context, lessorv1.TaskServiceClient) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTimeout)
 	defer cancel()
@@ -74,7 +73,7 @@ const giveUpTimeout = 10 * time.Second
 // workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends. Nothing is submitted
 // before the coordinator has accepted the worker: with the credential of another tenant than --tenant, no line must reach that tenant.
 func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
-	kill, killAll := context.WithCancel(r.now)
+	kill, killAll := context.WithCancel(r.stopNow)
 	defer killAll()
 	accepted, accept := context.WithCancel(context.Background())
 	defer accept()
@@ -123,7 +122,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 	if err != nil {
 		return nil, fail(exitUsage, "", "%v", err)
 	}
-	tenant := "" // that of an embedded coordinator
+	tenant := "" // the tenant of an embedded coordinator
 	if r.Addr != "" {
 		tenant = r.Tenant
 	}
@@ -158,7 +157,7 @@ func (r *runWork) jobs() int {
 	return int(r.Jobs)
 }
 
-// logger returns a log that does not disturb the progress bar. It has only errors, or with --verbose everything.
+// logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose, everything.
 func (r *runWork) logger() *slog.Logger {
 	level := slog.LevelError
 	if r.Verbose {
@@ -178,12 +177,12 @@ func (r *runWork) endCause(err error) error {
 	return errWorkerEnded
 }
 
-// noteStopping says what the first signal does.
+// noteStopping prints what the first signal does.
 func (r *runWork) noteStopping() {
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
-// noteNoNewWork says why nothing happens, which the log says only with --verbose, and when the work goes on.
+// noteNoNewWork prints why the worker gets no new work, and when it gets work again. The log says that only with --verbose.
 func (r *runWork) noteNoNewWork(why string) {
 	if why == "" {
 		r.screen.Note("the coordinator gives new work again")

@@ -73,7 +73,7 @@ type limits struct {
 func (c serveCmd) Run(a *app) error {
 	tuneGC()
 	defer a.catchSignals()()
-	defer context.AfterFunc(a.now, func() { os.Exit(report(a.streams, context.Cause(a.now))) })()
+	defer context.AfterFunc(a.stopNow, func() { os.Exit(report(a.streams, context.Cause(a.stopNow))) })()
 	cfg, err := c.settings(a.err)
 	if err != nil {
 		return err
@@ -110,11 +110,11 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
-// longOpening is how long the opening of a store may take before probes are answered in the meantime. Callers who are earlier wait until they are served.
+// longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait.
 const longOpening = time.Second
 
-// whileOpening heeds signals and probes while the store is being opened, until opened is called: a store that is checked first may take minutes. There is
-// nothing to end in order yet, so the first signal ends the process.
+// whileOpening handles signals and health probes while the store is being opened, until opened is called. The opening may take minutes if the store is
+// checked. Nothing needs a graceful stop yet, so the first signal ends the process.
 func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
 	release := context.AfterFunc(a.ctx, func() {
 		cfg.Logger.Info("stopped while the store was being opened")
@@ -147,8 +147,8 @@ var recoveries = map[string]engine.Recovery{
 	"keep": engine.KeepLeases, "invalidate": engine.InvalidateLeases, "restored": engine.RestoredStore,
 }
 
-// settings returns the configuration of the coordinator. It is checked before anything on the machine changes: no port is taken and no
-// store is made with wrong settings.
+// settings returns the configuration of the coordinator. The configuration is checked before serve changes anything on the machine: with wrong
+// settings, serve opens no port and makes no store.
 func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error) {
 	switch {
 	case c.Data == "":
@@ -221,7 +221,7 @@ func (c serveCmd) listenHTTP() (net.Listener, error) {
 	return c.listen("http", c.HTTP)
 }
 
-// bareNetError returns a network error without the operation and address, which the message has already.
+// bareNetError returns a network error without its operation and address, because the message already has them.
 func bareNetError(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
@@ -246,10 +246,11 @@ func announce(a *app, grpcLis, httpLis net.Listener) error {
 	return err
 }
 
-// maxReserve is the most disk space that can be kept back, in MiB.
+// maxReserve is the largest disk reserve, in MiB.
 const maxReserve = 1 << 20
 
-// reserve keeps back space on the disk of the store. full reports whether nothing beyond that is left.
+// reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the space of an earlier reserve. full reports whether
+// the disk has no other free space; it is nil without a reserve.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(c.Data)
@@ -258,7 +259,7 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	return reserve.Guard(st, r), r.Full, nil
 }
 
-// withStore calls use with the store in dir, and closes it. If the disk is full, the start uses the space that was kept back.
+// withStore opens the store in dir, calls use with it, and closes it. If the disk is full, it opens the store with the space of the disk reserve.
 func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
@@ -272,7 +273,7 @@ func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (
 	return use(st)
 }
 
-// newError returns the words for a coordinator that cannot be made although the settings are right.
+// newError returns the error for a coordinator that cannot be made although the settings are valid.
 func newError(dir string, err error) error {
 	if errors.As(err, new(*store.CommitError)) {
 		return storeFailed(err)
@@ -280,7 +281,7 @@ func newError(dir string, err error) error {
 	return storeError(dir, err)
 }
 
-// storeFailed returns the error with which a process ends that does not know any more what is in its store.
+// storeFailed returns the error of a process that ends because a commit failed: it does not know any more what its store holds.
 func storeFailed(err error) error {
 	if errors.As(err, new(*store.DamagedError)) {
 		return fail(exitStore, hintDamaged, "%v", err)

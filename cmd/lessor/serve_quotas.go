@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
-// quotaFlags say what tenants and their credentials may use (X5).
+// quotaFlags are the flags for the quotas of tenants and of their credentials (X5).
 type quotaFlags struct {
 	Quota           map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each tenant: a rate of calls, submits or frames, such as calls=500/s, or calls=500/s:2000 with a burst; or a number of sessions, streams, watches or tasks at once, such as tasks=100000; or none. Repeatable."`
 	QuotaCredential map[string]string `placeholder:"LIMIT=VALUE" help:"Quota of each credential, which applies in addition; any limit but tasks. Repeatable."`
@@ -22,7 +22,7 @@ type maxFlags struct {
 	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Most connections from one address (half of --max-connections)."`
 }
 
-// keptBack is how many of the files that the process may open connections leave to the store and everything else.
+// keptBack is how many of the process's open files connections must not use. They are for the store and everything else.
 const keptBack = 500
 
 func (f maxFlags) connections() preauth.Connections {
@@ -33,7 +33,7 @@ func (f maxFlags) connections() preauth.Connections {
 	return c
 }
 
-// credentialKey is between the tenant and the name of a limit for each of its credentials.
+// credentialKey stands between the tenant and the name of the limit in a quota for each credential of the tenant.
 const credentialKey = ".credential"
 
 func (f quotaFlags) read() (c quota.Config, err error) {

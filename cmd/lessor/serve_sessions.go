@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 )
 
-// sessionFlags say what the coordinator expects of workers on a stream.
+// sessionFlags are the flags for sessions of workers: intervals and timeouts.
 type sessionFlags struct {
 	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often a worker must send a heartbeat (10s)."`
 	IdleTimeout       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a session may go without any frame (1m, or six heartbeat intervals)."`
@@ -34,7 +34,7 @@ func (s sessionFlags) with(h healthFlags) (session.Config, error) {
 	}, err
 }
 
-// tenants reads the thresholds for single tenants.
+// tenants parses the thresholds for single tenants.
 func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	all := map[string]session.Thresholds{}
 	for name, value := range h.Tenant {

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.now. Commands that only ask and print do not call it,
-// and die of the signal.
+// catchSignals lets a command end gracefully: the first signal to stop ends a.ctx, the second ends a.stopNow. Commands that only ask and print do not
+// call it: a signal ends them at once.
 func (a *app) catchSignals() (release func()) {
 	soft, stop := context.WithCancelCause(a.ctx)
-	hard, kill := context.WithCancelCause(a.now)
-	a.ctx, a.now = soft, hard
+	hard, kill := context.WithCancelCause(a.stopNow)
+	a.ctx, a.stopNow = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it on purpose
@@ -30,8 +30,8 @@ func (a *app) catchSignals() (release func()) {
 	}
 }
 
-// duplicateWindow is how long after a signal the same signal may come again and count as one: timeout sends it to its command, and at once to the
-// command's process group too.
+// duplicateWindow is how long after a signal the same signal is taken for a duplicate of it. timeout(1) sends its signal to its command, and right
+// after that also to the command's process group.
 const duplicateWindow = 100 * time.Millisecond
 
 // handleSignals ends one context with the first signal, and the other one with the second.
@@ -55,7 +55,7 @@ func handleSignals(received <-chan os.Signal, done <-chan struct{}, stop, kill c
 	}
 }
 
-// interruptedError is the cause with which the contexts of app end.
+// interruptedError is the cause with which a signal ends the contexts of app.
 type interruptedError struct{ signal os.Signal }
 
 func (e *interruptedError) Error() string { return "stopped by a signal: " + e.signal.String() }

@@ -43,7 +43,7 @@ func parseSize(text string, plain int64) (int, error) {
 		unit = plain
 	}
 	if err != nil || !known || n > math.MaxInt/unit || n < math.MinInt/unit {
-		return 0, errors.New("not a size") // nounOf says what it must be
+		return 0, errors.New("not a size") // the user sees nounOf's words instead
 	}
 	return int(n * unit), nil
 }

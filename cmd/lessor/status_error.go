@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// explainStatus returns the words for an error of the coordinator, or nil if err is not one.
+// explainStatus returns the text for an error of the coordinator, or nil if err is not one.
 func explainStatus(err error) *failure {
 	var answer interface{ GRPCStatus() *status.Status } // status.FromError would add the text of errors that wrap it
 	if !errors.As(err, &answer) {
@@ -34,7 +34,7 @@ func explainStatus(err error) *failure {
 	case codes.PermissionDenied:
 		return fail(exitFailed, "use a credential that allows it", "%s", s.Message())
 	case codes.Unavailable:
-		if reasonOf(s) != "" { // it has answered
+		if reasonOf(s) != "" { // the coordinator has answered
 			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
 		}
 		problem, hint := dialProblem(s.Message())
@@ -72,7 +72,7 @@ func missingHint(s *status.Status) string {
 	return ""
 }
 
-// reasonOf returns the coordinator's reason for an error, or "" if the error is not its own.
+// reasonOf returns the coordinator's reason for an error, or "" if the error is not from the coordinator.
 func reasonOf(s *status.Status) string {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -82,7 +82,7 @@ func reasonOf(s *status.Status) string {
 	return ""
 }
 
-// exhausted says what is used up. Without a reason of the coordinator the status is from gRPC or a proxy.
+// exhausted says which limit is used up. Without a reason of the coordinator, the status is from gRPC or a proxy.
 func exhausted(s *status.Status) string {
 	switch reasonOf(s) {
 	case "", "COORDINATOR_OVERLOADED":
@@ -117,7 +117,7 @@ func violations(s *status.Status) string {
 	return strings.Join(lines, "\n")
 }
 
-// waitHint tells the wait that the coordinator asked for, or else otherwise.
+// waitHint returns a hint with the wait that the coordinator asked for. If it asked for none, waitHint returns otherwise.
 func waitHint(s *status.Status, otherwise string) string {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
@@ -137,7 +137,7 @@ func existsHint(s *status.Status) string {
 	return ""
 }
 
-// sizes matches gRPC's message about a message that is too large. The code alone does not tell this from overload.
+// sizes matches gRPC's error about a message that is too large. The status code alone does not distinguish this from overload.
 var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
 
 // tooLarge returns the size and the limit of a message, in bytes.

@@ -10,7 +10,7 @@ import (
 
 const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
 
-// storeError returns the words for a store that cannot be opened, or made. A command that makes none says itself that there is no store.
+// storeError returns the error for a store that cannot be opened or made. A command that does not make a store reports a missing store itself.
 func storeError(dir string, err error) error {
 	var (
 		inUse   *store.InUseError

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitCmd is lessor submit. The coordinator checks the values, so that there is one set of rules; this command only refuses a 0 that
+// submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one place. This command refuses only an explicit 0, which
 // would mean the default.
 type submitCmd struct {
 	remote `embed:""`
@@ -110,7 +110,7 @@ func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
 	return spec, c.apply(spec)
 }
 
-// payload returns the text itself, or the contents of the file that it names.
+// payload returns the text of --payload; for @FILE, the contents of that file, and for @- standard input.
 func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 	name, isFile := strings.CutPrefix(c.Payload, "@")
 	switch {
@@ -129,7 +129,7 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 
 const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
 
-// readPayload reads up to the most that any coordinator takes; the coordinator checks the exact limit.
+// readPayload reads all of r. It refuses more than maxPayload bytes, which no coordinator accepts. The coordinator checks its own limit.
 func readPayload(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPayload+1))
 	if err != nil {
@@ -141,8 +141,8 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// aboutPayload says what to do about a payload that is too large. It names the payload if the whole message was refused, before a field was
-// looked at.
+// aboutPayload adds a hint to the error for a payload that is too large. If gRPC refused the whole message, before the coordinator checked any field,
+// the error also names the payload.
 func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
 		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s", len(spec.GetPayload()), limit)

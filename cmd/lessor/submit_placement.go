@@ -7,7 +7,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// placementFlags say which workers may take a task, and where it stands in a trace.
+// placementFlags are the flags that say which workers may take a task, and its place in a trace.
 type placementFlags struct {
 	RequireRuntime  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this runtime take the task. Repeatable."`
 	RequireFeature  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this feature take the task. Repeatable."`
@@ -23,7 +23,7 @@ type placementFlags struct {
 	Middleware []string `sep:"none" placeholder:"NAME" help:"Name of a middleware that is mounted on this task, for people. Repeatable, outermost first."`
 }
 
-// apply puts the flags into the spec.
+// apply sets the fields of the spec from the flags.
 func (p placementFlags) apply(spec *lessorv1.TaskSpec) (err error) {
 	if len(p.RequireRuntime)+len(p.RequireFeature)+len(p.RequireLabel)+len(p.RequireResource) > 0 {
 		spec.Requirements = &lessorv1.Requirements{

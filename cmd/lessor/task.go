@@ -35,7 +35,7 @@ func changeEach(a *app, ids []string, call func(ctx context.Context, id string) 
 	return joined(refused)
 }
 
-// about explains an error about one task or queue, and says which. It returns nil for nil.
+// about explains an error about one task or queue, and names the task or queue. It returns nil for nil.
 func about(id string, err error) error {
 	if err == nil {
 		return nil
@@ -43,7 +43,7 @@ func about(id string, err error) error {
 	return withID(id, err)
 }
 
-// withID explains an error, and puts the id in front of each line of its text that does not have it. An empty id changes nothing.
+// withID explains an error. It puts the id in front of each line of the text that does not have the id. An empty id changes nothing.
 func withID(id string, err error) *failure {
 	f := *explain(err)
 	if strings.Contains(f.text, id) {
@@ -53,7 +53,7 @@ func withID(id string, err error) *failure {
 	return &f
 }
 
-// taskLeftOut is what an answer with a task does not have, unless the task itself was asked for.
+// taskLeftOut has the paths of the fields that the coordinator does not send in the answer to a submit or a change.
 var taskLeftOut = []string{"task.spec.payload"}
 
 func printChange(a *app, answer proto.Message, line string) error {
@@ -64,7 +64,7 @@ func printChange(a *app, answer proto.Message, line string) error {
 	return err
 }
 
-// joined returns all failures as one, with the exit code and hint of the first.
+// joined returns all failures as one failure, with the exit code and hint of the first.
 func joined(failures []*failure) error {
 	if len(failures) == 0 {
 		return nil

@@ -120,7 +120,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 	})
 }
 
-// withForce adds how to delete a task that a worker holds. That is the only state in which deleting a task is refused.
+// withForce adds a hint to a refused delete: a worker holds the task, and --force deletes it. There is no other state in which a delete is refused.
 func withForce(err error) error {
 	if status.Code(err) != codes.FailedPrecondition {
 		return err

@@ -22,7 +22,7 @@ func (d details) addDiscarded(t *lessorv1.Task) {
 	}
 }
 
-// writeDiscarded writes the output that an attempt reported too late.
+// writeDiscarded writes the output of a discarded result, which an attempt reported too late.
 func writeDiscarded(w io.Writer, t *lessorv1.Task, attempt uint32) error {
 	var kept []string
 	for _, r := range t.GetDiscarded() {

@@ -39,14 +39,14 @@ func (c taskExplainCmd) Run(a *app) error {
 	})
 }
 
-// printExplanation shows on one screen what an operator asks first.
+// printExplanation shows on one screen what an operator asks first: why the task is not running, and what happened to its last lease.
 func printExplanation(w io.Writer, x *lessorv1.ExplainTaskResponse) error {
 	if _, err := fmt.Fprintln(w, printable(x.GetSummary())); err != nil {
 		return err
 	}
 	d := newDetails(w)
 	for i, f := range x.GetFindings() {
-		if i > 0 { // the summary is the message of the first
+		if i > 0 { // the summary already has the message of the first
 			d.add("also", f.GetMessage())
 		}
 		d.addFinding(f)
@@ -71,7 +71,7 @@ func (d details) addFinding(f *lessorv1.Finding) {
 	d.add("changes when", f.GetRemedy())
 }
 
-// printStory follows a lease from its grant to its end.
+// printStory prints the events of a lease from its grant to its end.
 func printStory(w io.Writer, l *lessorv1.LeaseStory) error {
 	if l == nil {
 		return nil
@@ -89,7 +89,7 @@ func printStory(w io.Writer, l *lessorv1.LeaseStory) error {
 	return d.flush()
 }
 
-// causeText returns the cause in the word of the contract, then in words for people.
+// causeText returns the code of the cause, then words for people.
 func causeText(l *lessorv1.LeaseStory) string {
 	text := short(l.GetCause(), "REASON_")
 	switch l.GetCause() {
@@ -112,7 +112,7 @@ func causeText(l *lessorv1.LeaseStory) string {
 	return text
 }
 
-// silence returns how long before its end a lease was last heard of.
+// silence returns the time from the worker's last message about a lease to the end of the lease.
 func silence(l *lessorv1.LeaseStory) time.Duration {
 	last := l.GetGrantedAt().AsTime()
 	for _, at := range []*timestamppb.Timestamp{l.GetAckedAt(), l.GetStartedAt(), l.GetHeartbeatAt()} {
@@ -169,7 +169,7 @@ func relative(t *timestamppb.Timestamp) string {
 	return fmt.Sprintf("%s, %s ago", clock(t), spanText(time.Since(t.AsTime())))
 }
 
-// spanText returns a duration, rounded to what people care for.
+// spanText returns a duration, rounded as far as people need it.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -6,8 +6,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// taskFilter has the conditions by which tasks are selected. An empty condition is refused, because it would be no condition: an unset
-// variable of a script must not select everything.
+// taskFilter has the conditions that select tasks. An empty value of a condition is refused, because it would not restrict anything: an unset variable
+// of a script must not select all tasks.
 type taskFilter struct {
 	Queue    string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
 	State    []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`

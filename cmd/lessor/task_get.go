@@ -62,7 +62,7 @@ func writeOutput(w io.Writer, t *lessorv1.Task) error {
 	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
 }
 
-// writeResult writes an output, or returns an error if it is stored elsewhere; what names the result.
+// writeResult writes an output, or returns an error if the output is stored elsewhere. what names the result in the error.
 func writeResult(w io.Writer, what string, output []byte, artifacts []*lessorv1.Artifact) error {
 	var elsewhere []string
 	for _, artifact := range artifacts {
@@ -178,7 +178,7 @@ func artifactText(a *lessorv1.Artifact) string {
 	return text
 }
 
-// preview returns the beginning of a text, which --output and --payload show as a whole, or the size of anything else.
+// preview returns the beginning of a text, or the size of data that is not text. --output and --payload show all of it.
 func preview(data []byte) string {
 	const shown, lines = 200, 10
 	size := bytesText(uint64(len(data)))
@@ -226,7 +226,7 @@ func historyCells(e *lessorv1.HistoryEvent) []string {
 	}
 }
 
-// eventName returns the name of an event; for a refusal also what was refused.
+// eventName returns the name of an event; for a refusal also the kind of the refused report.
 func eventName(e *lessorv1.HistoryEvent) string {
 	name := short(e.GetType(), "HISTORY_EVENT_TYPE_")
 	if e.GetRefusedKind() != lessorv1.RefusedKind_REFUSED_KIND_UNSPECIFIED {

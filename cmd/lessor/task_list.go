@@ -22,7 +22,7 @@ func (taskListCmd) Help() string {
   lessor task list --run-id nightly --limit 0 --json | jq -r .task_id`
 }
 
-// maxPage is the largest page that a coordinator gives.
+// maxPage is the largest page that a coordinator returns.
 const maxPage = 1000
 
 func (c taskListCmd) Run(a *app) error {

@@ -107,7 +107,7 @@ func historyText(e *lessorv1.HistoryEvent) string {
 	return text
 }
 
-// ofResult returns the words between an adoption and its attempt.
+// ofResult returns the words that stand between an adoption and its attempt.
 func ofResult(e *lessorv1.HistoryEvent) string {
 	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED {
 		return "result of "

@@ -46,7 +46,7 @@ Examples:
 
 func (c tokenCreateCmd) Run(a *app) error {
 	var out *pendingFile
-	if c.Out != "" { // first: no token is issued that cannot be written
+	if c.Out != "" { // before the call, so that no token is issued that cannot be written
 		var err error
 		if out, err = newPendingFile(c.Out, true); err != nil {
 			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
@@ -112,7 +112,7 @@ func (c tokenListCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
-			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page, so that a key of the page that is missing has retired
+			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: if a key of the page is missing here, it has retired
 			if err != nil {
 				return err
 			}
@@ -128,9 +128,9 @@ func (c tokenListCmd) Run(a *app) error {
 	})
 }
 
-// tokenCells returns the row of a token. A token ends with its key at the latest.
+// tokenCells returns the row of a token. A token ends with its key, if not before.
 func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Time) []string {
-	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate; only that it was revoked is known
+	if t.GetRole() == lessorv1.Role_ROLE_UNSPECIFIED { // a certificate; the coordinator knows only that it was revoked
 		return []string{t.GetTokenId(), "", t.GetSubject(), "revoked", age(t.GetIssuedAt()), "", t.GetIssuedBy()}
 	}
 	ends := t.GetExpiresAt()

@@ -96,7 +96,7 @@ func (a *app) line(v any, text string) error {
 	return err
 }
 
-// verifyStore verifies a store and calls found with everything that is wrong. The error says why the store cannot be verified.
+// verifyStore verifies a store and calls found for each fault. The error says why the store cannot be verified.
 func verifyStore(path string, v *verdict, found func(finding) error) (err error) {
 	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
 	if f, broken := brokenStore(err); broken {
@@ -109,11 +109,11 @@ func verifyStore(path string, v *verdict, found func(finding) error) (err error)
 		return storeError(path, err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	return lookThrough(st, v, found)
+	return verifyOpenStore(st, v, found)
 }
 
-// lookThrough verifies an open store and calls found with everything that is wrong, until found returns an error.
-func lookThrough(st store.Store, v *verdict, found func(finding) error) error {
+// verifyOpenStore verifies an open store and calls found for each fault, until found returns an error.
+func verifyOpenStore(st store.Store, v *verdict, found func(finding) error) error {
 	var printing error
 	err := st.View(func(r store.Reader) (err error) {
 		if v.Format, err = store.ReadFormat(r); err != nil {

@@ -34,17 +34,17 @@ func versionLine() string {
 	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), protocolVersion, store.Current().Format(), runtime.Version())
 }
 
-// versionFlag is --version. It prints what lessor version prints, wherever it is on the command line.
+// versionFlag is --version. It prints the same as lessor version, wherever it stands on the command line.
 type versionFlag bool
 
-// BeforeReset is called as soon as the flag is seen, whatever else is missing.
+// BeforeReset is called as soon as kong sees the flag, even if required arguments are missing.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
 	_, err := fmt.Fprintln(k.Stdout, versionLine())
 	k.Exit(exitOK)
 	return err
 }
 
-// buildVersion returns the release, else the module version or the commit that the go command recorded, else "devel".
+// buildVersion returns the release; if there is none, the module version or the commit that the go command recorded; else "devel".
 func buildVersion() string {
 	if version != "" {
 		return version

@@ -4,7 +4,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// capabilities are the flags that say what a worker has and how much it takes.
+// capabilities are the flags for the capabilities of a worker, and for how much work it takes at once.
 type capabilities struct {
 	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at the same time."`
 	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at the same time, within --jobs. Repeatable."`
@@ -16,7 +16,7 @@ type capabilities struct {
 	Resource     map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"How much the worker has of something, in a unit of its own; tasks may require an amount. Repeatable."`
 }
 
-// apply puts the flags into the worker's settings, which checks them.
+// apply sets the worker's settings from the flags. The worker checks them.
 func (c capabilities) apply(cfg *worker.Config) {
 	cfg.Concurrency = int(c.Jobs)
 	cfg.PerTypeLimits = c.TypeLimit

@@ -10,7 +10,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// oneSession picks one of several sessions of a worker.
+// oneSession is the flag that selects one of several sessions of a worker.
 type oneSession struct {
 	Session string `placeholder:"ID" help:"Only this session of the worker; get shows their ids."`
 }

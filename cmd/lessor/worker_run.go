@@ -93,8 +93,8 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	return cfg
 }
 
-// sayHints returns a function that logs a hint when no connection can be made, and again only when the hint changes. The worker itself
-// reports only what it sees, and does not know the flags.
+// sayHints returns a function that logs a hint when the worker cannot connect, and logs it again only when the hint changes. The worker itself does not
+// know the flags, so its error cannot name them.
 func sayHints(log *slog.Logger) func(error) {
 	var last atomic.Value
 	return func(err error) {
@@ -119,7 +119,7 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 		Command:     commandOf(c.Command),
 		Spool:       spool,
 		InlineLimit: int(c.InlineLimit),
-		Kill:        a.now.Done(),
+		Kill:        a.stopNow.Done(),
 	}.Handler()
 	if err != nil {
 		return nil, fail(exitUsage, "", "%v", err)
@@ -159,7 +159,7 @@ func (c workerRunCmd) spool() (execworker.Spool, error) {
 	return execworker.NewSpool(filepath.Join(state, "lessor", "spool")), nil
 }
 
-// workerError returns the words for why a worker ended. It returns nil if the coordinator drained it.
+// workerError returns the error for the end of a worker. It returns nil if the coordinator drained the worker.
 func workerError(err error) error {
 	var refused *worker.RefusedError
 	switch {
