@@ -18,31 +18,31 @@ import (
 
 // Config configures a coordinator. The zero value is valid.
 type Config struct {
-	// Logger is where the log goes; nil: slog.Default. Payloads and lease ids are never logged.
+	// Logger receives the log; nil: slog.Default. Payloads and lease ids are never logged.
 	Logger *slog.Logger
 	// Limits holds the limits of sizes (S7). A field that is 0 takes its default from lease.DefaultLimits.
 	Limits lease.Limits
-	// Version is the version of the software, as GetStatus and workers are told. Empty: "dev".
+	// Version is the software version that GetStatus and the sessions of workers report. Empty: "dev".
 	Version string
 	// Sessions configures the streams of workers.
 	Sessions session.Config
 	// Callbacks configures how workers without gRPC report over HTTP.
 	Callbacks Callbacks
-	// Recovery says what happens to the leases from before the start. The zero value keeps them (A9).
+	// Recovery says what New does with leases that were granted before this start. The zero value keeps them (A9).
 	Recovery engine.Recovery
 	// Backup configures AdminService.Backup.
 	Backup Backup
-	// Auth says which credentials callers need. nil: none; every caller is of the tenant gate.DefaultTenant and may do everything.
+	// Auth says which credentials callers need. nil: none; then every caller belongs to the tenant gate.DefaultTenant and may call everything.
 	Auth *gate.Auth
 	// TLS is the TLS configuration of both listeners, client certificates included. nil: plain text.
 	TLS *tls.Config
-	// DiskFull reports whether the disk of the store is so full that no new tasks should be accepted. nil: it never is.
+	// DiskFull reports whether the disk of the store is so full that no new tasks should be accepted. nil: always false.
 	DiskFull func() bool
-	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: it never is.
+	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: the file is not checked.
 	StoreGone func() bool
-	// AuditRetention is how long entries of the audit are kept (X4); 0: audit.DefaultRetention, at least audit.MinRetention.
+	// AuditRetention is how long entries of the audit are kept (X4). The minimum is audit.MinRetention; 0 means audit.DefaultRetention.
 	AuditRetention time.Duration
-	// Quotas says what tenants and their credentials may use (X5). The zero value never gets in the way of a single user.
+	// Quotas says what tenants and their credentials may use (X5). The limits of the zero value are high enough for a single user.
 	Quotas quota.Config
 	// Connections bounds the connections that may be open (X5).
 	Connections preauth.Connections
@@ -50,7 +50,7 @@ type Config struct {
 	Pprof bool
 }
 
-// fill sets the fields that are zero to their defaults.
+// fill gives each field that is zero its default.
 func (c *Config) fill() {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -88,14 +88,14 @@ func (c *Config) fill() {
 	}
 }
 
-// Validate returns an error about the first setting that is out of its range, with the range. New returns the same error. Validate looks at
-// nothing but the settings.
+// Validate returns an error that names settings that are out of range, and the range. New returns the same error. Validate checks only the
+// settings themselves: it does not touch files or the network.
 func (c Config) Validate() error {
 	c.fill()
 	return c.validate()
 }
 
-// maxInline is the greatest limit for payload and output, in bytes. A call holds them in memory as a whole, in several copies.
+// maxInline is the greatest limit that may be set for payload and output, in bytes. A call holds each of them in memory as a whole, in several copies.
 const maxInline = 64 << 20
 
 func (c *Config) validate() error {
@@ -122,11 +122,11 @@ func (c *Config) validate() error {
 	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }
 
-// minMessage is the largest message in bytes, if the limits do not need a larger one (S7).
+// minMessage is the smallest value that maxMessage returns, in bytes (S7).
 const minMessage = 4 << 20
 
-// maxMessage is the largest message that is read or sent, in bytes. It leaves room for an output that is over its limit, which has to
-// arrive so that it can be refused by name (V11), and for a task with everything that is kept of it.
+// maxMessage returns the largest message that is read or sent, in bytes. It leaves room for two cases. A Complete whose output is over the
+// limit must arrive, so that the answer can name the limit (V11). And a task must fit with everything that the store keeps of it.
 func (c *Config) maxMessage() int {
 	const rest = 512 << 10 // history, error and the like
 	l := &c.Limits

@@ -4,9 +4,9 @@
 // # The path of a call
 //
 // The gate admits or refuses a call (package gate). The handler reads the request field by field (package convert), sends one command to
-// the engine (package engine), waits, and writes the answer (convert again). It holds no state and takes no decision: package lease decides
-// what is right or wrong about a lease. Errors become statuses in one place (package refusal). What is shown of tasks at rest is read from
-// the store, because only committed state may be seen.
+// the engine (package engine), waits, and writes the answer (convert again). A handler holds no state and takes no decision: package lease
+// decides what is right or wrong about a lease. Errors become statuses in one place (package refusal). Calls that show tasks read them from
+// the store, because callers may see only committed state.
 //
 // A worker's stream is served by package session, which describes the path of a frame.
 //
@@ -15,14 +15,14 @@
 //	server.go config.go config_*.go           the process: settings, start, stop
 //	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
 //	opening.go                                health while the store is being opened
-//	store_gone.go                             a file of the store that was moved or removed
-//	unread_answers.go                         bounds the answers that grpc keeps until they are read (X5)
+//	store_gone.go                             notices that the store's file was moved or removed
+//	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
-//	calls.go interceptors.go utf8.go trace.go around every call: which are under way, log, panics, bad strings, trace context
+//	calls.go interceptors.go utf8.go trace.go around every call: count of active calls, log, panics, invalid UTF-8, trace context
 //	edge.go page.go                           what the services share
-//	http_api.go                               connects the API in JSON (package httpapi), and opens task tokens for it (H1)
-//	local.go local_stream.go                  how its requests become calls of the services
+//	http_api.go                               connects the JSON API (package httpapi) to the services, and opens task tokens for it (H1)
+//	local.go local_stream.go                  call the services from within the process, for the JSON API
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go: its streams of events
 //	worker_service.go                         WorkerService, its unary calls; package session serves its stream
@@ -30,13 +30,13 @@
 //	auth_service.go                           AuthService: tokens and keys, which package auth keeps
 //	worker_admin.go                           AdminService on workers: get, drain, kick
 //
-// Beneath it, packages in the order of a call:
+// The packages below this one, in the order in which a call passes them:
 //
 //	preauth                                   connections, and calls without a good credential (X5)
-//	gate                                      who calls, and may call what (X1 to X5)
+//	gate                                      who the caller is, and what it may call (X1 to X5)
 //	auth quota audit                          credentials, quotas, the audit
-//	httpapi tasktoken                         the API in JSON; the tokens by which workers report over it
-//	convert refusal                           from the wire to the rules and back; what goes wrong, in codes and statuses
+//	httpapi tasktoken                         the JSON API; the tokens with which workers report over it
+//	convert refusal                           conversion between wire messages and types of package lease; errors as codes and statuses
 //	session                                   the streams of workers
 //	engine                                    the owner of all state
 package coordinator

@@ -16,13 +16,13 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// edge is what the services share. Their handlers read a request, send one command to the engine, wait, and write the answer.
+// edge holds what the services share. Their handlers read a request, send one command to the engine, wait, and write the answer.
 type edge struct {
 	engine   *engine.Engine
 	store    store.Store
 	cfg      Config
 	assigner *convert.Assigner
-	// stopping ends when the coordinator begins to stop: then streams end, and unary requests that wait for work return.
+	// stopping is done when the coordinator begins to stop: then streams end, and unary calls that wait for work return.
 	stopping context.Context
 	quotas   *quota.Book
 	rejects  quota.Rejects
@@ -30,7 +30,7 @@ type edge struct {
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }
 
-// view reads the store; all that fn reads is of one state.
+// view runs fn in one read transaction of the store, so fn sees one consistent state.
 func (e *edge) view(fn func(store.Reader) error) error {
 	err := e.store.View(fn)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
@@ -39,14 +39,14 @@ func (e *edge) view(fn func(store.Reader) error) error {
 	return err
 }
 
-// untilStop returns ctx, but one that ends early when the coordinator stops.
+// untilStop returns a context that is done when ctx is done or when the coordinator begins to stop.
 func (e *edge) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(e.stopping, func() { cancel(engine.ErrStopped) })
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// logFields adds fields to the line that the call leaves in the log, such as sender, id and corr.
+// logFields adds fields such as sender, id and corr to the log line of the call.
 func logFields(ctx context.Context, keysAndValues ...any) { logging.AddFields(ctx, keysAndValues) }
 
 // readTask reads a task from the store. It returns lease.ErrNotFound if there is none, or if it belongs to another tenant.
@@ -61,7 +61,7 @@ func readTask(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, erro
 	return t, nil
 }
 
-// assignments returns what the holders of new leases need.
+// assignments returns the assignments for new leases. An assignment holds everything that a worker needs to run the task.
 func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	var all []*lessorv1.Assignment
 	now := e.engine.Now()
@@ -72,7 +72,7 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	return all, err
 }
 
-// streams returns the server of the workers' streams. It lists the open ones in open.
+// streams returns the server of the workers' sessions. The server registers each open session in open.
 func (e *edge) streams(eng *engine.Engine, open *session.Registry) *session.Server {
 	return session.New(session.Deps{
 		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: eng, Quotas: e.quotas,

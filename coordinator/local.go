@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// local calls the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as one that comes in over gRPC, so
-// it is judged in the same way. Only the encoding is left out.
+// local calls the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as a call over gRPC, so it is
+// judged in the same way. Only the encoding and decoding of messages is left out.
 type local struct {
 	through chain
 	methods map[string]localMethod // by full name
@@ -46,7 +46,7 @@ func (l *local) RegisterService(desc *grpc.ServiceDesc, server any) {
 	}
 }
 
-// Invoke makes a unary call. The metadata and peer of ctx are those of an incoming call; see grpc.ClientConnInterface.
+// Invoke makes a unary call, see grpc.ClientConnInterface. ctx must hold metadata and peer like the context of an incoming call.
 func (l *local) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
 	m, ok := l.methods[method]
 	if !ok {
@@ -64,8 +64,9 @@ func (l *local) Invoke(ctx context.Context, method string, request, answer any, 
 	return nil
 }
 
-// refuseUnreadable makes a call whose request could not be read; see httpapi.Config. The interceptors may refuse it first; else it is refused as unreadable. What
-// was wrong is told only to the caller: the log has nothing of the content of a request.
+// refuseUnreadable makes a call whose HTTP request could not be read, see httpapi.Config. The interceptors may refuse the call first, for example because
+// of a bad credential. Otherwise it is refused as unreadable. The error does not say what is wrong, because the interceptors log it and the log must not
+// hold content of requests. The HTTP API tells the caller.
 func (l *local) refuseUnreadable(ctx context.Context, method string, request proto.Message, code string) error {
 	info := &grpc.UnaryServerInfo{Server: l.methods[method].server, FullMethod: method}
 	_, err := l.through.callUnary(ctx, request, info, func(context.Context, any) (any, error) {
@@ -74,7 +75,7 @@ func (l *local) refuseUnreadable(ctx context.Context, method string, request pro
 	return asStatus(err)
 }
 
-// NewStream makes a call with a stream of answers; see grpc.ClientConnInterface.
+// NewStream makes a call with a stream of answers, see grpc.ClientConnInterface.
 func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, ok := l.streams[method]
 	if !ok {
@@ -90,7 +91,7 @@ func unimplemented(method string) error {
 	return status.Errorf(codes.Unimplemented, "%s cannot be called from within", strings.TrimPrefix(method, "/"))
 }
 
-// asStatus returns err as the caller of a gRPC call would get it.
+// asStatus converts err to the status error that a gRPC client would get.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err

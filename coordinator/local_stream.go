@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pipe carries the answers of a local stream. From CloseSend on the handler has its own goroutine, which ends with ctx at the latest.
+// pipe carries the answers of a local stream. CloseSend starts the handler in its own goroutine, which must end when ctx does.
 type pipe struct {
-	ctx     context.Context //nolint:containedctx // a stream has one
+	ctx     context.Context //nolint:containedctx // a grpc stream returns its context from Context
 	handle  func(grpc.ServerStream) error
 	request proto.Message
-	answers chan proto.Message // not buffered, so that the handler is no faster than the caller
+	answers chan proto.Message // not buffered, so that the handler cannot run ahead of the caller
 	ended   chan struct{}
-	err     error // of the handler, once ended is closed
+	err     error // returned by the handler; valid after ended is closed
 }
 
 func newPipe(ctx context.Context, handle func(grpc.ServerStream) error) *callerEnd {
@@ -32,7 +32,7 @@ type (
 // Context returns the context of the call, on either side.
 func (p *pipe) Context() context.Context { return p.ctx }
 
-// SendMsg takes the request; there is only one.
+// SendMsg keeps the request. A stream has only one.
 func (e *callerEnd) SendMsg(m any) error {
 	e.request = m.(proto.Message)
 	return nil
@@ -47,7 +47,7 @@ func (e *callerEnd) CloseSend() error {
 	return nil
 }
 
-// RecvMsg waits for the next answer. After the last it returns the error of the call, or io.EOF.
+// RecvMsg waits for the next answer. After the last answer it returns the error of the call, or io.EOF.
 func (e *callerEnd) RecvMsg(m any) error {
 	select {
 	case answer := <-e.answers:

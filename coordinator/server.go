@@ -37,19 +37,19 @@ import (
 
 // Settings of the gRPC server. The defaults of gRPC are unsafe for a server of long streams.
 const (
-	maxStreams       = 1024     // calls of one connection at once; a worker's waiting Lease must not hold up its heartbeats
+	maxStreams       = 1024     // concurrent calls of one connection; a Lease that waits for work must not block the worker's heartbeats
 	maxHeaderBytes   = 16 << 10 // of a request
 	connectTimeout   = 10 * time.Second
 	pingAfter        = 20 * time.Second // without traffic
 	pingTimeout      = 10 * time.Second
-	minPingInterval  = 10 * time.Second // between pings of a client; a session may be silent for longer
+	minPingInterval  = 10 * time.Second // a client may not ping more often, with or without an open session
 	maxConnectionAge = time.Hour
 	connectionGrace  = 2 * time.Minute // longer than any unary call waits
 	streamWindow     = 64 << 10
 	connectionWindow = 256 << 10
 	connectionBuffer = 4 << 10
 	gracefulStop     = 10 * time.Second
-	lastWords        = 500 * time.Millisecond // for the last answer to reach its client
+	lastWords        = 500 * time.Millisecond // time for the last answer to reach its client
 )
 
 // Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
@@ -68,7 +68,7 @@ type Coordinator struct {
 	stopAll     context.CancelFunc // ends streams and waits
 }
 
-// New returns a coordinator over a store, whose state it reads. The caller closes the store, after Serve has returned.
+// New returns a coordinator over a store, and reads the state of the store. The caller closes the store after Serve has returned.
 func New(st store.Store, cfg Config) (*Coordinator, error) {
 	cfg.fill()
 	if err := cfg.validate(); err != nil {
@@ -115,7 +115,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// register adds the services to the servers for gRPC and for calls from within. The handlers for gRPC are wrapped, see guarded.
+// register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
@@ -163,7 +163,7 @@ func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.Transp
 	return limiter.Handshakes(credentials.NewTLS(withProtocol(cfg, "h2")))
 }
 
-// withProtocol returns cfg for one protocol above TLS. Both listeners share one configuration otherwise.
+// withProtocol returns a copy of cfg that negotiates one protocol (ALPN). The two listeners share the rest of the configuration.
 func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{protocol}
@@ -179,7 +179,8 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec is the codec of grpc, except that a bad frame does not fail the stream, and a bad string is reported with its field.
+// codec encodes and decodes as grpc does, with two exceptions: a frame that cannot be decoded does not fail the stream, and the error about a string
+// that is not valid UTF-8 names its field.
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
@@ -189,7 +190,7 @@ func newCodec() encoding.CodecV2 {
 // Marshal encodes a message, see encode.
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
 
-// worthASpan excludes the streams from tracing: a span that lasts as long as a session tells nothing.
+// worthASpan reports whether a call is traced. Streams are not, because a span that lasts as long as a session is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
@@ -199,10 +200,10 @@ func worthASpan(info *stats.RPCTagInfo) bool {
 	return true
 }
 
-// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it takes no new calls, tells the streams,
-// answers the calls under way, and makes durable everything it has accepted. It then returns nil. An error that wraps engine.ErrStore means
-// that the store failed: the process must exit, because only a new start, which reads the disk, can tell what was committed. Serve may be
-// called only once.
+// Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it refuses new calls, ends the streams,
+// answers the calls under way, commits everything it has accepted, and returns nil. An error that wraps engine.ErrStore means that the store
+// failed. The process must then exit, because only a new start, which reads the disk, can find out what was committed. Serve may be called
+// only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	if c.gate.Open() {
 		c.cfg.Logger.Warn("no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
@@ -276,7 +277,7 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 	return nil
 }
 
-// stopServers waits for the calls under way, but only for a while.
+// stopServers stops the gRPC server and then the HTTP server. Each has the time gracefulStop for its calls under way.
 func (c *Coordinator) stopServers() {
 	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
 	defer hurry.Stop()

@@ -39,7 +39,7 @@ func (s *taskService) SubmitTask(ctx context.Context, req *lessorv1.SubmitTaskRe
 	return &lessorv1.SubmitTaskResponse{Task: convert.TaskProto(s.engine.Now(), done[0].Task), Created: done[0].Created}, nil
 }
 
-// BatchSubmitTasks submits many tasks, all or none.
+// BatchSubmitTasks submits many tasks in one commit, all or none.
 func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest) (*lessorv1.BatchSubmitTasksResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
@@ -81,7 +81,7 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	return done, nil
 }
 
-// logRequestID reads a request_id, which only goes into the log.
+// logRequestID checks a request_id and adds it to the log line of the call. It has no other use.
 func logRequestID(ctx context.Context, f *convert.Fields, requestID string) {
 	if f.ID("request_id", requestID); f.Err == nil && requestID != "" {
 		logFields(ctx, "corr", requestID)
@@ -110,7 +110,8 @@ func (s *taskService) GetTask(ctx context.Context, req *lessorv1.GetTaskRequest)
 	return &lessorv1.GetTaskResponse{Task: m}, nil
 }
 
-// parseTaskID reads the task id of a request that names a task. f has read the other fields.
+// parseTaskID reads the task id of a request. The caller has read the other fields with f; parseTaskID returns their error too. An id that
+// this coordinator cannot have made gives lease.ErrNotFound.
 func parseTaskID(ctx context.Context, f *convert.Fields, sent string) (lease.TaskID, error) {
 	id, known := f.TaskID(sent)
 	switch {
@@ -123,7 +124,7 @@ func parseTaskID(ctx context.Context, f *convert.Fields, sent string) (lease.Tas
 	return id, nil
 }
 
-// addDetails adds what lists leave out of a task.
+// addDetails adds the fields of a task that lists leave out.
 func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	var err error
 	if m.Spec.Payload, err = records.Payload(r, t.ID); err != nil {
@@ -158,7 +159,7 @@ func addDetails(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return addFailure(m, r, t)
 }
 
-// addLastFeedback adds the progress and output that was kept of the last attempt.
+// addLastFeedback adds the progress and output that the store kept when the last attempt ended.
 func addLastFeedback(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	said, err := records.Feedback(r, t.ID)
 	if err == nil {
@@ -176,7 +177,7 @@ func addError(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	return err
 }
 
-// addFailure adds everything that the last Fail carried. If the task is COMPLETED, the metrics of the result stay.
+// addFailure adds all fields of the last Fail. If the task is COMPLETED, m keeps the metrics of the result instead of those of the Fail.
 func addFailure(m *lessorv1.Task, r store.Reader, t *lease.Task) error {
 	f, err := lastFailure(r, t)
 	if f == nil {
@@ -196,7 +197,7 @@ func lastFailure(r store.Reader, t *lease.Task) (*lease.Failure, error) {
 	return records.Failure(r, t.ID)
 }
 
-// addLiveFeedback adds the progress and output of a live attempt, in place of those of an earlier one.
+// addLiveFeedback replaces the progress and output of an earlier attempt by those of the running one, if there is one.
 func (s *taskService) addLiveFeedback(m *lessorv1.Task, id lease.TaskID) {
 	if m.GetLease() != nil {
 		addFeedback(m, s.engine.LiveFeedback(id))
@@ -210,7 +211,7 @@ func addFeedback(m *lessorv1.Task, f *lease.Feedback) {
 	}
 }
 
-// CancelTask asks a task to end.
+// CancelTask cancels a task; if a worker holds it, the worker is asked to stop.
 func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRequest) (*lessorv1.CancelTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())
@@ -227,7 +228,7 @@ func (s *taskService) CancelTask(ctx context.Context, req *lessorv1.CancelTaskRe
 	return &lessorv1.CancelTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
-// RetryTask opens a new round of a task.
+// RetryTask opens a new round of attempts for a task.
 func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest) (*lessorv1.RetryTaskResponse, error) {
 	f := s.fields()
 	logRequestID(ctx, f, req.GetRequestId())

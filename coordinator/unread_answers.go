@@ -13,14 +13,15 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// A handler is done once gRPC has its answer, and gRPC keeps the answer until the caller makes room for it (X5). A caller that never reads could make a
-// thousand calls on each connection, and have the coordinator keep all the answers. So a connection has a number of places for answers that can be large.
-// A call that only reads takes a place before it reads, a Lease takes one when it has something; the place is free again once the whole answer was sent.
+// A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer (X5). A client that
+// never reads could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed
+// number of places for answers that can be large. A call that only reads takes a place before it reads the store. A Lease takes a place when it has
+// granted tasks. The place is free again when gRPC has sent the whole answer.
 
-// maxUnread is how many large answers of one connection may be under way: being made, or waiting to be sent.
+// maxUnread is how many large answers a connection may have at a time, including those that are still being made.
 const maxUnread = 16
 
-// unreadAnswers are the places of one connection.
+// unreadAnswers holds the places of one connection: a semaphore.
 type unreadAnswers chan struct{}
 
 // take waits for a place. free may be called more than once.
@@ -33,7 +34,7 @@ func (u unreadAnswers) take(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// reads are the calls that change nothing, and whose answers have payloads or are lists.
+// reads are the calls that only read, and whose answers can be large because they hold payloads or lists.
 var reads = map[string]bool{
 	lessorv1.TaskService_GetTask_FullMethodName:          true,
 	lessorv1.TaskService_ListTasks_FullMethodName:        true,
@@ -54,7 +55,7 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// limitUnread delays a call while too many answers of its connection wait to be sent. Calls from within have no connection and pass.
+// limitUnread delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
 func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	places, _ := ctx.Value(unreadKey{}).(unreadAnswers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
@@ -65,7 +66,7 @@ func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next 
 	if err != nil {
 		return nil, err
 	}
-	if leases { // a caller that does not read gets no work; a Lease holds no place while it waits for work
+	if leases { // a client that does not read its answers gets no work, but a Lease that waits for work must not hold a place
 		free()
 	}
 	handed := false
@@ -91,12 +92,12 @@ func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next 
 
 type unreadKey struct{}
 
-// unreadHandler gives each connection its unreadAnswers.
+// unreadHandler gives each new connection its unreadAnswers.
 type unreadHandler struct{}
 
 var _ stats.Handler = unreadHandler{}
 
-// TagConn makes the places of a new connection.
+// TagConn puts the places of a new connection into its context.
 func (unreadHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, unreadKey{}, make(unreadAnswers, maxUnread))
 }
@@ -110,19 +111,19 @@ func (unreadHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Co
 // HandleRPC does nothing.
 func (unreadHandler) HandleRPC(context.Context, stats.RPCStats) {}
 
-// sentFrom is a buffer pool that calls sent when a buffer comes back, which is when it was sent.
+// sentFrom is a buffer pool that calls sent when gRPC gives a buffer back, which it does after it has sent the buffer.
 type sentFrom struct {
 	mem.BufferPool
 	sent func()
 }
 
-// Put gives a buffer back.
+// Put returns a buffer to the pool and calls sent.
 func (p sentFrom) Put(b *[]byte) {
 	p.BufferPool.Put(b)
 	p.sent()
 }
 
-// encode writes a message into a buffer. For a largeAnswer it gives the place back when the buffer was sent.
+// encode encodes a message into a buffer. For a largeAnswer, the place becomes free when gRPC has sent the buffer.
 func encode(v any) (mem.BufferSlice, error) {
 	m, pool, sent := v, wire.Buffers, func() {}
 	if large, ok := v.(*largeAnswer); ok {
@@ -132,7 +133,7 @@ func encode(v any) (mem.BufferSlice, error) {
 	message := m.(proto.Message)
 	size := wire.Size(message)
 	if mem.IsBelowBufferPoolingThreshold(size) {
-		defer sent() // too small for the pool, and to count
+		defer sent() // gRPC does not return such a small buffer to the pool, and it need not be counted
 	}
 	return wire.Encode(message, size, pool)
 }

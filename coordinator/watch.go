@@ -16,9 +16,9 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// WatchTask streams the events of a task or run (S5). It subscribes first, then sends what the store holds, then the news. An event that is in both
-// has a sequence that was sent already, and is left out. Send blocks while the reader is slow; the engine never waits for it, but counts what did not
-// fit.
+// WatchTask streams the events of a task or run (S5). It first subscribes to the engine's news, then sends the events in the store, then the news. An
+// event that is in both is sent once: its second copy has a sequence number that was sent already. Send blocks while the client is slow. The engine
+// never waits for a watch; it counts the news that did not fit into the subscription's buffer.
 func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
@@ -34,15 +34,16 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 
 // watcher sends the events of one watch.
 type watcher interface {
-	// catchUp sends what the store holds and was not sent yet.
+	// catchUp sends the events in the store that were not sent yet.
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped sends that n news were lost because the reader was slow, gone of them about deleted tasks; catchUp is called next.
+	// skipped tells the client that n news were dropped because the client was slow. Of these, gone were about deleted tasks. The caller
+	// calls catchUp next.
 	skipped(n, gone int) error
 }
 
-// errWatchOver ends a watch: its task is final or gone, and the reader was told.
+// errWatchOver ends a watch whose task is final or deleted, after the last event was sent.
 var errWatchOver = errors.New("the watch is over")
 
 func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
@@ -83,7 +84,7 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	if req.GetRunId() == "" {
 		id, err := parseTaskID(ctx, f, req.GetTaskId())
 		if err == nil && req.GetAfterSequence() != 0 {
-			err = s.view(func(r store.Reader) error { // a missing task is refused first, just like that of another tenant (X2)
+			err = s.view(func(r store.Reader) error { // before resumable: a task of another tenant is refused just like a missing one (X2)
 				_, err := readTask(r, tenant, id)
 				return err
 			})
@@ -113,8 +114,9 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	return w, engine.Watching{Space: number, Run: run}, nil
 }
 
-// resumable refuses a sequence that no event has had: it is from another coordinator, or from a future that a restore has lost. The next events would be
-// taken for ones that were sent already, or what the restore has undone for what is.
+// resumable refuses an after_sequence that no event of this store has. It may come from another coordinator, or from an event that was undone when the
+// store was restored from a backup. If the watch resumed there, it would leave out new events as already sent, or the client would keep believing the
+// undone events.
 func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
 	after := req.GetAfterSequence()
 	if after == 0 {
@@ -147,7 +149,7 @@ func (w *taskWatcher) catchUp() error {
 		t, err = readTask(r, w.tenant, w.id)
 		return err
 	})
-	if errors.Is(err, lease.ErrNotFound) && w.found { // deleted between two looks
+	if errors.Is(err, lease.ErrNotFound) && w.found { // the task was deleted after an earlier call of catchUp
 		return w.gone()
 	}
 	if err != nil {
@@ -157,7 +159,7 @@ func (w *taskWatcher) catchUp() error {
 	if err := w.version(t); err != nil {
 		return err
 	}
-	if t.State().Final() { // whatever sequence the caller resumes after
+	if t.State().Final() { // version ends the watch only if after_sequence is not above the last event of the task
 		return errWatchOver
 	}
 	return nil
@@ -183,10 +185,10 @@ func (w *taskWatcher) gone() error {
 	return errWatchOver
 }
 
-// skipped leaves it to catchUp to find that the task is gone.
+// skipped does not report a deleted task: the next catchUp finds that the task is gone.
 func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n, 0) }
 
-// version sends what is new in a version of the task. A version may be older than what was sent; then nothing is new.
+// version sends those events of a version of the task that were not sent yet. It sends none if the version is older than the last one sent.
 func (w *taskWatcher) version(t *lease.Task) error {
 	for _, e := range unsentEvents(t, w.sequence) {
 		w.sequence = e.seq

@@ -7,16 +7,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// durableEvent is an event with a sequence: one of a task's history, or a note that events are no longer kept.
+// durableEvent is an event with a sequence number: an event of a task's history, or a note that earlier events are no longer kept.
 type durableEvent struct {
 	task   lease.TaskID
 	seq    uint64
 	event  lease.Event
-	missed uint32 // how many events are no longer kept; if not 0, event is not set
+	missed uint32 // how many events are no longer kept; if it is not 0, event is not set
 }
 
-// unsentEvents returns the events of a task after a sequence, preceded by how many events in between are no longer kept. It is not known which of
-// those were sent before, so their number is an upper bound.
+// unsentEvents returns the events of a task after a sequence number. If events in between may no longer be kept, a note with their number comes first.
+// The number is an upper bound, because some of these events may have been sent before they were dropped.
 func unsentEvents(t *lease.Task, after uint64) []durableEvent {
 	events := t.Events()
 	var all []durableEvent
@@ -34,11 +34,11 @@ func unsentEvents(t *lease.Task, after uint64) []durableEvent {
 // eventSender sends the events of a watch.
 type eventSender struct {
 	send     func(*lessorv1.WatchTaskResponse) error
-	sequence uint64 // the caller may resume after it
-	sub      uint64 // number of events without a sequence since the last one that has one
+	sequence uint64 // the client may resume after this sequence number
+	sub      uint64 // number of volatile events sent since the last durable one
 }
 
-// durable sends an event that has a sequence, which the caller has put into the eventSender.
+// durable sends an event that has a sequence number. Before the call, the caller sets t.sequence.
 func (t *eventSender) durable(e *durableEvent) error {
 	t.sub = 0
 	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: t.sequence}
@@ -51,7 +51,7 @@ func (t *eventSender) durable(e *durableEvent) error {
 	return t.send(m)
 }
 
-// volatile sends an event that has no sequence of its own.
+// volatile sends an event that has no sequence number of its own. The event gets that of the last durable event, and a sub-sequence number.
 func (t *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
 	t.sub++
 	m.Sequence, m.SubSequence = t.sequence, t.sub
@@ -64,7 +64,8 @@ func (t *eventSender) deleted(id lease.TaskID) error {
 	})
 }
 
-// missed sends that n news did not fit, gone of them about deleted tasks. The other durable ones among them are sent from the store.
+// missed tells the client that n news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
+// a durable event among them is in the store and is sent from there.
 func (t *eventSender) missed(taskID string, n, gone int) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},

@@ -12,26 +12,26 @@ import (
 
 // Bounds of a watched run.
 const (
-	watchStep  = 10_000  // events that one look at the store returns at most
-	watchTasks = 100_000 // tasks for which a watcher remembers what it has sent
+	watchStep  = 10_000  // most events that one read of the store returns
+	watchTasks = 100_000 // most tasks in runWatcher.toldOf
 )
 
-// runWatcher watches the tasks of a run until the caller leaves.
+// runWatcher watches the tasks of a run until the client ends the call.
 //
-// Sequences rise with every commit, so what the store holds can be sent in the order of sequences. Within one commit the news come task by task, in
-// the order in which the commit first touched the tasks, so the sequences of two tasks may interleave.
+// Sequence numbers rise with every commit, so the events in the store can be sent in the order of their numbers. Within one commit, the news come task
+// by task, in the order in which the commit first changed the tasks. So the numbers of two tasks may interleave.
 type runWatcher struct {
 	*edge
 	*eventSender
 	space uint32
 	run   string
 
-	told   uint64                  // every event up to this sequence was sent
-	toldOf map[lease.TaskID]uint64 // and for these tasks every event up to this one, from news
+	told   uint64                  // every event up to this sequence number was sent
+	toldOf map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too, from news
 }
 
-// catchUp reads the store in steps, because the history of a run may be long. It finds there what came with the news too, and does not send that
-// again. At the end nothing up to the greatest sequence that was sent is missing.
+// catchUp reads the store in steps, because the history of a run may be long. The store also holds the events that came with news; catchUp does not
+// send them again. When catchUp returns, every event up to the greatest sequence number sent has been sent.
 func (w *runWatcher) catchUp() error {
 	for {
 		events, more, err := w.look()
@@ -55,7 +55,7 @@ func (w *runWatcher) catchUp() error {
 	return nil
 }
 
-// look returns the first events of the run that were not sent yet, in the order of their sequences, and whether there are more.
+// look returns the first events of the run that were not sent yet, in the order of their sequence numbers, and whether there are more.
 func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
@@ -98,8 +98,8 @@ func (w *runWatcher) tell(n *engine.News) error {
 	return nil
 }
 
-// version sends what is new in a version of a task. Other tasks of the same commit may follow with sequences between those of this one, but none
-// below its first. So the caller may resume after its first.
+// version sends those events of a version of a task that were not sent yet. Other tasks of the same commit may follow; their sequence numbers may lie
+// between those of this task, but not below its first. So the client may resume after the first one.
 func (w *runWatcher) version(t *lease.Task) error {
 	fresh := unsentEvents(t, max(w.told, w.toldOf[t.ID]))
 	for i := range fresh {

@@ -26,13 +26,13 @@ func (s *workerService) Session(stream grpc.BidiStreamingServer[lessorv1.Session
 	return s.streams.Serve(stream, opener(stream.Context()))
 }
 
-// opener returns who opens a stream, and with which credentials.
+// opener returns the caller who opens a stream, with the credentials used.
 func opener(ctx context.Context) session.Caller {
 	token, certified := gate.Credentials(ctx)
 	return session.Caller{Identity: gate.Identify(ctx).Identity, Token: token, Certified: certified}
 }
 
-// Lease grants waiting tasks. Its response is the hand-over (W5).
+// Lease grants waiting tasks. The response hands them over to the worker (W5).
 func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (*lessorv1.LeaseResponse, error) {
 	r, bad := convert.ParseLease(req, gate.Identify(ctx).Tenant, s.cfg.Limits)
 	if bad != nil {
@@ -53,7 +53,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
 }
 
-// intake returns an intake for the one report of a call.
+// intake returns an intake for the single report of a unary call.
 func (s *workerService) intake() *convert.Intake { return convert.NewIntake(s.cfg.Limits, 0, 0) }
 
 // Start reports that execution begins.
@@ -61,7 +61,7 @@ func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (
 	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.assigner.Tokens.StartResponse)
 }
 
-// Heartbeat renews a lease. Once it is answered, the progress in it can be read.
+// Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
 	res, err := judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse)
 	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
@@ -70,8 +70,8 @@ func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRe
 	return res, err
 }
 
-// feedProgress passes the progress in a heartbeat to watchers, and waits until it is visible, or will never be. The progress is not durable, unlike the
-// renewal.
+// feedProgress passes the progress in a heartbeat to watchers, and waits until the engine has published or dropped it. Unlike the renewal, the progress
+// is not durable.
 func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.HeartbeatRequest) {
 	feed, ok := convert.HeartbeatFeed(req)
 	if !ok {
@@ -81,7 +81,7 @@ func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.Heartbea
 	s.engine.Feed(gate.Identify(ctx).Tenant, feed, func() { close(seen) })
 	select {
 	case <-seen:
-	case <-ctx.Done(): // the lease is renewed; the caller has gone
+	case <-ctx.Done(): // the caller is gone; the renewal of the lease stays valid
 	}
 }
 
@@ -100,7 +100,8 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 	return judged(ctx, s.edge, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
-// judged has one report judged and returns the verdict as a normal answer. An error is no verdict: the worker may repeat its report.
+// judged lets the engine judge one report and returns the verdict as a normal answer. If it returns an error, there is no verdict, and the worker may
+// send the report again.
 func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
 	noteReport(ctx, r)
 	answers, err := e.engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
@@ -115,7 +116,7 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	return form(e.engine.Now(), a), nil
 }
 
-// noteReport adds to the log which worker reports on which task, as far as these fields have the right form.
+// noteReport adds the worker and the task of a report to the log line of the call. It leaves out a field that is malformed.
 func noteReport(ctx context.Context, r *lease.Report) {
 	if _, ok := lease.ParseTaskID(r.TaskID); ok {
 		logFields(ctx, "id", r.TaskID)
@@ -125,11 +126,11 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	}
 }
 
-// mostWrong is how much is kept of what is wrong with a report, in bytes: the worker chooses the names of fields.
+// mostWrong bounds each text that the engine keeps about a malformed report, in bytes. It is needed because the worker chooses the names of fields.
 const mostWrong = 256
 
-// malformedOverHTTP has a report over HTTP judged whose body cannot be made a request. The verdict is REJECTED, under the lease of the task token, and
-// gets into the history of the task.
+// malformedOverHTTP lets the engine judge a report over HTTP whose body cannot be converted to a request. The verdict is REJECTED. It counts for the
+// lease of the task token and is added to the history of the task.
 func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
 	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, mostWrong), Problem: convert.Clip(wrong.Problem, mostWrong)}
@@ -141,7 +142,7 @@ func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said le
 	return nil
 }
 
-// malformedReports returns, by method, how a report that cannot be read is answered.
+// malformedReports returns, for each method that takes a report, the function that answers a report that cannot be decoded.
 func malformedReports(e *edge) map[string]malformed {
 	return map[string]malformed{
 		"Start":     rejecting(e, lease.KindStart, convert.StartResponse),
@@ -152,7 +153,7 @@ func malformedReports(e *edge) map[string]malformed {
 	}
 }
 
-// rejecting has a report judged of which nothing is known but its kind and what is wrong with it (V1).
+// rejecting returns a function that lets the engine judge a report that cannot be decoded (V1). Only the kind of the report and its fault are known.
 func rejecting[Res any](e *edge, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) malformed {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
 		return judged(ctx, e, &lease.Report{Kind: said, Invalid: err}, form)
