@@ -13,16 +13,16 @@ var (
 	ErrStopped = errors.New("the coordinator is stopping")
 	// ErrStore means that a commit failed, so that its outcome is unknown until the next start.
 	ErrStore = errors.New("the store failed")
-	// ErrOverloaded means that too many commands wait.
+	// ErrOverloaded means that too many commands of the tenant wait.
 	ErrOverloaded = errors.New("too many commands are waiting")
 	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken again once there is room.
 	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; existing tasks continue")
 )
 
-// ErrFull refuses a submit by which the tenant would have more tasks than Config.MaxTasks. Nothing was changed.
+// ErrFull refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed.
 var ErrFull = errors.New("the tenant has reached its limit of tasks")
 
-// Space names a workspace of a tenant. Whatever must be atomic, or be counted together, lies within one space.
+// Space names a workspace of a tenant. Tasks that must be changed in one step, or counted together, are in the same space.
 type Space struct {
 	Tenant    string
 	Workspace string
@@ -33,7 +33,7 @@ type Granted struct {
 	Task    *lease.Task // Task.Lease is the new lease; Task.Spec.Payload may be nil, and must then be read from the store
 	LeaseID string
 	Token   uint64 // fencing token
-	Bytes   int    // size of its assignment, payload and checkpoint included; an estimate that is rather too high than too low
+	Bytes   int    // estimated size of its assignment, with payload and checkpoint; rather too high than too low
 	Again   bool   // the holder may have received this lease before
 }
 
@@ -52,7 +52,7 @@ type Wants struct {
 	Worker string
 	Queues []string
 	Types  []string // empty: every type
-	// What the worker has, compared with what tasks require (W12).
+	// Capabilities of the worker; tasks may require some of them (W12).
 	Capabilities lease.Capabilities
 	TypeLimits   map[string]uint32 // most live leases of each type; a type without an entry has no limit
 	SingleFlight bool              // the worker runs at most one task of a concurrency key at a time (W12)
@@ -75,13 +75,13 @@ type Member struct {
 	Slots   int // most live leases at once
 	// Redeliver asks the engine to deliver again the leases that an earlier session of the same instance never acknowledged.
 	Redeliver bool
-	// Backlog counts the bytes that wait to be sent to the member; while there are too many it gets no new work. May be nil.
+	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the member gets no new work. May be nil.
 	Backlog *Backlog
 	// Deliver hands over new leases.
 	Deliver func([]Granted)
 	// Notify says which leases the worker must stop.
 	Notify func([]Notice)
-	// Displaced says that a newer stream of the same instance has taken over.
+	// Displaced is called when a newer stream of the same instance has taken over.
 	Displaced func()
 }
 
@@ -92,7 +92,7 @@ type Submission struct {
 	Digest lease.Digest // of the spec as it was sent; needed if it has an idempotency key
 }
 
-// SubmitResult is what became of a Submission: a task, or an error as of Submit.
+// SubmitResult is the result of a Submission: a task, or an error as from Submit.
 type SubmitResult struct {
 	lease.Submitted
 	Err error
@@ -107,8 +107,8 @@ type QueueInfo struct {
 	Takers                           int // number of sessions and waiting requests that want its tasks
 }
 
-// Counts are the numbers of tasks of all tenants that have not ended. Each task is in one of them: Parked counts the READY tasks that wait for
-// their concurrency key, Ready the other READY tasks.
+// Counts are the numbers of tasks of all tenants that have not ended. Each task counts in exactly one field: Parked counts the READY tasks that
+// wait for their concurrency key, Ready counts the other READY tasks.
 type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
 // Watching says what to watch: a task, or a run of a space.
@@ -118,17 +118,17 @@ type Watching struct {
 	Run   string
 }
 
-// News is one thing that happened: a committed version of a task, or volatile news of its attempt.
+// News is one event for a watcher: a committed version of a task, or volatile news (progress, output) of its attempt.
 type News struct {
-	Task    *lease.Task // the committed version; of volatile news the version at that time; nil: the task was deleted
+	Task    *lease.Task // the committed version; for volatile news the version at that time; nil: the task was deleted
 	ID      lease.TaskID
-	Feed    *Feed           // of volatile news; else nil
-	Sum     *lease.Feedback // of volatile news: everything that the attempt has said so far, except its output
-	Skipped int             // how many news were dropped right before this one because the reader was slow; durable ones are in the store
-	Gone    int             // how many of those said that a task was deleted, which the store does not tell
+	Feed    *Feed           // the volatile news; nil for a committed version
+	Sum     *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
+	Skipped int             // how many news were dropped right before this one because the reader was slow; the store has the durable ones
+	Gone    int             // how many of the dropped news were deletions of tasks; the store has no record of these
 }
 
-// Feed is volatile news of a running attempt. A field that is nil or empty says nothing new.
+// Feed is volatile news of a running attempt. A field that is nil or empty means no change.
 type Feed struct {
 	TaskID   string
 	LeaseID  string
@@ -152,10 +152,10 @@ func (f *Feed) Size() int {
 	return n
 }
 
-// says reports whether the news says anything beside Lost.
+// says reports whether the news has anything besides Lost.
 func (f *Feed) says() bool { return f.Progresses() || len(f.Chunks) > 0 }
 
-// Progresses reports whether the news tells of progress, and not only of output.
+// Progresses reports whether the news contains progress, and not only output.
 func (f *Feed) Progresses() bool {
 	return f.Fraction != nil || f.Stage != "" || f.Message != "" || f.Metrics != nil
 }

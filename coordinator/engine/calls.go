@@ -55,7 +55,8 @@ func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]Submit
 	})
 }
 
-// settleKeys applies the due timers of the tasks that a submit may repeat (A3): a key is free again once its task's retention has passed.
+// settleKeys applies the due timers of existing tasks that have an idempotency key of the submit (A3). A key is free again once the retention
+// of its task has passed.
 func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
 	for _, s := range specs {
 		if s.IdempotencyKey == "" {
@@ -72,8 +73,8 @@ func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Repo
 	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
 
-// Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error, which means that there are
-// no verdicts. If Post itself returns an error there are none either, and after is not called.
+// Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error. An error means that there
+// are no verdicts. If Post itself returns an error, there are no verdicts either, and after is not called.
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
 	var answers []lease.Answer
 	return e.inbox.put(tenant, op{
@@ -82,17 +83,17 @@ func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease
 	})
 }
 
-// judge passes consecutive reports on the same task to one step: all the reports on a short task often come in one frame.
+// judge passes consecutive reports on the same task to one step, because all the reports on a short task often come in one frame.
 func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	answers := make([]lease.Answer, len(reports))
 	for i, n := 0, 0; i < len(reports); i += n {
 		n = ofOneTask(reports[i:])
 		for _, r := range reports[i : i+n] {
 			if e.sessions[r.Session] == nil {
-				r.Session = "" // a displaced stream may still report, but no lease follows it
+				r.Session = "" // a displaced stream may still report, but the lease must not be bound to its session
 			}
 		}
-		e.memory.Answers = answers[i : i+n] // they are made where they belong
+		e.memory.Answers = answers[i : i+n] // the step writes its answers directly into this part of the slice
 		e.step(e.now, lease.Judge{Tenant: tenant, Reports: reports[i : i+n]})
 	}
 	e.memory.Answers = nil
@@ -162,7 +163,7 @@ func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 // SpaceNumber finds the number of a space in the store; ok is false before its first task.
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
-// Sequences tells which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
+// Sequences returns which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
 func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
 	return ask(ctx, e, tenant, func() (q Sequences, err error) {
 		s := e.spaces[space]
@@ -176,7 +177,7 @@ func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Se
 // CommitPending returns how long the commit under way has lasted so far; 0 if there is none. It does not wait for the loop.
 func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
 
-// Counts returns how many tasks there are in all queues. It costs the same however many queues and tasks there are: metrics may ask often.
+// Counts returns how many tasks there are in all queues. Its cost does not depend on the number of queues and tasks, so metrics may call it often.
 func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	return ask(ctx, e, "", func() (Counts, error) {
 		t := &e.total
@@ -224,7 +225,7 @@ func (e *Engine) LeasesOf(ctx context.Context, session string) ([]lease.TaskID, 
 	})
 }
 
-// spaceOf finds a space or makes it in memory, for the takers that wait there. A new one has no number and no record in the store; see number.
+// spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see number.
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {

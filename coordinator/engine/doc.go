@@ -1,19 +1,19 @@
 // Package engine owns the state of a partition: tasks, leases, queues and timers. It turns calls from the edge into steps of the rule
-// book (package lease), makes them durable in batches, and only then lets anyone hear of them.
+// book (package lease), makes the changes durable in batches, and only then sends the answers.
 //
 // # The path of a command
 //
 //	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, store.Commit ──> answers, grants, notices, news
 //
-// While one batch is being made durable, the loop already steps the next one, on the state that the first one leaves. No timer delays a
-// commit: it takes whatever came in while the commit before it was in fsync, up to a cap. Its batches are applied one by one during that
-// fsync, and written after it (committer.go).
+// While the committer makes one batch durable, the loop already fills the next one. The loop works on the state after the first batch. No
+// timer delays a commit: a commit takes all batches that arrive during the fsync of the previous commit, up to a cap. The committer applies
+// these batches one by one during that fsync, and writes them after it (committer.go).
 //
 // Nothing that a batch decided leaves the engine before its commit: no verdict, no grant, no refusal that saw the new state. A call that
-// changes nothing waits just the same, for the commit of its batch and of those before: it may have seen what they changed.
+// changes nothing also waits for the commit of its batch and of earlier batches, because it may have seen their changes.
 //
-// A failed commit has no verdict: its outcome is unknown until the store is opened again. The engine then answers everything that
-// waits with ErrStore and stops; the process has to exit.
+// After a failed commit there is no verdict: the outcome is unknown until the store is opened again. The engine then answers all waiting
+// calls with ErrStore and stops. The process must exit.
 //
 // # Goroutines
 //
@@ -21,7 +21,7 @@
 //	loop       all maps and indexes of Engine        inbox, timers, the committer      when Run's context ends, or the store fails
 //	committer  batches under commit; callbacks.      the loop's hand-over              when the loop closes its channel
 //	           These are two goroutines in turn
-//	readers    nothing: each reads a line ahead      the end of a commit               when it has read; the loop's end waits for it
+//	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
 //
 // Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit, one at a time, and must not block.
 //
@@ -33,29 +33,29 @@
 //	                    │    └─ line (type): tasks that are alike, the next one first (space.go)
 //	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queues.go)
 //
-// A task whose concurrency key has no room leaves its line and is parked under the key until there is (concurrency.go).
+// If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (concurrency.go).
 //
 // # What is in memory
 //
-// The working set: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads of lines.
-// Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader fills up the head
-// of a line before it is empty (read_ahead.go). If a head runs dry all the same, the loop waits for the commits under way and reads on. Memory
-// and start time do not grow with the backlog.
+// The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads
+// of lines. Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader refills
+// the head of a line before it is empty (read_ahead.go). If a head runs empty anyway, the loop waits for the commits under way and then reads
+// the next entries itself. Memory and start time do not grow with the backlog.
 //
 // # Where things are
 //
 //	api.go events.go                           what calls take and return; the events that observers get
 //	engine.go                                  start, loop and stop
-//	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and alarms for all else
+//	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and other timers (alarms)
 //	inbox.go lanes.go                          calls that wait for the loop; tenants take turns
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
 //	queues.go sweep.go explain*.go audit.go    the calls of operators, and their audit entries
-//	view.go apply.go batch.go                  a step, and where its changes go
+//	view.go apply.go batch.go                  a step, and the state that its changes update
 //	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads
-//	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are read on
+//	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are refilled
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
 //	concurrency.go affinity.go task_quota.go   concurrency keys, affinity keys, the quota of tasks
 //	committer.go                               batches become durable
-//	hub.go feed.go                             watchers, and what running attempts say
+//	hub.go feed.go                             watchers, and the progress and output of running attempts
 package engine

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Limits of sizes; zero: lease.DefaultLimits.
 	Limits lease.Limits
-	// Recovery says what becomes of leases that were granted before this start.
+	// Recovery says what happens to leases that were granted before this start.
 	Recovery Recovery
 	// AckWithin is how long a worker has to acknowledge a dispatch; 0: lease.DefaultAckWithin.
 	AckWithin time.Duration
@@ -34,16 +34,16 @@ type Config struct {
 	MaxTasks func(tenant string) int
 }
 
-// Recovery says what becomes of leases that were granted before a start.
+// Recovery says what happens to leases that were granted before a start.
 type Recovery uint8
 
 const (
-	// KeepLeases lets them live on (A9).
+	// KeepLeases keeps them live (A9).
 	KeepLeases Recovery = iota
 	// InvalidateLeases ends all of them with COORDINATOR_RECOVERED (A9).
 	InvalidateLeases
-	// RestoredStore is for a store that was restored from a backup. Like InvalidateLeases, but it also covers leases that were granted
-	// after the backup, of which the store knows nothing (A11).
+	// RestoredStore is for a store that was restored from a backup. It works like InvalidateLeases, and also covers leases that were granted
+	// after the backup. The store has no record of those leases (A11).
 	RestoredStore
 )
 
@@ -56,18 +56,19 @@ const (
 	tick = 50 * time.Millisecond
 	// idleTick is how often it wakes otherwise, so that it notices a jump of the wall clock.
 	idleTick = time.Second
-	// standstill is the least gap between two looks at the clock that counts as a stall of the coordinator itself (A8).
+	// standstill is the shortest time between two readings of the clock that counts as a stall of the coordinator itself (A8).
 	standstill = 200 * time.Millisecond
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
-	// saveIdleClock is how often it is while no lease is live and a queue waits for its rate limit. That wait must not begin anew with each crash (T13).
+	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit. Otherwise that wait would
+	// start again after each crash (T13).
 	saveIdleClock = time.Minute
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
 	dueAtOnce = maxBatchOps
 )
 
-// Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. One that changes
-// something returns after the change is durable, unless its comment says that it does not wait.
+// Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. A method that
+// changes something returns after the change is durable, unless its comment says that it does not wait.
 type Engine struct {
 	cfg   Config
 	st    store.Store
@@ -89,30 +90,30 @@ type Engine struct {
 	sessions   map[string]*taker
 	current    map[string]string                      // session of each instance
 	orphans    map[string]map[lease.TaskID]uint32     // attempts of live leases without a session, by the instance that held them
-	orphaned   map[lease.TaskID]string                // that instance, by task
+	orphaned   map[lease.TaskID]string                // the key in orphans of each orphaned lease, by task
 	requests   map[requestKey][]lease.TaskID          // tasks with live leases, by the unary request that got them
-	answered   map[requestKey]map[lease.TaskID]uint32 // of these, what the call takes back if its caller is gone
+	answered   map[requestKey]map[lease.TaskID]uint32 // the leases in requests that the call gives back if its caller is gone
 	callers    map[*taker]func([]Granted, error)      // unary requests that wait
-	asking     map[requestKey]*taker                  // the callers that have a request id
-	served     []*taker                               // the callers that were granted something and have no answer yet
+	asking     map[requestKey]*taker                  // the waiting unary requests that have a request id
+	served     []*taker                               // the unary requests that were granted something and have no answer yet
 	toMatch    *lanes[turn]                           // queues to be matched, by tenant
 	grants     uint64                                 // number of grants since the start
 	toUnpark   map[*concurrencyKey]struct{}           // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]                // queues that wait for their rate limit
-	workers    map[workerKey]*presence                // workers that are there, or for which pinned tasks wait
+	workers    map[workerKey]*presence                // workers that are present, or for which pinned tasks wait
 	alarms     alarms
 	readAheads map[*readAhead]struct{} // readings of lines under way
 	audited    store.AuditKey          // key of the newest audit entry
 
 	committer  *committer
 	readers    sync.WaitGroup
-	batch      *batch   // being filled
-	inflight   []*batch // handed to the committer and not told yet, the oldest first
+	batch      *batch   // the batch that the loop fills now
+	inflight   []*batch // batches that the committer has and has not reported as durable yet, the oldest first
 	wanted     bool     // the committer has asked for a batch
 	now        lease.Now
-	stalled    bool          // the loop stood still in this round
+	stalled    bool          // the loop noticed a stall in this round
 	lost       time.Duration // sum of the stalls so far
-	toldAt     lease.Instant // when a commit was told last
+	toldAt     lease.Instant // when the committer last reported a commit
 	toldLost   time.Duration // value of lost at toldAt
 	savedAt    lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	taken      []op          // operations from the inbox that have not run yet
@@ -162,8 +163,8 @@ func entropy() func() uint64 {
 	return mathrand.NewChaCha8(seed).Uint64
 }
 
-// Run serves until ctx ends. Then it commits and answers what it has taken in, and returns nil. If the store fails it returns an error that
-// wraps ErrStore, and the process must exit: only a fresh look at the disk tells what was committed.
+// Run serves until ctx ends. Then it commits and answers the operations that it has taken in, and returns nil. If the store fails, Run returns
+// an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	go e.committer.run()
 	defer func() {
@@ -200,7 +201,8 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// wakeable returns what wakes the loop when an operation comes in: nothing while the batch is full, for then the loop could not take it.
+// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the batch is full, because the loop could
+// not take the operation.
 func (e *Engine) wakeable() <-chan struct{} {
 	if e.batch.full() {
 		return nil
@@ -210,12 +212,12 @@ func (e *Engine) wakeable() <-chan struct{} {
 
 func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
 
-// round runs the operations that came in, then the timers that are due, then hands out work. It gives the batch to the committer if that has
-// asked for one.
+// round runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if the
+// committer has asked for one.
 func (e *Engine) round() {
 	e.submitBatch()
 	if e.batch.full() {
-		return // nobody is heard until the committer takes the batch; leases get this time back in look
+		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	e.stalled = false
 	e.readClocks()
@@ -228,7 +230,7 @@ func (e *Engine) round() {
 		e.taken[0] = op{}
 	}
 	e.readClocks()
-	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in meanwhile are heard first
+	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -238,7 +240,8 @@ func (e *Engine) round() {
 	e.submitBatch()
 }
 
-// sleep returns how long the loop may sleep until something is due. While the batch is full it could not do what is due anyway.
+// sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
+// not apply them.
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
@@ -274,7 +277,7 @@ func (e *Engine) save() {
 	}
 }
 
-// submitBatch gives the batch to the committer if that has asked for one and there is something in it.
+// submitBatch gives the batch to the committer if the committer has asked for one and the batch is not empty.
 func (e *Engine) submitBatch() {
 	b := e.batch
 	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
@@ -288,10 +291,10 @@ func (e *Engine) submitBatch() {
 	e.inflight = append(e.inflight, b)
 	e.batch = newBatch(b.number+1, &e.changePool)
 	e.wanted = false
-	e.committer.work <- b // never blocks: the committer has asked, so it has taken the batch before
+	e.committer.work <- b // never blocks: the committer asks only after it has taken the previous batch
 }
 
-// durable is called when batches have been committed and told.
+// durable is called when batches have been committed and their answers have been sent.
 func (e *Engine) durable(told []*batch) {
 	e.inflight = slices.Delete(e.inflight, 0, len(told))
 	for _, b := range told {
@@ -303,8 +306,8 @@ func (e *Engine) durable(told []*batch) {
 	}
 }
 
-// flush waits until the store holds everything that was decided, so that a scan of it misses nothing. It panics with corrupt if the store
-// fails; Run recovers that.
+// flush waits until the store holds all changes, so that a scan of the store misses nothing. If the store fails, flush panics with corrupt;
+// Run recovers from that.
 func (e *Engine) flush() {
 	for len(e.inflight) > 0 || !e.batch.empty() {
 		e.submitBatch()
@@ -320,7 +323,8 @@ func (e *Engine) flush() {
 	}
 }
 
-// drain is the orderly end: everything taken is made durable and answered.
+// drain is the orderly end. It makes the changes of all operations that the loop has taken durable and answers these operations. Operations
+// that still wait in the inbox get ErrStopped.
 func (e *Engine) drain() error {
 	for _, o := range e.inbox.close(ErrStopped) {
 		if o.after != nil {
@@ -332,7 +336,7 @@ func (e *Engine) drain() error {
 	return nil
 }
 
-// stop ends the committer and answers whatever is left.
+// stop ends the committer and answers the operations that have no answer yet.
 func (e *Engine) stop(err error) {
 	why := ErrStopped
 	if err != nil {
@@ -355,8 +359,8 @@ func (e *Engine) stop(err error) {
 }
 
 // ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
-// the caller does not learn the outcome, and fn may still run later: so fn must report only through its answer. If ctx has ended before the
-// call, fn does not run.
+// the caller does not learn the outcome, and fn may still run later. Therefore fn must report only through its answer. If ctx has ended
+// before the call, fn does not run.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	var none, answer T
 	var refusal error
