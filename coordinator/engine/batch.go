@@ -8,26 +8,26 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Caps of a batch, and of a commit of several. About 1,000 tasks share a flush best; beyond, a commit takes longer for nothing.
+// Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size; more make a commit longer without a gain.
 const (
 	maxBatchOps     = 1000
 	maxBatchBytes   = 8 << 20
-	maxBatchChanges = 4000 // after which nothing more is granted
+	maxBatchChanges = 4000 // a batch with so many changes gets no more grants
 )
 
-// batch is what shares one commit: the changes of a number of operations, and what may be told once they are durable.
+// batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
 type batch struct {
 	number  uint64
 	changes []*change
-	pool    *changePool // memory for the next ones
-	spaces  []*space    // whose record it changes, each once; see touch
+	pool    *changePool // memory for further changes
+	spaces  []*space    // the spaces whose record it writes, each once; see touch
 	queues  []*queue
-	set     []*queue             // on which something was set
-	forget  []gone               // tasks that are gone, whose ledger goes now
-	others  []func(*store.Batch) // of Keep
+	set     []*queue             // the queues whose settings it writes
+	forget  []gone               // deleted tasks whose ledger it removes
+	others  []func(*store.Batch) // writes of Keep
 	audits  []*records.Audit
-	clock   bool           // the clock alone is worth a commit
-	feeds   []ResolvedFeed // what live attempts said meanwhile
+	clock   bool           // commit the batch even if it holds only the clock
+	feeds   []ResolvedFeed // what live attempts reported during the batch
 
 	ops        []op
 	deliveries []*delivery // grants and notices, one entry per member
@@ -39,32 +39,32 @@ type batch struct {
 	counts   []records.Queue
 	settings []setting
 	serving  lease.Instant
-	lost     time.Duration // by stalls before
-	last     []lastWords   // of attempts that it ends
+	lost     time.Duration // value of Engine.lost
+	last     []lastWords   // last feedback of the attempts that the batch ends
 }
 
-// setting is what is set on a queue.
+// setting is the settings of a queue, to be written.
 type setting struct {
 	space uint32
 	queue string
 	is    *lease.Settings
 }
 
-// change is all that a batch does to one task: from the version that the batch found to the last one.
+// change is everything that a batch changes in one task: from the version before the batch to the version after it.
 type change struct {
 	lease.Change
 	id   lease.TaskID
-	held *held  // what the loop knows of the task; the loop's alone
-	key  string // idempotency key that it puts or removes; empty: none
+	held *held  // the entry of the task in the working set; only the loop may use it
+	key  string // idempotency key that the change adds or removes; empty: none
 }
 
-// gone is a ledger to forget, with the timer that said so.
+// gone is a ledger to remove, and the timer that was due for it.
 type gone struct {
 	task lease.TaskID
 	due  lease.Instant
 }
 
-// delivery is something to tell a member after the commit.
+// delivery holds the grants and notices for a member, to be sent after the commit.
 type delivery struct {
 	member  *Member
 	granted []Granted
@@ -77,7 +77,7 @@ func newBatch(number uint64, memory *changePool) *batch {
 	}
 }
 
-// changePool holds changes of batches that are through, to be used again: there are thousands of them several times a second.
+// changePool holds changes of finished batches, to use their memory again: there are thousands of changes several times a second.
 type changePool struct{ all []*change }
 
 // take returns an empty change.
@@ -91,7 +91,7 @@ func (b *changePool) take() *change {
 	return c
 }
 
-// put takes changes back that nobody needs any more. What they were about is not kept alive.
+// put returns changes that nobody needs any more to the pool. It clears them, so that the pool keeps no tasks alive.
 func (b *changePool) put(all []*change) {
 	for _, c := range all {
 		*c = change{}
@@ -99,7 +99,7 @@ func (b *changePool) put(all []*change) {
 	b.all = append(b.all, all[:min(len(all), maxBatchChanges-len(b.all))]...)
 }
 
-// touch has the batch write the record of a space, as it is when it is sealed.
+// touch makes the batch write the record of a space. The record has the state of the space at the time of seal.
 func (b *batch) touch(s *space) {
 	if s.batch != b.number {
 		s.batch = b.number
@@ -115,7 +115,7 @@ func (b *batch) count(q *queue) {
 	}
 }
 
-// deliveryTo returns what a member will be told.
+// deliveryTo finds the delivery to a member or makes it.
 func (b *batch) deliveryTo(m *Member) *delivery {
 	t := b.deliveryOf[m]
 	if t == nil {
@@ -169,7 +169,7 @@ func (have *change) merge(c *lease.Change) {
 	have.ForgetAt = c.ForgetAt
 }
 
-// size is about what a change adds to the batch in memory.
+// size estimates how many bytes a change adds to the batch in memory.
 func size(c *lease.Change) int {
 	n := len(c.Checkpoint)
 	if c.Old == nil {
@@ -184,7 +184,7 @@ func size(c *lease.Change) int {
 	return n
 }
 
-// seal fixes the counters that go with the batch; the loop goes on changing them.
+// seal copies the counters that the batch writes, because the loop changes them while the batch is being committed.
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {
@@ -200,7 +200,7 @@ func (b *batch) seal(now lease.Instant) {
 	}
 }
 
-// encode writes the batch in the store's terms.
+// encode adds the records of the batch to a store batch.
 func (b *batch) encode(to *store.Batch, st store.Store) error {
 	for _, s := range b.rows {
 		records.PutSpace(to, s)

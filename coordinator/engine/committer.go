@@ -10,11 +10,11 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// committer makes batches durable, in order, and then tells what they decided.
+// committer makes batches durable, in order, and then announces their results.
 //
 // Two goroutines take turns. While one waits for the disk to flush a commit, the other applies the batches that arrive meanwhile to the next
-// commit, and writes that as soon as the first one is durable. So a commit holds what came in while the disk was busy, and most of its own
-// work is done before the disk is free.
+// commit. It writes the next commit as soon as the first one is durable. So a commit holds the batches that came in while the disk was busy,
+// and most of the work for it is done before the disk is free.
 type committer struct {
 	st     store.Store
 	hub    *hub
@@ -22,11 +22,11 @@ type committer struct {
 
 	free   chan struct{} // a token here asks the loop for a batch
 	work   chan *batch   // the batches; holds at most one, because the loop sends only when asked
-	done   chan []*batch // batches that were committed and told; closed when the committer has stopped
+	done   chan []*batch // batches that were committed and announced; closed when the committer has stopped
 	failed chan struct{} // closed when a commit has failed
-	err    error         // why; valid once failed is closed
+	err    error         // why the commit failed; valid once failed is closed
 
-	turn  chan struct{} // holds one token: the goroutine that has it takes batches, and puts it back when its commit is written
+	turn  chan struct{} // holds one token: the goroutine that has the token takes batches, and puts it back when its commit is written
 	asked bool          // the loop was asked for a batch that has not come yet; guarded by turn
 	last  *commit       // the newest commit; guarded by turn
 	sides [2]side
@@ -35,7 +35,7 @@ type committer struct {
 // side is one of the two goroutines.
 type side struct {
 	memory batchPool
-	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has none
+	began  atomic.Pointer[time.Time] // when its present commit began; nil: it has no commit
 }
 
 // commit is a number of batches that become durable together.
@@ -48,10 +48,10 @@ type commit struct {
 	err     error
 	began   time.Time
 	took    time.Duration
-	ended   time.Time     // when it was durable, or had failed; set before durable is closed
-	before  *commit       // the commit before; nil once this one was told
+	ended   time.Time     // when it became durable or failed; set before durable is closed
+	before  *commit       // the previous commit; nil once the callers of the previous commit have their answers
 	durable chan struct{} // closed when it is durable, or has failed
-	told    chan struct{} // closed when callers have their answers
+	told    chan struct{} // closed when the callers have their answers
 }
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
@@ -97,7 +97,7 @@ func (c *committer) next(s *side) bool {
 	return now.err == nil
 }
 
-// write waits for its turn, collects a commit and hands it to the disk. It returns nil if there will be nothing more to commit.
+// write waits for the turn of its goroutine, collects a commit and writes it without a flush. It returns nil if no more commits will follow.
 func (c *committer) write(s *side) *commit {
 	turn := <-c.turn
 	defer func() { c.turn <- turn }()
@@ -106,7 +106,7 @@ func (c *committer) write(s *side) *commit {
 		return nil
 	}
 	c.last = now
-	if free := now.before.ended; now.tx != nil && free.After(now.began) { // the time until then counts for the commit before
+	if free := now.before.ended; now.tx != nil && free.After(now.began) { // the time until then belongs to the previous commit
 		now.began = free
 		s.began.Store(&free)
 	}
@@ -125,8 +125,8 @@ func (c *committer) write(s *side) *commit {
 	return now
 }
 
-// collect takes batches until the commit before is durable or this one is full, but at least one. It returns once the commit before is
-// durable, and reports whether it got a batch.
+// collect takes at least one batch, and then more until the previous commit is durable or this one is full. It returns once the previous commit
+// is durable, and reports whether it got a batch.
 func (c *committer) collect(now *commit, s *side) bool {
 	s.memory.reset()
 	select {
@@ -140,7 +140,7 @@ func (c *committer) collect(now *commit, s *side) bool {
 	}
 	for !now.full() {
 		select {
-		case <-now.before.durable: // checked on its own first: the select below may ask for a batch for which nobody would wait
+		case <-now.before.durable: // checked alone first: the select below asks for a batch, and nobody would take it if this case won there
 			return true
 		default:
 		}
@@ -159,12 +159,12 @@ func (c *committer) collect(now *commit, s *side) bool {
 	return true
 }
 
-// full reports whether the commit is as large as one should be, however long the disk is busy.
+// full reports whether the commit must not grow further, even if the disk is still busy.
 func (k *commit) full() bool {
 	return k.ops >= maxBatchOps || k.bytes >= maxBatchBytes || k.changes >= maxBatchChanges
 }
 
-// ask asks the loop for a batch, unless it has been asked already, and returns the channel on which the batch will come.
+// ask asks the loop for a batch, unless a request is still open, and returns the channel on which the batch will come.
 func (c *committer) ask() <-chan *batch {
 	if !c.asked {
 		c.asked = true
@@ -198,7 +198,7 @@ func (c *committer) take(now *commit, b *batch, s *side) {
 	}
 }
 
-// end tells how a commit has ended, after the commit before was told.
+// end reports how a commit has ended, after the callers of the previous commit have their answers.
 func (c *committer) end(now *commit) {
 	if now.err != nil {
 		c.fail(now.err)
@@ -221,7 +221,7 @@ func (c *committer) end(now *commit) {
 		c.events.Committed(now.changes, now.took)
 	}
 	c.done <- now.batches
-	now.batches, now.tx = nil, nil // the commit itself is kept as last until the next one; its batches need not be
+	now.batches, now.tx = nil, nil // c.last keeps the commit until the next one, but its batches can be freed now
 }
 
 // fail keeps the first error.
@@ -244,7 +244,7 @@ func (c *committer) pending() (longest time.Duration) {
 	return longest
 }
 
-// announce tells what the batch decided; it is durable now (A6, A10).
+// announce sends the results of a durable batch: news to watchers, answers to callers, grants and notices to members (A6, A10).
 func (c *committer) announce(b *batch) {
 	c.hub.publish(b)
 	b.answer(nil)
@@ -258,16 +258,16 @@ func (c *committer) announce(b *batch) {
 	}
 }
 
-// batchPool is the memory for batches in the store's terms.
+// batchPool holds store batches, so that later commits use their memory again.
 type batchPool struct {
 	all  []*store.Batch
 	used int
 }
 
-// Bounds of the memory that is kept for later commits. The memory of a batch grows to the largest one for which it was used.
+// Bounds of the memory that is kept for later commits. The memory of a store batch grows to the largest size that it ever had.
 const (
-	maxKept     = 2 << 20 // bytes of one; a larger one is not kept
-	keptBatches = 16      // how many
+	maxKept     = 2 << 20 // bytes of one store batch; a larger one is not kept
+	keptBatches = 16      // number of store batches that are kept
 )
 
 func (e *batchPool) reset() {
@@ -276,7 +276,7 @@ func (e *batchPool) reset() {
 	e.used = 0
 }
 
-// next returns an empty batch. It is not used again before reset.
+// next returns an empty store batch. The pool does not return the same one again before reset.
 func (e *batchPool) next() *store.Batch {
 	if e.used == len(e.all) {
 		e.all = append(e.all, new(store.Batch))

@@ -5,30 +5,30 @@ import (
 	"sync"
 )
 
-// maxWaiting bounds the operations of one tenant in the inbox. A caller waits for each, so only a flood reaches this number.
+// maxWaiting bounds the operations of one tenant in the inbox. A caller waits for each operation, so only a flood of calls reaches this number.
 const maxWaiting = 100_000
 
 // op is one call on its way through the engine.
 type op struct {
 	// run runs on the loop, at e.now.
 	run func()
-	// after is called when the changes of run are durable, or with the error because of which that is not known. May be nil.
+	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
 	after func(error)
 }
 
-// inbox takes operations from any goroutine and gives them to the loop, many at once. A tenant with many of them does not hold up the others
-// (T12).
+// inbox takes operations from any goroutine and gives them to the loop, many at once. A tenant with many operations does not delay the other
+// tenants (T12).
 type inbox struct {
 	mu     sync.Mutex
 	ops    *lanes[op] // by tenant, each in its order
-	closed error      // why nothing is taken any more
+	closed error      // why the inbox refuses operations; nil while it is open
 
 	wake chan struct{} // holds one token while ops is not empty
 }
 
 func newInbox() *inbox { return &inbox{ops: newLanes[op](), wake: make(chan struct{}, 1)} }
 
-// put adds an operation. It returns ErrOverloaded if too many of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
+// put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
 
 // putAlways is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
@@ -68,7 +68,7 @@ func (b *inbox) take(ops []op, n int) []op {
 	return ops
 }
 
-// close refuses everything from now on and returns what still waited.
+// close makes the inbox refuse all further operations, and returns the operations that still waited.
 func (b *inbox) close(why error) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,7 +1,7 @@
 package engine
 
-// lanes holds items in one lane for each key, and gives them out one lane after the other in turn. So a key with many items delays the single
-// item of another key by one turn (T12). Within a lane the items are in the order of less, or as they came.
+// lanes holds items in one lane for each key. The lanes take turns (round robin), so a key with many items delays the single item of another key
+// by one turn only (T12). Within a lane the items are ordered by less, or first in, first out.
 type lanes[V any] struct {
 	less  func(a, b V) bool // order within a lane; nil: first in, first out
 	byKey map[string]*lane[V]
@@ -14,7 +14,7 @@ type lanes[V any] struct {
 type lane[V any] struct {
 	key   string
 	items []V
-	first int // index of the first item; those before it are taken
+	first int // index of the first item; the items before it were taken out
 }
 
 func newLanes[V any]() *lanes[V] { return &lanes[V]{byKey: map[string]*lane[V]{}} }
@@ -108,7 +108,7 @@ func (in *lane[V]) popLeast(less func(a, b V) bool) V {
 	}
 }
 
-// shift takes the first item. The memory of those before it is used again once they are the larger part.
+// shift takes the first item out. When at least half of the slice is free in front, shift moves the remaining items to its beginning.
 func (in *lane[V]) shift() V {
 	var zero V
 	v := in.items[in.first]

@@ -9,8 +9,8 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
 
-// markForMatch marks a queue to be matched, because a new task or a taker with room may have found its match. While the queue has no task or no taker
-// there is nothing to match; the next one to come marks it.
+// markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
+// there is nothing to match; the next task or taker that comes marks the queue.
 func (e *Engine) markForMatch(q *queue) {
 	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
 		q.marked = true
@@ -19,7 +19,7 @@ func (e *Engine) markForMatch(q *queue) {
 }
 
 // turn orders the marked queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another
-// waits for one turn of that queue, in whatever order the takers name the two and however many tasks wait there (T12).
+// queue waits for at most one turn of that queue. The order in which the takers name the queues and the number of waiting tasks do not matter (T12).
 type turn struct {
 	queue *queue
 	last  uint64 // number of the last grant when the queue was marked
@@ -31,8 +31,8 @@ func newToMatch() *lanes[turn] {
 	return l
 }
 
-// match hands out the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
-// (T12). It stops when the batch has enough changes; the next batch goes on.
+// match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
+// (T12). It stops when the batch has enough changes; matching continues in the next batch.
 func (e *Engine) match(now lease.Now) {
 	for e.unpark(); len(e.batch.changes) < maxBatchChanges; e.unpark() {
 		next, ok := e.toMatch.pop()
@@ -47,7 +47,7 @@ func (e *Engine) match(now lease.Now) {
 	}
 }
 
-// matchQueue gives a queue its turn. done is false if the turn was over before everything that could be granted was.
+// matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted.
 func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	grants := 0
 	for turn := q.available.Front(); turn != nil && q.waiting > 0; {
@@ -67,13 +67,13 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 			if next == nil {
 				next = turn
 			}
-		} // else nothing in this queue is for it, and it keeps its place
+		} // else the queue has no task for the taker, and the taker keeps its place
 		turn = next
 	}
 	return true
 }
 
-// tookTurn notes a grant for the turns of the queue and of the flow, and for the rate limit.
+// tookTurn records a grant for the order of the queues, the turns of the flows, and the rate limit.
 func (e *Engine) tookTurn(q *queue, f *flow, now lease.Instant) {
 	e.grants++
 	q.granted = e.grants
@@ -99,8 +99,8 @@ func newThrottled() *btree.BTreeG[throttle] {
 	}, btree.Options{NoLocks: true})
 }
 
-// throttle makes the loop wake when the rate limit of a queue allows a grant again. A queue that is held up by something else is marked when that
-// changes.
+// throttle makes the loop wake when the rate limit of a queue allows a grant again. If something else blocks the queue, the change that ends the
+// block marks the queue.
 func (e *Engine) throttle(q *queue, now lease.Instant) {
 	if q.state().Blocked(now) == lease.BlockedByRate {
 		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, now), q})

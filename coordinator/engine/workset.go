@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxIdle bounds the waiting tasks that stay in memory for their coming grant. A small payload stays with its task, so that the dispatch need not read
-// it.
+// maxIdle bounds the number of waiting tasks that stay in memory until their grant. A small payload stays in memory with its task, so that the
+// dispatch need not read it from the store.
 var maxIdle = 16_384
 
 // workset holds the newest version of every task that has a live lease, is changed by a batch that is not durable yet, or is about to be granted. All
@@ -15,23 +15,23 @@ var maxIdle = 16_384
 type workset struct {
 	st     store.Store
 	tasks  map[lease.TaskID]*held
-	latest *held // the one that was looked up last: a step asks for its task first, and then changes it
+	latest *held // the last one that find or hold returned: a step reads its task first, and then changes the same task
 	live   int   // number of held tasks with a lease
 
-	// What batches under way add to the indexes that the rules ask for; the store has the rest.
+	// Entries that batches under way have added to the indexes that the rules read; the store has all other entries.
 	ledger map[ledgerKey]fresh[lease.Committed]
 	keys   map[keyKey]fresh[keyTask]
 	kept   map[ledgerKey]fresh[*lease.Result] // discarded results
 }
 
-// held is everything that the loop knows of a task, in one place, so that one look-up is enough.
+// held is everything that the loop knows about a task, so that one map look-up is enough.
 type held struct {
 	id     lease.TaskID
 	task   *lease.Task // nil: removed by a batch that is not durable yet
 	batch  uint64      // number of the last batch that changed it
-	change *change     // what that batch does to it; nil once the batch is durable
-	holder *taker      // of the live lease; see holderOf
-	onDisk bool        // its place lies beyond the head of its line, so it need not stay in memory: it is read again when its turn comes near
+	change *change     // the change of the task in that batch; nil once the batch is durable
+	holder *taker      // the holder of the live lease; see holderOf
+	onDisk bool        // its place is beyond the head of its line, so it need not stay in memory: a refill of the head reads it again
 }
 
 type ledgerKey struct {
@@ -62,7 +62,7 @@ func newWorkset(st store.Store) *workset {
 	}
 }
 
-// find returns what is held of a task, or nil.
+// find returns the entry of a task in memory, or nil.
 func (w *workset) find(id lease.TaskID) *held {
 	if h := w.latest; h != nil && h.id == id {
 		return h
@@ -74,27 +74,27 @@ func (w *workset) find(id lease.TaskID) *held {
 	return h
 }
 
-// hold begins to hold a task.
+// hold adds a task to the working set.
 func (w *workset) hold(id lease.TaskID, t *lease.Task) *held {
 	h := &held{id: id, task: t}
 	w.tasks[id], w.latest = h, h
 	return h
 }
 
-// task returns the newest version, or nil.
+// task returns the newest version of a task, or nil if there is no such task.
 func (w *workset) task(id lease.TaskID) *lease.Task {
 	if h := w.find(id); h != nil {
 		return h.task
 	}
 	var t *lease.Task
 	w.read(func(r store.Reader) (err error) {
-		t, err = records.TaskWithoutLease(r, id) // it has no lease: every task with a lease is held
+		t, err = records.TaskWithoutLease(r, id) // the task has no lease: every task with a lease is in memory
 		return err
 	})
 	return t
 }
 
-// leased returns the newest version of a task that has a lease; nil where it has none.
+// leased returns the newest version of a task if it has a lease, or else nil.
 func (w *workset) leased(id lease.TaskID) *lease.Task {
 	if h := w.find(id); h != nil && h.task != nil && h.task.Lease != nil {
 		return h.task
@@ -137,8 +137,8 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 	return id, d, ok
 }
 
-// read looks at the store from the loop. If the store cannot be read, or a record fails its checksum, nothing must be decided: read panics with
-// corrupt, which Run recovers to stop the engine.
+// read reads the store on the loop. If the store cannot be read, or a record fails its checksum, the loop must not decide anything. Therefore read
+// panics with corrupt; Run recovers from the panic and stops the engine.
 func (w *workset) read(fn func(store.Reader) error) {
 	if err := w.st.View(fn); err != nil {
 		panic(corrupt{err})
@@ -147,7 +147,7 @@ func (w *workset) read(fn func(store.Reader) error) {
 
 type corrupt struct{ err error }
 
-// expect takes a waiting task, as it is in the store, into memory for its coming grant, if there is room.
+// expect adds a waiting task that was read from the store to the working set, if there is room, so that its grant need not read it again.
 func (w *workset) expect(t *lease.Task) {
 	if w.tasks[t.ID] == nil && w.room() > 0 {
 		w.hold(t.ID, t)
@@ -157,11 +157,11 @@ func (w *workset) expect(t *lease.Task) {
 // room returns how many more waiting tasks may be kept in memory.
 func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
-// put adds a change to a batch, and holds the new version of the task.
+// put adds a change to a batch, and keeps the new version of the task in memory.
 func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
 	var h *held
-	if c.Old != nil { // a new task cannot be held yet
+	if c.Old != nil { // a new task cannot be in memory yet
 		h = w.find(id)
 	}
 	if h == nil {
@@ -191,7 +191,7 @@ func (w *workset) put(b *batch, c *lease.Change) {
 	}
 }
 
-// durable lets go of what a committed batch no longer needs in memory.
+// durable removes from memory what a change of a committed batch no longer needs there.
 func (w *workset) durable(batch uint64, c *change) {
 	if h := c.held; h.batch == batch {
 		h.change = nil
@@ -208,7 +208,7 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 }
 
-// settle lets go of a durable task that need not be in memory.
+// settle removes a durable task from memory if it need not stay there. Of a waiting task that stays, it drops a large payload.
 func (w *workset) settle(h *held) {
 	switch t := h.task; {
 	case t != nil && t.Lease != nil:
