@@ -24,7 +24,7 @@ type adminService struct {
 	started lease.Wall
 }
 
-// ListWorkers lists the open sessions of the tenant by worker and session.
+// ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
 func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
 	f := s.fields()
 	queue := f.ID("queue", req.GetQueue())
@@ -53,7 +53,8 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	return res, nil
 }
 
-// workerKey returns a key that sorts sessions in the order of the list: by worker, then session. Names hold no control characters.
+// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session. The separator works because names hold no control
+// characters.
 func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
 
 func takesFrom(w *lessorv1.Worker, queue string) bool {
@@ -79,7 +80,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}, nil
 }
 
-// quotasProto converts the use of limits; unended is how many tasks of the tenant have not ended.
+// quotasProto converts limits and their use. unended is how many tasks of the tenant have not ended.
 func quotasProto(all []quota.Use, unended uint64) []*lessorv1.Quota {
 	shown := make([]*lessorv1.Quota, len(all))
 	for i, u := range all {

@@ -44,7 +44,7 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 // auditPage collects a page from a scan.
 type auditPage struct {
 	want  *lessorv1.ListAuditEventsRequest
-	until lease.Wall // 0: without end
+	until lease.Wall // 0: no limit
 	size  int
 
 	events  []*lessorv1.AuditEvent
@@ -53,7 +53,7 @@ type auditPage struct {
 	more    bool
 }
 
-// take scans an entry and returns whether to go on. A page ends only in front of an entry that it did not scan.
+// take scans an entry and returns whether the scan goes on. If it returns false, it has not scanned the entry: the next page begins with this entry.
 func (p *auditPage) take(a *records.Audit) bool {
 	switch {
 	case p.until != 0 && a.At >= p.until:
@@ -75,7 +75,7 @@ func (p *auditPage) matches(a *records.Audit) bool {
 	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
 }
 
-// auditCursor is the length of a cursor: both times of the last entry that was scanned.
+// auditCursor is the length of a cursor in bytes. A cursor holds both times of the last entry that was scanned.
 const auditCursor = 8 + 8
 
 func auditCursorOf(k store.AuditKey) []byte {

@@ -20,7 +20,7 @@ import (
 type authService struct {
 	lessorv1.UnimplementedAuthServiceServer
 	*edge
-	keyring *auth.Keyring // nil: no credentials are asked for, and the gate lets no call in
+	keyring *auth.Keyring // nil if the coordinator requires no credentials; the gate then refuses all calls of this service
 }
 
 var roleProtos = map[auth.Role]lessorv1.Role{
@@ -28,11 +28,11 @@ var roleProtos = map[auth.Role]lessorv1.Role{
 	auth.Operator: lessorv1.Role_ROLE_OPERATOR, auth.Viewer: lessorv1.Role_ROLE_VIEWER,
 }
 
-// RoleProto returns a role as it is on the wire.
+// RoleProto converts a role to its wire form.
 func RoleProto(r auth.Role) lessorv1.Role { return roleProtos[r] }
 
-// IssueToken issues a token from a store that no coordinator has open; it is how the first token is made. It writes an entry into the
-// audit.
+// IssueToken issues a token in a store that no coordinator has open. Operators make their first token in this way. IssueToken also adds an
+// entry to the audit.
 func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
 	keyring, err := auth.Open(st, audience, keepAlone(st, r), func() {})
 	if err != nil {
@@ -45,7 +45,7 @@ func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Req
 	return &lessorv1.CreateTokenResponse{Token: token, Info: tokenProto(t)}, nil
 }
 
-// keeper returns a Keeper that writes with the commits of the engine, and adds to the audit entry what the change is about.
+// keeper returns a Keeper that writes with the commits of the engine, and adds the subject of the change to the audit entry of the call.
 func keeper(e *engine.Engine) auth.Keeper {
 	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
 		if a := engine.EntryOf(ctx); a != nil {
@@ -55,7 +55,7 @@ func keeper(e *engine.Engine) auth.Keeper {
 	}
 }
 
-// keepAlone returns a Keeper that writes to a store that nobody else has open.
+// keepAlone returns a Keeper that writes directly to a store that no coordinator has open.
 func keepAlone(st store.Store, r auth.Request) auth.Keeper {
 	return func(ctx context.Context, tenant, token string, put func(*store.Batch)) error {
 		a := &records.Audit{
@@ -148,7 +148,7 @@ func (s *authService) RevokeToken(ctx context.Context, req *lessorv1.RevokeToken
 	return &lessorv1.RevokeTokenResponse{Token: tokenProto(t)}, nil
 }
 
-// RotateKey makes a new key sign for the caller's tenant.
+// RotateKey makes a new signing key for the caller's tenant. New tokens are signed with it.
 func (s *authService) RotateKey(ctx context.Context, req *lessorv1.RotateKeyRequest) (*lessorv1.RotateKeyResponse, error) {
 	f := s.fields()
 	retire := f.Span("retire_after", req.GetRetireAfter())

@@ -17,14 +17,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Backup configures copies of the whole store. While a copy is taken the store keeps all pages of its snapshot, so that the file grows with what
-// is written meanwhile. So the time of a copy is bounded.
+// Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
+// write. Therefore the duration of a backup is limited.
 type Backup struct {
-	// Tenant is the one whose operators may take backups. Empty: gate.DefaultTenant. A backup has the data of all tenants.
+	// Tenant is the tenant whose operators may take backups. Empty: gate.DefaultTenant. A backup holds the data of all tenants.
 	Tenant string
-	// Timeout is how long a backup may take, at least a second; 0 is an hour.
+	// Timeout is how long a backup may take. The minimum is 1 s; 0 means 1 h.
 	Timeout time.Duration
-	// Stall is how long the reader of a backup may pause, at least a second; 0 is 30 s.
+	// Stall is how long the client of a backup may pause reading. The minimum is 1 s; 0 means 30 s.
 	Stall time.Duration
 }
 
@@ -75,7 +75,7 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 	return refusal.Status(s.copyTo(out))
 }
 
-// copyTo sends all parts. It releases the snapshot when it returns, whatever the reader does.
+// copyTo sends all parts of a backup. It releases the snapshot when it returns, even if the client has stopped reading.
 func (s *adminService) copyTo(out *backupWriter) error {
 	begin := &lessorv1.BackupBegin{
 		Format: store.Current().Format(), Epoch: s.engine.Epoch(), TakenAt: convert.Stamp(s.engine.Now().Wall), StoreBytes: uint64(s.store.Stats().FileBytes),
@@ -94,16 +94,16 @@ func (s *adminService) copyTo(out *backupWriter) error {
 	return out.pass(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_End{End: end}})
 }
 
-// backupWriter sends what is written to it as responses. It does not wait for a send that stalls; the send ends with the call.
+// backupWriter sends the bytes written to it as responses. It returns an error when one send takes longer than stall. That send ends with the call.
 type backupWriter struct {
-	ctx   context.Context //nolint:containedctx // of the one call that it writes for
+	ctx   context.Context //nolint:containedctx // the context of the call; a backupWriter serves only one call
 	stall time.Duration
 	send  func(*lessorv1.BackupResponse) error
 	sum   hash.Hash
 	bytes uint64
 }
 
-// Write sends a copy of p, because a send that was not waited for may still read it.
+// Write sends a copy of p, because a send that stalls may still read the copy after Write has returned.
 func (w *backupWriter) Write(p []byte) (int, error) {
 	_, _ = w.sum.Write(p) // never fails
 	w.bytes += uint64(len(p))

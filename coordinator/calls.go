@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// calls counts the calls of our own services that are under way. So a stop waits for these, but not for a stream of reflection or health
-// that some tool keeps open.
+// calls counts the calls of Lessor's own services that are under way. A stop waits for these calls, but not for a stream of the reflection or
+// health service that some tool keeps open.
 type calls struct {
 	mu    sync.Mutex
 	n     int
@@ -22,7 +22,7 @@ func newCalls() *calls {
 	return c
 }
 
-// begin counts a call until end is called.
+// begin counts a call as under way until end is called.
 func (c *calls) begin(method string) (end func()) {
 	if !strings.HasPrefix(method, "/lessor.") {
 		return func() {}
@@ -44,7 +44,7 @@ func (c *calls) end() {
 	}
 }
 
-// none returns a channel that is closed once no call is under way.
+// none returns a channel that is closed when no call is under way.
 func (c *calls) none() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

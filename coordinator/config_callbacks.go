@@ -14,11 +14,11 @@ import (
 
 // Callbacks configures how workers without gRPC report over HTTP.
 type Callbacks struct {
-	// TokenTTL is how long a task token is good, 1 s to 2 h; every token is good for at least ten minutes after the end of its lease (H1).
+	// TokenTTL is how long a task token is valid, 1 s to 2 h. A token is always valid for at least ten minutes after the end of its lease (H1).
 	// Default: 1 h.
 	TokenTTL time.Duration
-	// URL is where workers reach the HTTP listener, without a path: "https://lessor.example:7421". Empty: the address of the listener, with
-	// https if it has TLS, else http.
+	// URL is where workers reach the HTTP listener, without a path, for example "https://lessor.example:7421". Empty: the address of the listener,
+	// with https if the listener has TLS, else http.
 	URL string
 }
 
@@ -27,7 +27,7 @@ func (c *Callbacks) fill() {
 	c.URL = strings.TrimSuffix(c.URL, "/")
 }
 
-// maxCallbackURL is the greatest length of the URL, in bytes: every assignment contains it.
+// maxCallbackURL is the greatest length of the URL, in bytes. It is small because every assignment contains the URL.
 const maxCallbackURL = 256
 
 func (c *Callbacks) validate() error {
@@ -55,7 +55,7 @@ func (c *Callbacks) at(lis net.Listener, scheme string) string {
 		return scheme + "://" + lis.Addr().String()
 	}
 	host := addr.IP.String()
-	if addr.IP.IsUnspecified() { // good to listen on, but not to call
+	if addr.IP.IsUnspecified() { // a server can listen on this address, but clients cannot call it
 		if name, err := os.Hostname(); err == nil {
 			host = name
 		}

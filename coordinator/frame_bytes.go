@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// frameBytes counts the bytes of sessions' frames, by direction. grpc knows the sizes, so no frame has to be measured again.
+// frameBytes counts the bytes of session frames, by direction. It takes the sizes from grpc, so no frame has to be measured again.
 type frameBytes struct{ in, out prometheus.Counter }
 
 var _ stats.Handler = frameBytes{}

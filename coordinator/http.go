@@ -17,8 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 )
 
-// newHTTPServer returns a server of the handler, with limits on how long it waits for requests and for readers of its answers. A connection ends with
-// the first answer after maxConnectionAge, as one of gRPC does, so that a client certificate is checked again.
+// newHTTPServer returns a server for the handler, with timeouts for reading requests and writing answers. The server closes a connection after the first
+// answer that it sends after maxConnectionAge, as the gRPC server does, so that client certificates are checked again.
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler()}, slog.LevelWarn),
@@ -30,10 +30,10 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// beganKey is the context key of the time when a connection began.
+// beganKey is the context key of the time when a connection was accepted.
 type beganKey struct{}
 
-// closeOld closes a connection after an answer, if the connection is old.
+// closeOld closes a connection after an answer if the connection is older than maxConnectionAge.
 func closeOld(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if born, ok := r.Context().Value(beganKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
@@ -43,10 +43,10 @@ func closeOld(next http.Handler) http.Handler {
 	})
 }
 
-// handshakeFilter filters the HTTP server's own log: panics, and failed handshakes, which anybody can cause at any rate.
+// handshakeFilter filters the log of net/http, which reports panics and failed TLS handshakes. Anybody can cause failed handshakes at any rate.
 type handshakeFilter struct{ slog.Handler }
 
-// Handle lowers a line about a handshake to the level Debug.
+// Handle logs a line about a handshake at level Debug.
 func (q handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
 		if !q.Enabled(ctx, slog.LevelDebug) {
@@ -57,8 +57,8 @@ func (q handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 	return q.Handler.Handle(ctx, line)
 }
 
-// operatorMux serves /metrics, /healthz (the process lives) and /readyz (it takes requests), and with profiles /debug/pprof/ too. Metrics and
-// profiles cover all tenants together and name none. The health checks need no credential.
+// operatorMux serves /metrics, /healthz (is the process alive?) and /readyz (does it accept requests?). If profiles is set, it serves /debug/pprof/ too.
+// Metrics and profiles cover all tenants together and name none. The health checks need no credential.
 func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
@@ -69,22 +69,22 @@ func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck
 		answer(w, code, text)
 	})
 	if profiles {
-		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index))) // also heap, goroutine and the like
+		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index))) // also serves heap, goroutine and other profiles
 		mux.Handle("GET /debug/pprof/profile", roles.require(auth.Operator, http.HandlerFunc(pprof.Profile)))
 	}
 	return mux
 }
 
-// stuckCommit is how long a commit may take before the coordinator counts as not ready: nothing is acknowledged during a commit.
+// stuckCommit is how long a commit may take before /readyz reports that the coordinator is not ready. During a commit nothing is acknowledged.
 const stuckCommit = 10 * time.Second
 
-// readiness is what /readyz depends on.
+// readiness holds the conditions that /readyz checks.
 type readiness struct {
 	serving, storeGone, diskFull func() bool
 	commitPending                func() time.Duration
 }
 
-// status returns a status for machines and a text for people. With a full disk it is ready, because everything but submits is served.
+// status returns the HTTP status and a text for people. With a full disk the coordinator is ready, because it still serves everything except submits.
 func (r readiness) status() (code int, text string) {
 	slow := r.commitPending()
 	switch {

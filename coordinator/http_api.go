@@ -11,10 +11,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// newHTTP returns the server of the HTTP listener: the API in plain JSON, which calls the services from within, and what operators read.
+// newHTTP returns the server of the HTTP listener. It serves the JSON API, which calls the services from within the process, and the metrics, health
+// checks and profiles for operators.
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	var host string
-	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // Validate refused any other
+	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // Validate has checked the URL
 		host = u.Hostname()
 	}
 	api := httpapi.New(httpapi.Config{
@@ -31,7 +32,8 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
 }
 
-// closingEnded closes a connection after an answer if its client certificate has ended: only on a new connection can the client show another one.
+// closingEnded closes a connection after an answer if its client certificate has expired, because a client can present a new certificate only on a new
+// connection.
 func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && c.gate.CertificateEnded(httpapi.AsCall(r)) {
@@ -41,7 +43,7 @@ func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 	})
 }
 
-// holder returns the function that resolves task tokens (H1); see gate.Deps.
+// holder returns the function that opens task tokens (H1), see gate.Deps.
 func holder(eng *engine.Engine, tokens convert.Tokens) func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
 	return func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool) {
 		c, ok := tokens.Open(eng.Now(), token)

@@ -15,13 +15,13 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// roleCheck guards what operators read over HTTP.
+// roleCheck checks the role of callers who read the operators' pages over HTTP.
 type roleCheck struct {
 	gate *gate.Gate
 	log  *slog.Logger
 }
 
-// require returns next for callers who have one of the roles (X2). Others get an error.
+// require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise.
 func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)

@@ -25,9 +25,9 @@ type chain struct {
 	stream []grpc.StreamServerInterceptor
 }
 
-// newChain returns the interceptors of every call, over gRPC or from within. The log is outside of the recovery, so that it shows a panic as the error that
-// the caller got. The gate is inside of the log, so that refused callers are logged too. Calls of other services (health, reflection) leave no line, and
-// sessions write their own lines.
+// newChain returns the interceptors of every call, over gRPC or from within the process. The log comes before the recovery from panics, so that it shows
+// a panic as the error that the caller gets. The log also comes before the gate, so that calls which the gate refuses are logged too. Calls of other
+// services (health, reflection) are not logged, and sessions write their own lines.
 func newChain(log *slog.Logger, underWay *calls, g *gate.Gate) chain {
 	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
 		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
@@ -54,7 +54,7 @@ func newChain(log *slog.Logger, underWay *calls, g *gate.Gate) chain {
 	}
 }
 
-// callLogger writes to slog; the two libraries number the levels alike.
+// callLogger returns a logger that writes to slog. Both libraries use the same numbers for levels.
 func callLogger(log *slog.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
 		if loggedElsewhere(fields) {
@@ -64,8 +64,8 @@ func callLogger(log *slog.Logger) logging.Logger {
 	})
 }
 
-// loggedElsewhere reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk (store/reserve),
-// or the stop of the coordinator (Serve). A flood of such calls would fill the log, and with it the disk.
+// loggedElsewhere reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk
+// (store/reserve), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
 func loggedElsewhere(fields []any) bool {
 	i := slices.Index(fields, any("code"))
 	if i < 0 || i+1 == len(fields) {
@@ -75,8 +75,8 @@ func loggedElsewhere(fields []any) bool {
 	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
 }
 
-// callLogOptions gives every call one line, with its tenant, type and code; handlers add fields with logFields. Payloads are never in it: no handler adds one,
-// and errors name fields, not what is in them.
+// callLogOptions gives every call one log line, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
+// handler adds one, and errors name fields but do not quote their content.
 func callLogOptions() []logging.Option {
 	return []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
@@ -90,7 +90,7 @@ func callLogOptions() []logging.Option {
 	}
 }
 
-// levelOf returns the level of a call's line. The log stays quiet while all is well, and when the fault is the caller's own.
+// levelOf returns the level of a call's log line. The level is low if the call succeeded or if its error is the caller's own fault.
 func levelOf(c codes.Code) logging.Level {
 	switch c {
 	case codes.OK, codes.Canceled:

@@ -17,7 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so that there is a bounded number.
+// metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so the number of series is bounded.
 type metrics struct {
 	registry   *prometheus.Registry
 	submitted  prometheus.Counter
@@ -75,13 +75,13 @@ func newMetrics() *metrics {
 	}
 	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs the 0 from which a counter grows
+	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
 		m.finished.WithLabelValues(final.String())
 	}
 	return m
 }
 
-// verdictLabels is the labels by which a verdict is counted.
+// verdictLabels holds the labels of the verdict counter.
 type verdictLabels struct {
 	kind    lease.Kind
 	verdict lease.Verdict
@@ -92,8 +92,8 @@ func (j verdictLabels) labels() []string {
 	return []string{j.kind.String(), j.verdict.String(), j.reason.String()}
 }
 
-// counters caches the counters of a family by key. They count each report and each lease, and a look-up in the family would be too slow for that.
-// They are not safe for concurrent use.
+// counters caches the counters of a family by key, because a lookup in the family for each report and each lease would be too slow. It is not safe for
+// concurrent use.
 type counters[K comparable] struct {
 	family *prometheus.CounterVec
 	labels func(K) []string
@@ -113,7 +113,7 @@ func (c *counters[K]) inc(k K) {
 	counter.Inc()
 }
 
-// events returns the engine's callbacks. The loop of the engine calls all of them but Committed.
+// events returns the engine's callbacks. The loop of the engine calls all of them except Committed, which another goroutine of the engine calls.
 func (m *metrics) events(log *slog.Logger) engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
 	verdicts, ended, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
@@ -143,12 +143,12 @@ func (m *metrics) events(log *slog.Logger) engine.Events {
 	}
 }
 
-// answered counts an HTTP request. All requests without a route share one value of the label, because callers could make up any number of paths.
+// answered counts an HTTP request. All requests without a route share one label value, because callers could send any number of different paths.
 func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }
 
-// watch adds the metrics that are read at each scrape.
+// watch adds the metrics whose values are read at each scrape.
 func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
@@ -173,7 +173,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 }
 
-// taskCounts collects the numbers of tasks that have not ended, at each scrape.
+// taskCounts collects, at each scrape, the numbers of tasks that have not ended.
 type taskCounts struct{ eng *engine.Engine }
 
 var (

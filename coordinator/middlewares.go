@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// middlewares returns the tasks that are mounted on a host, by the host's id or its name in their run: first those with an index, in its
-// order, then the others.
+// middlewares returns the tasks that are mounted on a host task, either by its id or by its key within the run. Tasks with a chain index come
+// first, in the order of the index; then come the others.
 func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, err error) {
 	find := func(node string) error {
 		return records.Mounted(r, host.ID.Space, host.Spec.RunID, node, func(t *lease.Task) bool {
@@ -23,7 +23,7 @@ func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, 
 		})
 	}
 	err = find(host.ID.String())
-	if key := host.Spec.TaskKey; key != "" && host.Spec.RunID != "" && len(all) < lease.MaxMiddlewares { // a name only means something within a run
+	if key := host.Spec.TaskKey; key != "" && host.Spec.RunID != "" && len(all) < lease.MaxMiddlewares { // a key identifies a task only within a run
 		err = errors.Join(err, find(key))
 	}
 	slices.SortStableFunc(all, func(a, b *lessorv1.Middleware) int {
@@ -32,7 +32,7 @@ func middlewares(r store.Reader, host *lease.Task) (all []*lessorv1.Middleware, 
 	return all, err
 }
 
-// rank orders middlewares without an index behind those with one.
+// rank sorts middlewares without an index after those with one.
 func rank(m *lessorv1.Middleware) int {
 	if m.ChainIndex == nil {
 		return 1

@@ -10,9 +10,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 )
 
-// AnswerProbes answers on the HTTP listener of a coordinator whose store is still being opened, which may take minutes if it has to be checked first: that
-// the process lives (/healthz), and that nothing is served yet. Otherwise somebody who restarts processes that do not answer would begin the check again and
-// again. stop gives the listener back; connections that come meanwhile wait for whoever accepts next.
+// AnswerProbes serves health checks on the HTTP listener of a coordinator while its store is being opened. Opening may take minutes if the store has to
+// be checked first. The answers say that the process is alive (/healthz), and that it serves nothing yet. Without them, a supervisor that restarts
+// processes which do not answer would restart the check of the store again and again. stop gives the listener back; new connections then wait in the
+// backlog until the next Accept.
 func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	cfg.fill()
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +44,7 @@ func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	}
 }
 
-// lent is a listener that stays open when a server closes it. It only stops to accept.
+// lent is a listener that stays open when an HTTP server closes it. Only its Accept ends.
 type lent struct{ *net.TCPListener }
 
 // Close ends Accept.

@@ -12,33 +12,34 @@ import (
 // Sizes of pages.
 const (
 	defaultPage = 100
-	// maxPageBytes ends a page early, so that it fits into a message whatever its items contain.
+	// maxPageBytes ends a page early, so that the page fits into a message even if its items are large.
 	maxPageBytes = 1 << 20
 )
 
-// listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor would
-// mean nothing. The checksum guards against mix-ups; a forged cursor shows its caller nothing that the first page would not.
+// listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor has no
+// meaning in this list. The checksum only detects mistakes. It need not prevent forgery: with a forged cursor a caller sees only items of
+// the same list.
 type listing [sha256.Size]byte
 
-// newListing returns the listing of a list. request holds everything that selects its items, and nothing about the page.
+// newListing returns the listing of a list. request holds all fields that select items, but no page size and no page token.
 func newListing(kind, tenant string, request proto.Message) listing {
 	return convert.Fingerprint(request, kind, tenant)
 }
 
 const checkLen = 8
 
-// token returns the page token of the page after cursor.
+// token returns the token of the page that begins after cursor.
 func (l listing) token(cursor []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(l.check(cursor), cursor...))
 }
 
-// cursor reads a page token; no token is the first page. The error names page_token.
+// cursor returns the cursor in a page token. An empty token gives a nil cursor, for the first page. The error names page_token.
 func (l listing) cursor(f *convert.Fields, token string) []byte {
 	if token == "" {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(raw) < checkLen || l.token(raw[checkLen:]) != token { // the decoder skips line ends, and some bits
+	if err != nil || len(raw) < checkLen || l.token(raw[checkLen:]) != token { // the decoder ignores line ends and some bits, so the encoded forms are compared
 		f.Fail("page_token", "does not belong to this list; send the next_page_token of a page with the same filter, or leave it empty")
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 // The calls of AdminService that are about queues (T13).
 
-// ListQueues lists the queues of a workspace by name.
+// ListQueues lists the queues of a workspace, sorted by name.
 func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesRequest) (*lessorv1.ListQueuesResponse, error) {
 	f := s.fields()
 	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
@@ -56,7 +56,7 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	return &lessorv1.GetQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
 
-// queueName reads which queue a request names.
+// queueName reads the name of the queue in a request.
 func queueName(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkspaceId() string
 	GetName() string
@@ -81,7 +81,7 @@ func (s *adminService) UpdateQueue(ctx context.Context, req *lessorv1.UpdateQueu
 	return &lessorv1.UpdateQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
 }
 
-// update changes the settings that the request has, and no others.
+// update changes only those settings that the request has.
 func update(s *lease.Settings, req *lessorv1.UpdateQueueRequest, policy lease.RetryPolicy) {
 	if req.Paused != nil {
 		s.Paused = req.GetPaused()
@@ -117,7 +117,7 @@ func weights(have, changes map[string]float64) map[string]float64 {
 	return all
 }
 
-// PurgeQueue deletes the tasks of a queue that wait.
+// PurgeQueue deletes the waiting tasks of a queue.
 func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueRequest) (*lessorv1.PurgeQueueResponse, error) {
 	f := s.fields()
 	space, name := queueName(ctx, f, req)

@@ -11,7 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// ifFull replaces the engine's refusal of a task too many by that of the quota of tasks. It returns any other error as it is.
+// ifFull replaces engine.ErrFull, which the engine returns for a task above the tenant's limit, by the error of the quota of tasks. It
+// returns any other error unchanged.
 func (e *edge) ifFull(who gate.Identity, err error) error {
 	if errors.Is(err, engine.ErrFull) {
 		return e.quotas.Refuse(who.Caller(), quota.Tasks)
@@ -19,8 +20,8 @@ func (e *edge) ifFull(who gate.Identity, err error) error {
 	return err
 }
 
-// newQuotas returns the book of quotas, and a metric of the refusals. A limit that refuses is logged once a minute at most, so that a flood
-// does not fill the log.
+// newQuotas returns the book of quotas, and a metric that counts refusals. Refusals by one limit are logged at most once a minute, so that a
+// flood of calls does not fill the log.
 func newQuotas(cfg *Config) (*quota.Book, prometheus.Collector) {
 	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_quota_refusals_total", Help: "Refusals because a quota was used up, by limit and by whose quota it is.",

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// storeGone is the message while Config.StoreGone returns true. What is acknowledged then goes into a file that the next start does not find; a removed file
-// ends with the process.
+// storeGone is the log and readiness message while Config.StoreGone returns true. Changes acknowledged in this time go into a file that the next start
+// does not find. A removed file disappears when the process ends.
 const storeGone = "the file of the store was moved or removed; changes acknowledged from now on are lost at the next start: take a backup, then stop the coordinator"
 
 // storeCheckInterval is how often StoreGone is called.
 const storeCheckInterval = time.Second
 
-// watchStoreFile logs when the file of the store is no longer in its place, and when it is there again, until stop is called.
+// watchStoreFile logs when the file of the store was moved or removed, and when the file is back in its place, until stop is called.
 func (c *Coordinator) watchStoreFile() (stop func()) {
 	if c.cfg.StoreGone == nil {
 		return func() {}

@@ -15,10 +15,11 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitWindow is how many frames of a stream may wait for their answers. No more are read until one is answered.
+// submitWindow is how many frames of a stream may wait for their answers. The next frame is read only when one of these is answered.
 const submitWindow = 8
 
-// SubmitStream makes tasks frame by frame. Frames are read and stepped while earlier ones are being committed; answers keep their order.
+// SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while earlier frames are still being committed. The answers
+// come in the order of the frames.
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
@@ -42,7 +43,7 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 	}
 }
 
-// nextAnswer waits for the next answer in order; io.EOF means that no more frames come.
+// nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come.
 func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
 	select {
 	case answer, ok := <-answers:
@@ -65,7 +66,8 @@ type submitAnswer struct {
 	err      error
 }
 
-// readSubmits reads frames until the producer sends no more. For each it puts a channel into answers, on which the answer will come.
+// readSubmits reads frames until the producer closes its side of the stream. For each frame it puts a channel into answers. The answer to the frame
+// arrives on that channel.
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	answers chan<- chan submitAnswer,
 ) error {
@@ -87,7 +89,7 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 	}
 }
 
-// submitFrame submits the good specs of a frame. An error of the frame as a whole ends the stream.
+// submitFrame submits the valid specs of a frame. An error that concerns the whole frame ends the stream.
 func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
 	f := s.fields()
 	f.Err = convert.UnknownItself(req)
@@ -121,7 +123,8 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 }
 
-// submissions reads the specs of a frame. at has the index in the frame of each that is good; the bad ones get their results at once.
+// submissions reads the specs of a frame and returns the valid ones. at holds the index of each of them in the frame. The results of invalid specs are
+// set at once in res.
 func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
 	tenant, trace := gate.Identify(ctx).Tenant, traceparent(ctx)
 	for i, m := range req.GetTasks() {

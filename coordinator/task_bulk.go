@@ -13,16 +13,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The bulk verbs of TaskService (T9). Each task is selected by its newest version, and changed by the same command that changes a single
-// task.
+// The bulk verbs of TaskService (T9). The filter selects each task by its newest version. The command that changes the task is the same as that of the
+// verb for a single task.
 
-// BatchCancelTasks asks the tasks that a filter selects to end.
+// BatchCancelTasks cancels the tasks that a filter selects.
 func (s *taskService) BatchCancelTasks(ctx context.Context, req *lessorv1.BatchCancelTasksRequest) (*lessorv1.BatchCancelTasksResponse, error) {
 	f := s.fields()
 	reason := f.Text("reason", req.GetReason(), convert.MaxReason)
 	who := gate.Identify(ctx)
 	result, err := s.bulk(ctx, f, "cancel", req, func(t *lease.Task) lease.Command {
-		if t.Rest.Final() || t.Cancel != nil { // cancelling again would change nothing
+		if t.Rest.Final() || t.Cancel != nil { // a Cancel would change nothing
 			return nil
 		}
 		return lease.Cancel{Tenant: who.Tenant, Task: t.ID, Reason: reason, By: who.Subject}
@@ -44,7 +44,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 	result, err := s.bulk(ctx, f, "retry", req, func(t *lease.Task) lease.Command {
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
-	if err != nil { // tasks that were changed before the quota was used up stay changed
+	if err != nil { // if the quota ran out, the tasks that were changed before stay changed
 		return nil, refusal.Status(s.ifFull(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
@@ -62,7 +62,7 @@ func (s *taskService) BatchDeleteTasks(ctx context.Context, req *lessorv1.BatchD
 	return &lessorv1.BatchDeleteTasksResponse{Result: result}, nil
 }
 
-// bulkRequest is what the requests of the bulk verbs have in common.
+// bulkRequest has the fields that all requests of the bulk verbs share.
 type bulkRequest interface {
 	GetFilter() *lessorv1.TaskFilter
 	GetAll() bool
@@ -70,7 +70,8 @@ type bulkRequest interface {
 	GetRequestId() string
 }
 
-// bulk runs a command on each task that a request selects; a nil command skips the task. f has read the other fields.
+// bulk runs a command on each task that a request selects. If command returns nil, bulk skips the task. The caller has read the other fields with f;
+// bulk returns their error too.
 func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, req bulkRequest, command func(*lease.Task) lease.Command) (*lessorv1.BatchResult, error) {
 	logRequestID(ctx, f, req.GetRequestId())
 	want := convert.ParseFilter(f, req.GetFilter())

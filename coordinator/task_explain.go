@@ -26,7 +26,7 @@ func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResult
 	return &lessorv1.AdoptResultResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }
 
-// ExplainTask says why a task is where it is.
+// ExplainTask explains the state of a task, for example why it waits.
 func (s *taskService) ExplainTask(ctx context.Context, req *lessorv1.ExplainTaskRequest) (*lessorv1.ExplainTaskResponse, error) {
 	id, err := parseTaskID(ctx, s.fields(), req.GetTaskId())
 	if err != nil {

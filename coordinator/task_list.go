@@ -17,7 +17,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// maxScan is how many items of a list one call looks at. If it has found too few by then, the page ends, with a token to go on.
+// maxScan is how many items of a list one call reads at most. If the call has not filled its page by then, it returns a shorter page and a token for
+// the next one.
 const maxScan = 10_000
 
 // ListTasks lists the tasks of a workspace that a filter selects, oldest first.
@@ -50,7 +51,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	return res, nil
 }
 
-// seqCursor reads the sequence after which a page begins.
+// seqCursor returns the sequence number in a cursor. The page begins after this number.
 func seqCursor(cursor []byte) uint64 {
 	if len(cursor) != 8 {
 		return 0
@@ -61,7 +62,7 @@ func seqCursor(cursor []byte) uint64 {
 // taskPage collects a page from a scan.
 type taskPage struct {
 	r    store.Reader
-	err  error // ended the scan early
+	err  error // the error that ended the scan early
 	want *convert.Filter
 	size int
 	now  lease.Now
@@ -69,11 +70,11 @@ type taskPage struct {
 	tasks   []*lessorv1.Task
 	bytes   int
 	scanned int
-	last    uint64 // sequence of the last task that was scanned
+	last    uint64 // sequence number of the last task that was scanned
 	more    bool   // the scan stopped before the end
 }
 
-// take scans a task and returns whether to go on. A page ends only in front of a task that it did not scan.
+// take scans a task and returns whether the scan goes on. If it returns false, it has not scanned the task: the next page begins with this task.
 func (p *taskPage) take(t *lease.Task) bool {
 	if len(p.tasks) >= p.size || p.bytes >= maxPageBytes || p.scanned >= maxScan {
 		p.more = true

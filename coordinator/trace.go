@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// traceparent returns the W3C trace context of a call, or "" if there is none or it is malformed: a bad trace header is ignored, as the
-// recommendation asks, and never refuses a submit.
+// traceparent returns the W3C trace context of a call, or "" if there is none or it is malformed. A malformed trace header is ignored, as the
+// W3C recommendation asks, so it never causes the refusal of a submit.
 func traceparent(ctx context.Context) string {
 	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 && validTraceparent(v[0]) {
 		return v[0]

@@ -13,23 +13,24 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// While protobuf reads a message it refuses invalid UTF-8, before any handler sees the message and without naming the field, and grpc-go answers INTERNAL, as
-// if it were our fault. But it is the caller's. So the handlers of the services are wrapped, and grpc gets no error from reading a request. A request that
-// cannot be read is INVALID_ARGUMENT with the path of the field; a report, Start or Heartbeat gets the verdict that the rules have for a bad field (V1).
+// Invalid UTF-8 in a request is the caller's fault. But protobuf refuses it while it decodes the message, before any handler runs and without naming the
+// field, and grpc-go then answers INTERNAL, as if it were the coordinator's fault. So the handlers of the services are wrapped, and the codec never
+// returns a decoding error to grpc. A request that cannot be decoded gets INVALID_ARGUMENT with the path of the field. A report, Start or Heartbeat gets
+// the verdict that the rules have for a malformed field (V1).
 
-// reading is a request that was read, or the reason why it cannot be.
+// reading is a request that was decoded, or the reason why it cannot be decoded.
 type reading struct {
 	into any
 	asks asking
 	bad  *lease.FieldError
 }
 
-// asking distinguishes requests that ask for something (true) from reports of workers (false). In the former an unknown field is refused, because the
-// coordinator would not do its part of the request. In the latter it is ignored, because a refusal would cost the worker its work
+// asking tells requests that ask for something (true) from reports of workers (false). An unknown field in a request is refused, because the coordinator
+// would not do what the field asks for. An unknown field in a report is ignored, because the worker would lose its work if the report were refused
 // (docs/decisions/0022-unknown-fields.md).
 type asking bool
 
-// readingCodec is a codec that returns no error for a reading; it keeps the error in it.
+// readingCodec is a codec that returns no error when it decodes a reading: it stores the error in the reading.
 type readingCodec struct{ convert.Codec }
 
 func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -47,10 +48,10 @@ func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// malformed answers a request that could not be read, with a response or a status.
+// malformed answers a request that could not be decoded, with a response or a status.
 type malformed func(ctx context.Context, err *lease.FieldError) (any, error)
 
-// refuseMalformed is the malformed of all methods but reports: it returns a status.
+// refuseMalformed is the malformed of all methods except those for reports. It returns a status.
 func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
 	return nil, refusal.Status(err)
 }
@@ -76,7 +77,7 @@ func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHa
 			r.into = request
 			return decode(&r)
 		}
-		// The interceptors come first: a caller who may not make the call is not told what is wrong with the request.
+		// The interceptors come first, so that a caller who may not make the call does not learn what is wrong with the request.
 		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			if r.bad != nil {
 				handle = func(ctx context.Context, _ any) (any, error) { return answer(ctx, r.bad) }

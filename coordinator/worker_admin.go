@@ -13,13 +13,13 @@ import (
 
 // The calls of AdminService that are about one worker (W10).
 
-// How long a kicked worker has to stay away: the default, and at most.
+// How long a worker may not open a session after a kick: the default, and the maximum.
 const (
 	kickedFor    = 5 * time.Second
 	kickedAtMost = 24 * time.Hour
 )
 
-// maxShownTasks is how many tasks of a session GetWorker shows.
+// maxShownTasks is how many tasks of a session GetWorker shows at most.
 const maxShownTasks = 1000
 
 // GetWorker returns the sessions of a worker.
@@ -44,7 +44,7 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	return res, nil
 }
 
-// DrainWorker asks a worker to finish its tasks and leave, or takes that back.
+// DrainWorker asks a worker to finish its tasks and take no new ones, or withdraws such a request.
 func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorkerRequest) (*lessorv1.DrainWorkerResponse, error) {
 	f := s.fields()
 	d := &lessorv1.Drain{Reason: f.Text("reason", req.GetReason(), convert.MaxReason), Deadline: convert.Stamp(f.Wall("deadline", req.GetDeadline()))}
@@ -95,7 +95,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	return res, nil
 }
 
-// kick ends one session. With requeue its leases end first, so that no report of the worker can come in between.
+// kick ends one session. If requeue is set, kick first ends the leases of the session, so that no report of the worker can arrive in between.
 func (s *adminService) kick(ctx context.Context, ss *session.Session, reason string, away time.Duration, requeue bool) error {
 	if requeue {
 		why := "an operator revoked the worker's leases"
@@ -110,7 +110,7 @@ func (s *adminService) kick(ctx context.Context, ss *session.Session, reason str
 	return nil
 }
 
-// sessionsNamed returns the sessions that a request names. f has read the other fields.
+// sessionsNamed returns the sessions that a request names. The caller has read the other fields with f; sessionsNamed returns their error too.
 func (s *adminService) sessionsNamed(ctx context.Context, f *convert.Fields, req interface {
 	GetWorkerId() string
 	GetSessionId() string
