@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// apply takes a change into everything that the loop keeps: the batch, the working set, the indexes in memory, the counts, the holders.
+// apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch, c)
 	e.updateTimers(c)
@@ -46,7 +46,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	if before == countLeased && q.settings.MaxInflight != 0 {
 		e.markForMatch(q)
 	}
-	if q.createdAt == 0 { // a queue exists from its first task on (T13); before, workers may wait for it
+	if q.createdAt == 0 { // a queue exists from its first task on (T13); until then only takers may wait in it
 		q.createdAt = e.now.Wall
 	}
 	e.batch.count(q)
@@ -129,10 +129,10 @@ func (e *Engine) updateHolder(c *lease.Change) {
 	}
 }
 
-// release follows up the end of a lease: c.Old has it, and c.New does not.
+// release handles the end of a lease: c.Old has the lease, and c.New does not.
 func (e *Engine) release(c *lease.Change) {
 	cause := c.LostCause
-	if c.Lost == nil { // the holder ended it itself: by a report, or by a Start that was too late (T7)
+	if c.Lost == nil { // the holder itself ended the lease: by a report, or by a Start that was too late (T7)
 		cause = c.New.Last.Cause
 	}
 	e.cfg.Events.LeaseEnded(c.Old, cause)
@@ -147,7 +147,7 @@ func (e *Engine) release(c *lease.Change) {
 	}
 }
 
-// ranOut reports whether the holder's silence ended the lease. If its TTL is shorter than AckWithin, an unacknowledged lease ends by expiry.
+// ranOut reports whether the lease ended because its holder was silent. If its TTL is shorter than AckWithin, an unacknowledged lease ends by expiry.
 func ranOut(cause lease.Reason) bool {
 	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }
@@ -161,7 +161,7 @@ func (e *Engine) tellCancel(t *lease.Task) {
 	tell.notices = append(tell.notices, e.notice(t, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
 }
 
-// rebind gives a lease to the session that now speaks for it.
+// rebind makes the session that has reported for a lease its holder.
 func (e *Engine) rebind(t *lease.Task) {
 	if old := e.holderOf(t.ID); old != nil {
 		delete(old.leases, t.ID)

@@ -3,7 +3,7 @@ package engine
 import "sync/atomic"
 
 // maxBacklog is how many bytes may wait to be sent to a member before it gets no further task (W11). The last task granted before that may
-// exceed it, and leases that a batch has granted already are handed over all the same.
+// exceed it. Leases that a batch has granted already are handed over in any case.
 const maxBacklog = 4 << 20
 
 // Backlog counts the bytes that wait to be sent to a member. The engine adds the leases that it grants; the member subtracts what it has sent.

@@ -6,8 +6,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// concurrencyKey is a concurrency key that some task holds or waits for (T11). Its holders are the live leases themselves, by task, so that no count can
-// leak. READY tasks for which there was no room are parked under it, line by line, and come back one by one when there is room.
+// concurrencyKey is a concurrency key that some task holds or waits for (T11). It lists its live leases by task, instead of counting them, so that
+// no count can leak. READY tasks for which the key had no room are parked under it, line by line, and come back one by one when it has room.
 type concurrencyKey struct {
 	space   *space
 	key     string
@@ -67,8 +67,8 @@ func (k *concurrencyKey) parkedIn(l lease.Line) *head[place] {
 	return h
 }
 
-// updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or a READY task of the
-// key is gone, the key is added to toUnpark: see unpark.
+// updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
+// the key is READY no more, updateKey adds the key to toUnpark: see unpark.
 func (e *Engine) updateKey(c *lease.Change) {
 	id, spec := about(c)
 	if spec.ConcurrencyKey == "" {
@@ -120,8 +120,8 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	return ok && placeLess(first, p)
 }
 
-// unpark brings back parked tasks of the keys in toUnpark if there is room for them: the first of each line, because any of the lines may have no taker
-// at present. When such a task is granted, or goes, its key is added again.
+// unpark puts parked tasks of the keys in toUnpark back into their lines if the keys have room: the first task of each line, because any of the lines
+// may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again.
 func (e *Engine) unpark() {
 	for k := range e.toUnpark {
 		delete(e.toUnpark, k)
@@ -149,13 +149,13 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 		return
 	}
 	e.step(e.now, lease.Unpark{Task: id})
-	h.remove(p) // also where an index entry has no task, which must not stop the line
+	h.remove(p) // also if the index entry has no task: such an entry must not block the line
 	if h.empty() {
 		delete(k.parked, line)
 	}
 }
 
-// refillParked reads on from the disk in the parked tasks of a line.
+// refillParked reads the next parked tasks of a line from the store.
 func (e *Engine) refillParked(k *concurrencyKey, line lease.Line, h *head[place]) {
 	e.flush()
 	var keys []place

@@ -9,8 +9,8 @@ import (
 )
 
 // flow holds the lines of a queue that share a fairness key. Flows take turns (T12): the next turn of a flow begins at a point of the queue's
-// virtual time, and the one after that 1/weight later. The flow whose turn begins first is next. A flow cannot save up turns while nothing of
-// it waits: its next turn begins at the present virtual time. So a flow with a million tasks delays another flow's single task by one turn.
+// virtual time, and the turn after that begins 1/weight later. The flow whose turn begins first is next. A flow cannot save up turns while it has
+// no waiting task: its next turn begins at the present virtual time. So a flow with a million tasks delays another flow's single task by one turn.
 type flow struct {
 	key   string
 	begin float64 // virtual time at which its next turn begins
@@ -31,7 +31,7 @@ func flowLess(a, b *flow) bool {
 	return a.key < b.key
 }
 
-// newTurns orders flows, the next one first.
+// newTurns returns a set of flows that is ordered by their turns, the next flow first.
 func newTurns() *btree.BTreeG[*flow] {
 	return btree.NewBTreeGOptions(flowLess, btree.Options{NoLocks: true})
 }
@@ -40,7 +40,7 @@ func newTurns() *btree.BTreeG[*flow] {
 func (q *queue) line(kind lease.Line) *line {
 	f := q.flows[kind.Fairness]
 	if f == nil {
-		q.virtual += 1.0 / keptFlows // otherwise a stream of new keys would hold up the others for ever
+		q.virtual += 1.0 / keptFlows // otherwise a stream of new keys would delay the other flows without end
 		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[lineKey]*line{}, pools: map[*pool]*lineup{}}
 		q.flows[kind.Fairness] = f
 	}
@@ -56,15 +56,15 @@ func (q *queue) line(kind lease.Line) *line {
 
 func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
-// took notes that a flow has taken its turn.
+// took records that a flow has taken its turn.
 func (q *queue) took(f *flow) {
 	if len(q.flows) == 1 {
-		return // nobody to take turns with
+		return // there is no other flow
 	}
 	begin := max(f.begin, q.virtual)
 	f.move(q, begin+1/q.settings.Weight(f.key))
 	q.virtual = begin
-	for { // idle flows whose turns are not ahead of the others any more are forgotten
+	for { // delete idle flows whose next turn is not later than the virtual time any more
 		idle, ok := q.idle.Min()
 		if !ok || idle.begin > q.virtual && q.idle.Len() <= keptFlows {
 			return
@@ -75,9 +75,8 @@ func (q *queue) took(f *flow) {
 	}
 }
 
-// reweigh makes new weights count at once: it scales the rest of the wait of each flow to what it would be if the flow had taken its last turn
-// with the new weight. Otherwise a flow that took a turn with a low weight could wait for a thousand turns of the others, whatever weight it
-// has now.
+// reweigh applies new weights at once: it scales the remaining wait of each flow to the wait after a last turn with the new weight. Otherwise a
+// flow that took a turn with a low weight could wait for a thousand turns of the other flows, even if its weight is high now.
 func (q *queue) reweigh(to *lease.Settings) {
 	named := map[string]float64{} // only these keys can change; there may be far more flows
 	maps.Copy(named, q.settings.Weights)
@@ -89,7 +88,7 @@ func (q *queue) reweigh(to *lease.Settings) {
 	}
 }
 
-// keptFlows is how many idle flows are remembered, so that they do not get turns again that they have had already.
+// keptFlows is how many idle flows a queue keeps. The queue keeps them so that a flow which becomes idle and comes back does not get a turn too early.
 const keptFlows = 1024
 
 // move sets when the next turn of a flow begins.
@@ -133,9 +132,9 @@ func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
 	return found
 }
 
-// best returns the place of the first task for the taker, and its line: among the tasks of the flow whose turn it is, the one with the highest
-// priority, and among those the one that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
-// or concurrency key, the next flow has the turn. The line is nil if there is no task for the taker.
+// best returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
+// among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
+// or concurrency key, the next flow gets the turn. The line is nil if there is no task for the taker.
 func (e *Engine) best(q *queue, t *taker) (l *line, at place) {
 	for f := e.next(q, t, nil); f != nil; f = e.next(q, t, f) {
 		if l, at = e.bestOf(f, q, t); l != nil {
@@ -160,7 +159,7 @@ func (e *Engine) bestOf(f *flow, q *queue, t *taker) (found *line, first place) 
 
 // firstOf returns the place of the first task of a lineup for which the taker has room, and its line.
 func (e *Engine) firstOf(up *lineup, t *taker) (found *line, first place) {
-	for { // the head of the first line must not be dry
+	for { // refill the head of the first line if it is dry
 		l, ok := up.lines.Min()
 		if !ok {
 			return nil, place{}

@@ -22,13 +22,13 @@ type poolKey struct {
 	preferred bool        // other workers may take from it while that worker has no room (PREFERRED)
 }
 
-// pools are the pools of a queue in which a task waits. A taker looks at the plain pools of its types, at the demanding ones, of which there are
-// few, at those tied to its worker, and at the preferred ones.
+// pools are the pools of a queue in which a task waits. For a taker, the engine checks the plain pools of its types, the demanding pools (there are
+// few), the pools tied to its worker, and the preferred pools.
 type pools struct {
 	plain     map[string]*pool             // for any worker, without requirements; by type
 	demanding map[poolKey]*pool            // for any worker that meets the requirements
 	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
-	preferred map[string]map[poolKey]*pool // one worker goes first; by that worker
+	preferred map[string]map[poolKey]*pool // one worker gets the tasks first, others while it has no room; by that worker
 }
 
 func newPools() pools {
@@ -47,7 +47,7 @@ func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 	return p
 }
 
-// group returns the map in which a pool belongs that is not plain.
+// group returns the map for a pool that is not plain.
 func (ps *pools) group(k poolKey) map[poolKey]*pool {
 	switch {
 	case k.preferred:
@@ -85,7 +85,7 @@ func (ps *pools) add(p *pool) {
 	of[p.worker][p.poolKey] = p
 }
 
-// drop forgets a pool in which nothing waits, unless it is a plain one and there are few of these: then it is likely to be needed again.
+// drop removes a pool in which no task waits. It keeps a plain pool as long as there are few plain pools, because it is likely to be needed again.
 func (ps *pools) drop(p *pool) {
 	switch {
 	case p.isPlain():
@@ -137,7 +137,7 @@ func (e *Engine) open(q *queue, t *taker, visit func(*pool)) {
 	}
 }
 
-// meets reports whether the taker has what the tasks of a pool require. Every grant asks this, so the answer is remembered.
+// meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so the answer is cached.
 func (t *taker) meets(p *pool) bool {
 	if p.needs == nil {
 		return true
@@ -153,7 +153,7 @@ func (t *taker) meets(p *pool) bool {
 	return meets
 }
 
-// keptFits is for how many classes a taker remembers whether it meets them.
+// keptFits is the most classes for which the answer of meets is cached per taker.
 const keptFits = 1024
 
 // lineup holds the lines of one flow that are in one pool, ordered by their first tasks.
@@ -173,8 +173,8 @@ func lineLess(a, b *line) bool {
 	return a.kind.Class < b.kind.Class
 }
 
-// rank puts a line where it belongs in its lineup, by its first task. If the head of the line is dry, the first task is not known, but it does not
-// come before the bound of the head.
+// rank moves a line to its position in its lineup, which its first task determines. If the head of the line is dry, the first task is not known, but
+// it does not come before the bound of the head.
 func (l *line) rank() {
 	at, ok := l.head.first()
 	if !ok {
@@ -182,7 +182,7 @@ func (l *line) rank() {
 	}
 	switch {
 	case at == l.at:
-	case l.in.lines.Len() == 1: // no order to keep
+	case l.in.lines.Len() == 1: // the only line has no order
 		l.at = at
 	default:
 		l.in.lines.Delete(l)
@@ -191,7 +191,7 @@ func (l *line) rank() {
 	}
 }
 
-// enlist puts a line that holds a task, or may hold one on disk, into the pool where takers find it.
+// enlist adds a line that has a task in memory, or may have one on disk, to the pool where takers find it.
 func (e *Engine) enlist(l *line) {
 	if l.in != nil {
 		l.rank()
@@ -229,8 +229,8 @@ func (e *Engine) unlist(l *line) {
 	e.untrackLine(l)
 }
 
-// settle is called after a task has left a line. If the line is empty it leaves its pool and is forgotten, unless it is a line of no fairness key
-// and no class and there are few of these. A flow without lines becomes idle; it is forgotten when the others have caught up with its turns.
+// settle is called after a task has left a line. If the line is empty, settle removes it from its pool and deletes it, but keeps a few lines that
+// have no fairness key and no class. A flow without lines becomes idle; queue.took deletes it when the other flows have caught up with its turns.
 func (e *Engine) settle(l *line) {
 	switch {
 	case l.in == nil:
@@ -248,10 +248,10 @@ func (e *Engine) settle(l *line) {
 	}
 }
 
-// keptTypes is how many types of a queue stay known while none of their tasks waits.
+// keptTypes is for how many types a queue keeps the pool and the line while no task of the type waits.
 const keptTypes = 16
 
-// poolOf finds where a line belongs at present.
+// poolOf returns the key and the requirements of the pool in which a line belongs at present.
 func (e *Engine) poolOf(l *line) (poolKey, *lease.Requirements) {
 	k := poolKey{typ: l.kind.Type}
 	if l.kind.Class == "" {

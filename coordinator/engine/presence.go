@@ -9,13 +9,13 @@ import (
 // workerKey names a worker.
 type workerKey struct{ tenant, worker string }
 
-// presence is kept for a worker while it is there, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is there
-// while a call waits, and while it has live leases from its calls.
+// presence is kept for a worker while it is present, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is
+// present while a call waits, and while it has live leases from its calls.
 type presence struct {
 	takers map[*taker]struct{} // its sessions and unary requests
-	leases int                 // live leases for which no session speaks
-	pinned map[*line]struct{}  // lines in which tasks wait for it
-	end    *alarm              // while it is not there: when the tasks that wait for it are given up
+	leases int                 // number of its live leases that belong to no session
+	pinned map[*line]struct{}  // lines with waiting tasks that are pinned to it
+	end    *alarm              // while it is not present: gives up the tasks that wait for it
 }
 
 func (p *presence) there() bool { return len(p.takers) > 0 || p.leases > 0 }
@@ -31,20 +31,20 @@ func (e *Engine) presence(k workerKey) *presence {
 
 func (t *taker) key() workerKey { return workerKey{t.wants.Space.Tenant, t.wants.Worker} }
 
-// takerArrived notes that a worker is there.
+// takerArrived records that a worker is present.
 func (e *Engine) takerArrived(t *taker) {
 	p := e.presence(t.key())
 	p.takers[t] = struct{}{}
 	e.stopAbsence(p)
 }
 
-// stopAbsence ends the wait for a worker that is there.
+// stopAbsence ends the wait for a worker that is present again.
 func (e *Engine) stopAbsence(p *presence) {
 	e.stopAlarm(p.end)
 	p.end = nil
 }
 
-// updateUnaryLeases follows the live leases of workers without a stream.
+// updateUnaryLeases updates the number of live leases of workers without a stream.
 func (e *Engine) updateUnaryLeases(c *lease.Change) {
 	was, is := callerOf(c.Old), callerOf(c.New)
 	if was == is {
@@ -60,14 +60,14 @@ func (e *Engine) updateUnaryLeases(c *lease.Change) {
 	}
 }
 
-// addUnaryLease notes that a worker without a stream has one more live lease.
+// addUnaryLease counts one more live lease of a worker without a stream.
 func (e *Engine) addUnaryLease(k workerKey) {
 	p := e.presence(k)
 	p.leases++
 	e.stopAbsence(p)
 }
 
-// callerOf returns the worker that has the live lease of a task, if no session speaks for it.
+// callerOf returns the worker that has the live lease of a task, if the lease belongs to no session.
 func callerOf(t *lease.Task) workerKey {
 	if t == nil || t.Lease == nil || t.Lease.Session != "" {
 		return workerKey{}
@@ -75,7 +75,7 @@ func callerOf(t *lease.Task) workerKey {
 	return workerKey{t.Tenant, t.Lease.Worker}
 }
 
-// takerLeft notes that a taker is gone.
+// takerLeft records that a taker is gone.
 func (e *Engine) takerLeft(t *taker) {
 	t.left = true
 	p := e.workers[t.key()]
@@ -86,8 +86,8 @@ func (e *Engine) takerLeft(t *taker) {
 	e.updatePresence(t.key(), p)
 }
 
-// updatePresence is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not there but tasks wait for it, the alarm is
-// set that gives them up; if there are no such tasks either, the worker is forgotten.
+// updatePresence is called when the takers, the leases or the pinned lines of a worker have changed. If the worker is not present but tasks wait for
+// it, updatePresence sets the alarm that gives these tasks up. If no tasks wait for it either, it deletes the worker.
 func (e *Engine) updatePresence(k workerKey, p *presence) {
 	switch {
 	case p.there():
@@ -139,7 +139,7 @@ var lossesPerRound = 200
 func (e *Engine) loseResources(k workerKey) {
 	p := e.workers[k]
 	n := 0
-	for l := range p.pinned { // while p.end is the alarm that has rung, a line that is empty now sets no other (updatePresence)
+	for l := range p.pinned { // p.end is still the alarm that has rung, so updatePresence sets no other alarm when a line becomes empty
 		for ; n < lossesPerRound && l.in != nil; n++ {
 			e.loseFirst(l, k.worker)
 		}
@@ -158,7 +158,7 @@ func (e *Engine) loseFirst(l *line, worker string) {
 		e.step(e.now, lease.LoseResource{
 			Task: lease.TaskID{Space: l.queue.space.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait,
 		})
-		l.head.remove(p) // also where an index entry has no task, which must not stop the line
+		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
 	}
 	if l.in != nil {
 		e.settle(l)
@@ -179,7 +179,7 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 	return false
 }
 
-// holds reports whether a pool has a task for which a taker has room, among the tasks that are in memory and at which the taker would look (firstOf).
+// holds reports whether a pool has a task for which a taker has room. It checks only tasks in memory, and only those that firstOf would check.
 func (e *Engine) holds(p *pool, t *taker) (found bool) {
 	if !t.wants.limitsByTask() {
 		return true
@@ -198,8 +198,8 @@ func (e *Engine) holds(p *pool, t *taker) (found bool) {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// releasePreferred lets other takers look at the tasks for which this taker's worker goes first, after a grant has taken some of its room. Only a grant makes
-// this necessary: as long as the worker had room for such a task, it would have got the task itself.
+// releasePreferred is called after a grant has used some of the taker's room. It marks the queues that have tasks for which this taker's worker goes
+// first, because other takers may get them now. Only a grant makes this necessary: while the worker had room for such a task, it got the task itself.
 func (e *Engine) releasePreferred(t *taker) {
 	for _, q := range t.queues {
 		if len(q.pools.preferred[t.wants.Worker]) > 0 {

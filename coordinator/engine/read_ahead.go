@@ -6,22 +6,22 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Reading ahead. If a line may be longer than its head in memory, a goroutine beside the loop reads on from the disk before the head runs dry.
-// Otherwise the loop itself would have to stand still: until everything that was decided is durable, and then for as long as the reading takes.
+// Reading ahead. If a line may be longer than its head in memory, a separate goroutine reads the next places from the store before the head runs
+// dry. Otherwise the loop itself would have to wait until all its changes are durable, and then for the reading.
 //
-// The reader sees an older state than the loop's. So from the moment at which the reading is asked for, the line keeps a list of all changes
-// behind the bound of its head. The reading begins once everything before that moment is durable. When its places arrive, they are added to
-// the head, and then the changes on the list are applied to it. If the bound of the head moves meanwhile, the reading is void.
+// The reader sees an older state than the loop. Therefore, from the request on, the reading keeps a list of all changes of the line beyond the
+// bound of its head. The reading begins once all earlier changes are durable. When it has ended, the loop adds its places to the head and then
+// applies the changes on the list to the head. If the bound of the head has moved meanwhile, the reading is void.
 
 // readAhead is one reading of a line.
 type readAhead struct {
 	line  *line
 	after place  // the bound of the head
-	room  int    // for how many of the places to read the task as well
-	batch uint64 // number of the last batch that must be durable before it begins
+	room  int    // number of places for which to read the task, too
+	batch uint64 // number of the last batch that must be durable before the reading begins
 	begun bool
 
-	// changed lists the places behind the bound that were taken or left since, oldest first; seqs holds the tasks of these places.
+	// changed lists the places beyond the bound that tasks have taken or left since the request, oldest first; seqs holds the tasks of these places.
 	changed []moved
 	seqs    map[uint64]struct{}
 
@@ -39,7 +39,7 @@ type moved struct {
 type reading struct {
 	places []place
 	tasks  []*lease.Task // of the first places; nil if an index entry has no task
-	more   bool          // there are more places behind these
+	more   bool          // there are more places after these
 }
 
 // linePart returns how many places of a line are read at once.
@@ -48,11 +48,11 @@ func linePart() int { return lineHead / 2 }
 const (
 	// maxReadAheads bounds the readings under way, and with them the memory of their tasks.
 	maxReadAheads = 4
-	// maxMoved bounds the list of a reading that takes long. Beyond, it is given up.
+	// maxMoved bounds the length of readAhead.changed. If a reading takes so long that it needs a longer list, it is given up.
 	maxMoved = 1 << 16
 )
 
-// startReadAhead asks for a reading if the head of the line has become short.
+// startReadAhead requests a reading if the head of the line has become short.
 func (e *Engine) startReadAhead(l *line) {
 	waiting := l.head.entries.Len()
 	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.readAheads) >= maxReadAheads {
@@ -62,7 +62,7 @@ func (e *Engine) startReadAhead(l *line) {
 	e.readAheads[l.readAhead] = struct{}{}
 }
 
-// noteMove notes that a task took or left a place in a line, for a reading under way that may not see that.
+// noteMove records that a task took or left a place in a line, because a reading under way may not see that change.
 func (e *Engine) noteMove(l *line, at place, taken bool) {
 	a := l.readAhead
 	if a == nil || !placeLess(a.after, at) {
@@ -76,7 +76,7 @@ func (e *Engine) noteMove(l *line, at place, taken bool) {
 	a.seqs[at.seq] = struct{}{}
 }
 
-// dropReadAhead makes a reading void; nil is none.
+// dropReadAhead makes a reading void. It does nothing if a is nil.
 func (e *Engine) dropReadAhead(a *readAhead) {
 	if a != nil {
 		a.line.readAhead = nil
@@ -84,7 +84,7 @@ func (e *Engine) dropReadAhead(a *readAhead) {
 	}
 }
 
-// runReadAheads starts the readings for which everything is durable now.
+// runReadAheads starts the requested readings for which all earlier batches are durable now.
 func (e *Engine) runReadAheads(durable uint64) {
 	for a := range e.readAheads {
 		if a.batch > durable || a.begun {
@@ -96,7 +96,7 @@ func (e *Engine) runReadAheads(durable uint64) {
 				a.found, err = readLine(r, a.line.queue.space.number, a.line.kind, a.after, a.room)
 				return err
 			})
-			_ = e.inbox.putAlways("", op{run: func() { e.finishReadAhead(a) }}) // an engine that has stopped needs it no more
+			_ = e.inbox.putAlways("", op{run: func() { e.finishReadAhead(a) }}) // an engine that has stopped does not need the reading
 		})
 	}
 }
@@ -136,7 +136,7 @@ func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{})
 	l.head.refill(found.places, found.more)
 }
 
-// refillLine reads on in a line whose head has run dry. The loop waits for it.
+// refillLine reads the next places of a line whose head has run dry. The loop waits for the reading.
 func (e *Engine) refillLine(l *line) {
 	e.dropReadAhead(l.readAhead)
 	e.flush()
@@ -148,7 +148,7 @@ func (e *Engine) refillLine(l *line) {
 	e.addReading(l, found, nil)
 }
 
-// readLine reads the next linePart places of a line behind the place after, and the tasks of the first room of them.
+// readLine reads at most linePart places of a line that follow the place after. It also reads the tasks of the first room places.
 func readLine(r store.Reader, space uint32, kind lease.Line, after place, room int) (found reading, err error) {
 	from := store.ReadyKey{Priority: after.priority, Place: after.place, Seq: after.seq}
 	err = records.Ready(r, space, kind, from, func(k store.ReadyKey) (bool, error) {

@@ -23,16 +23,17 @@ type space struct {
 	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
 }
 
-// Sequences are those that the tasks and events of a space may have.
+// Sequences are the sequences that the tasks and events of a space may have.
 type Sequences struct {
 	last uint64
 	lost span
 }
 
-// Last is the newest.
+// Last returns the newest sequence.
 func (s Sequences) Last() uint64 { return s.last }
 
-// Lost reports whether no task or event has a sequence because a restore left it out: who knows it has it from a future that is lost.
+// Lost reports whether a restore left out this sequence, so that no task or event has it. A client can only know such a sequence from the time
+// after the backup, which the restore has lost.
 func (s Sequences) Lost(seq uint64) bool { return s.lost.from <= seq && seq < s.lost.to }
 
 // span is a range of sequences, from the first to before the end.
@@ -51,18 +52,18 @@ type queue struct {
 	name      string
 	createdAt lease.Wall // 0: it does not exist yet, there are only workers that wait for it
 	attending int        // number of takers that want its tasks
-	tally                // of its tasks
+	tally                // counts of its tasks
 	batch     uint64     // number of the last batch that writes its record
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 
 	flows   map[string]*flow     // by fairness key
 	pools   pools                // of the lines in which a task waits
-	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have had turns ahead of the others
+	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
 	virtual float64              // virtual time: where the last turn began
 	waiting int                  // number of lines in which a task waits
-	// available holds the takers that may have room, in the order of their turns. A taker that turns out to have none is taken out (taker.withdraw), and
-	// comes back when it has room (offer).
+	// available holds the takers that may have room, in the order of their turns. If a taker has no room when its turn comes, it is removed
+	// (taker.withdraw), and comes back when it has room (offer).
 	available list.List
 	marked    bool // it is in Engine.toMatch
 	// granted is the value of Engine.grants at the last grant of the queue; 0: none since the start.
@@ -76,7 +77,7 @@ func newQueue(s *space, name string) *queue {
 	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTurns()}
 }
 
-// record is what the store keeps of the queue.
+// record returns the record of the queue in the store.
 func (q *queue) record() records.Queue {
 	r := records.Queue{
 		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
@@ -89,7 +90,7 @@ func (q *queue) record() records.Queue {
 	return r
 }
 
-// state is the queue as the rules see it.
+// state returns the state of the queue that the rules need.
 func (q *queue) state() lease.Queue {
 	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
 }
@@ -169,7 +170,7 @@ func placeOf(t *lease.Task) place {
 	return place{priority: t.Spec.Priority, place: t.Place, seq: t.ID.Seq}
 }
 
-// lineHead is how many places of a line are kept in memory. It is a variable, as are other such bounds, so that tests can make it small.
+// lineHead is how many places of a line are kept in memory. This bound and others are variables so that tests can make them small.
 var lineHead = 4096
 
 // directory finds the number of a space. The edge may read it without the loop.

@@ -7,20 +7,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// taker is whoever takes work: a session, or a unary request that waits.
+// taker is a receiver of work: a session, or a unary request that waits.
 type taker struct {
 	wants  Wants
 	queues []*queue
 	member *Member // nil for a unary request
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
-	// awaitsFrame is set after a dispatch that nobody acknowledged: the session gets no work until it sends a frame (W5).
+	// awaitsFrame is set after a dispatch that was not acknowledged: the session gets no work until it sends a frame (W5).
 	awaitsFrame bool
-	coolingDown bool // it has refused a task although the engine knows of no reason; see Refuse
-	single      bool // it has refused a task for its concurrency key: it gets one task of a key at a time, whatever it declares
-	left        bool // it is gone
+	coolingDown bool // it has refused a task for a reason that the engine does not see; see Refuse
+	single      bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
+	left        bool // its session has ended, or its request waits no more
 	used        usage
-	fits        map[lease.Class]bool     // whether it meets the requirements of a class; only those that were asked for
+	fits        map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn     map[*queue]*list.Element // its places in queue.available of its queues
 
 	request string    // of a unary request: its id
@@ -32,13 +32,13 @@ func newTaker(w Wants, slots int) *taker {
 	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
 }
 
-// maxHandOver is how many bytes a unary response may have before it gets no further task. One more task of the largest size still fits into a
-// message.
+// maxHandOver is the size in bytes from which on a unary response gets no further task. The last task may exceed it: even a task of the largest size
+// then still fits into a message.
 const maxHandOver = 2 << 20
 
 // assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
 func (e *Engine) assignmentSize(t *lease.Task) int {
-	const rest = 1536 // for everything that is not counted below
+	const rest = 1536 // bytes for all fields that are not counted below
 	n := rest + t.Spec.Size + t.Spec.PlacementSize() + len(t.Lease.Worker)
 	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
 	for _, s := range []string{t.Spec.Queue, t.Spec.Type, t.Spec.RunID, t.Spec.TaskKey, t.Spec.AssetID, t.Spec.IdempotencyKey} {
@@ -61,7 +61,7 @@ func (t *taker) free() int {
 	return t.slots - len(t.leases)
 }
 
-// offer puts a taker that has room into the available takers of its queues, and has them matched.
+// offer adds a taker that has room to the available takers of its queues, and marks these queues for matching.
 func (e *Engine) offer(t *taker) {
 	if t.free() <= 0 {
 		return
@@ -74,7 +74,7 @@ func (e *Engine) offer(t *taker) {
 	}
 }
 
-// withdraw takes the taker out of the available takers of a queue.
+// withdraw removes the taker from the available takers of a queue.
 func (t *taker) withdraw(q *queue) {
 	if place := t.placeIn[q]; place != nil {
 		q.available.Remove(place)
@@ -82,8 +82,8 @@ func (t *taker) withdraw(q *queue) {
 	}
 }
 
-// grantAt leases the task at a place of a line to a taker. If the task turns out not to be grantable (its deadline is due, its concurrency key has no
-// room), the step takes it out of the line instead.
+// grantAt leases the task at a place of a line to a taker. If the task cannot be granted (its deadline is due, its concurrency key has no room), the
+// step takes it out of the line instead.
 func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
 	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
@@ -95,7 +95,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	e.step(now, grant)
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
-		l.head.remove(p) // also where an index entry has no task, which must not stop the line
+		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
 		e.settle(l)
 		return
 	}
@@ -125,7 +125,7 @@ func (e *Engine) granted(t *lease.Task) Granted {
 	}
 }
 
-// leaseID returns the id of a task's lease. The id is issued anew for a lease that was granted before a restart.
+// leaseID returns the id of a task's lease. For a lease that was granted before a restart, it computes the same id again.
 func (e *Engine) leaseID(t *lease.Task) string {
 	if t.Lease.ID != "" {
 		return t.Lease.ID
@@ -155,8 +155,8 @@ func (e *Engine) unhold(id lease.TaskID) {
 	}
 }
 
-// letGo takes an ended lease from its holder, which then has one more free slot, and returns the holder, or nil. If unacked is set, the holder gets no
-// work until it says something (W5).
+// letGo removes an ended lease from its holder, which then has one more free slot, and returns the holder, or nil. If unacked is set, the holder gets
+// no work until it sends a frame (W5).
 func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
 	t := e.holderOf(id)
 	if t == nil {

@@ -27,8 +27,8 @@ func idLess(a, b lease.TaskID) bool {
 	return a.Seq < b.Seq
 }
 
-// timeline finds the timer that is due next on one of the two clocks, without ever scanning the tasks (T8). The timers of leased tasks change with
-// every heartbeat and are kept in memory only; those of tasks at rest are an index on disk.
+// timeline finds the timer that is due next on one of the two clocks, without a scan of the tasks (T8). The timers of leased tasks change with
+// every heartbeat and are kept in memory only. The timers of tasks at rest are an index on disk.
 type timeline struct {
 	clock  store.Clock
 	leased *btree.BTreeG[timerKey]
@@ -56,7 +56,7 @@ func (t *timeline) next() (k timerKey, ok bool) {
 	return b, okB
 }
 
-// add adds the timer of a version of a task, and drop removes it. A due of 0 means that there is none.
+// add adds the timer of a version of a task, and drop removes it. A due of 0 means that the version has no timer.
 func (t *timeline) add(id lease.TaskID, due int64, leased bool) {
 	switch {
 	case due == 0:

@@ -6,14 +6,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// leaseUsage is what a lease takes of its holder's room, apart from a slot.
+// leaseUsage is how much a lease uses of its holder's limits, apart from a slot.
 type leaseUsage struct {
 	typ   string
 	key   string // concurrency key
 	bytes uint64
 }
 
-// usage is what the leases of a taker with limits take in sum.
+// usage is how much all leases of a taker use of its limits. It is empty for a taker without limits.
 type usage struct {
 	leases map[lease.TaskID]leaseUsage
 	types  map[string]uint32
@@ -21,8 +21,8 @@ type usage struct {
 	bytes  uint64
 }
 
-// hasLimits reports whether the taker has limits other than slots. limitsByTask reports whether it has limits that depend on the single task, so
-// that it may take one task of a line and not another.
+// hasLimits reports whether the taker has limits other than slots. limitsByTask reports whether it has limits that depend on the single task: then
+// it may have room for one task of a line and not for another.
 func (w *Wants) hasLimits() bool    { return len(w.TypeLimits) > 0 || w.limitsByTask() }
 func (w *Wants) limitsByTask() bool { return w.SingleFlight || w.MaxBytes > 0 }
 
@@ -38,8 +38,8 @@ func (t *taker) takes(typ string) bool {
 // takes reports whether tasks of a type are wanted, apart from limits.
 func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
 
-// suits reports whether the taker has room for a task of a type that it wants. A task that is larger than MaxBytes suits a taker that holds
-// nothing else.
+// suits reports whether the taker's concurrency keys and bytes leave room for a task. A task that is larger than MaxBytes suits a taker that holds no
+// other data.
 func (t *taker) suits(task *lease.Task, bytes uint64) bool {
 	return !t.runsKey(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
 }
@@ -49,7 +49,7 @@ func (t *taker) hasBytesFor(bytes uint64) bool {
 	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
 }
 
-// runsKey reports whether the taker runs tasks of a concurrency key one at a time, and has one.
+// runsKey reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already.
 func (t *taker) runsKey(key string) bool {
 	return t.wants.SingleFlight && key != "" && t.used.keys[key] > 0
 }
@@ -110,7 +110,7 @@ func (e *Engine) recountUsage(t *taker) {
 	}
 }
 
-// mostPassed is how many tasks of a line, or lines of a lineup, are looked at for a taker that has no room for the first ones. The tasks that
+// mostPassed is how many tasks of a line, or lines of a lineup, the engine checks for a taker that has no room for the first ones. The tasks that
 // it passes over stay for other takers.
 const mostPassed = 64
 

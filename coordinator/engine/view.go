@@ -2,8 +2,8 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// step decides one command and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run within
-// another one.
+// step decides one command and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
+// another step.
 func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
 	out := e.rules.StepOn(e.memory, now, view{e}, c)
 	for i := range out.Changes {
@@ -14,7 +14,7 @@ func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
 	return out
 }
 
-// view is what the rules may look at.
+// view is the read access of the rules to the state of the engine.
 type view struct{ e *Engine }
 
 func (v view) Task(id lease.TaskID) *lease.Task { return v.e.set.task(id) }
