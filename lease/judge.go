@@ -89,7 +89,7 @@ func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	return Answer{}, false
 }
 
-// neverGranted reports whether a genuine ticket belongs to no durable grant: a crash took the grant before anyone was told of it.
+// neverGranted reports whether a genuine ticket belongs to a grant that was lost in a crash, before it was durable and before anyone learned of it.
 func (s *step) neverGranted(k Ticket) bool {
 	t := s.task
 	switch {

@@ -47,25 +47,25 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 		}
 		feeds = append(feeds, feed)
 	}
-	dropped := ss.news.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
+	dropped := ss.waitingFeedback.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
 	ss.srv.Registry.dropped.Add(float64(dropped))
 	ss.passOn()
 }
 
 // passOn gives the waiting feedback to the engine, unless the engine has a part. When the engine is done with that part, it calls passOn again.
 func (ss *Session) passOn() {
-	ss.news.handing.Lock()
-	defer ss.news.handing.Unlock()
-	if part := ss.news.take(); part != nil {
+	ss.waitingFeedback.handing.Lock()
+	defer ss.waitingFeedback.handing.Unlock()
+	if part := ss.waitingFeedback.take(); part != nil {
 		ss.handToEngine(part)
 	}
 }
 
 // passAll gives the waiting feedback to the engine, so that the outcome that comes next does not overtake it.
 func (ss *Session) passAll() {
-	ss.news.handing.Lock()
-	defer ss.news.handing.Unlock()
-	if part := ss.news.takeAll(); part != nil {
+	ss.waitingFeedback.handing.Lock()
+	defer ss.waitingFeedback.handing.Unlock()
+	if part := ss.waitingFeedback.takeAll(); part != nil {
 		ss.handToEngine(part)
 	}
 }
@@ -74,12 +74,12 @@ func (ss *Session) passAll() {
 func (ss *Session) handToEngine(part []engine.ResolvedFeed) {
 	ss.srv.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
 		if taken {
-			ss.news.partDone(nil)
+			ss.waitingFeedback.partDone(nil)
 			ss.passOn()
 			return
 		}
 		ss.srv.Registry.dropped.Add(float64(len(part)))
-		ss.news.partDone(part) // the next item of each lease tells the watchers
+		ss.waitingFeedback.partDone(part) // the next item of each lease tells the watchers
 	})
 }
 

@@ -67,14 +67,14 @@ type Session struct {
 
 	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
 	view
-	health     workerHealth
-	news       feedbackQueue // has its own mutex
-	admission                // its resumeState is nil before the handshake
-	log        *slog.Logger
-	member     *engine.Member  // nil before register
-	left       bool            // the session has left the engine, or may not join it any more
-	forGood    bool            // the worker will not resume this session
-	finalReset *lessorv1.Reset // the reset to send as the last frame; nil: none
+	health          workerHealth
+	waitingFeedback feedbackQueue // has its own mutex
+	admission                     // its resumeState is nil before the handshake
+	log             *slog.Logger
+	member          *engine.Member  // nil before register
+	left            bool            // the session has left the engine, or may not join it any more
+	forGood         bool            // the worker will not resume this session
+	finalReset      *lessorv1.Reset // the reset to send as the last frame; nil: none
 }
 
 // view is what operators see of the worker, and what the worker has registered.
