@@ -616,7 +616,7 @@ func (b *book) assigned(l *line, t *talk, seq uint64, a *lessorv1.Assignment) {
 	}
 	known.hold(a.GetExpiresAt().AsTime())
 	t.dispatched[seq] = append(t.dispatched[seq], known)
-	t.handed[a.GetLeaseId()] = true
+	t.handed[a.GetLeaseId()], l.handed[a.GetLeaseId()] = true, known
 }
 
 // fence checks that fencing tokens rise with the attempts (A2), in whatever order they are told.
@@ -797,6 +797,7 @@ func (b *book) settled(swift bool) {
 		if len(t.asks) > 0 && t.reliable && t.asks[0].times == 1 && now.Sub(t.asks[0].since) > time.Second && l.since.Before(t.asks[0].since) {
 			b.problem(l, "frame %d of %v is not acknowledged, and was not sent again", t.asks[0].seq, t.asks[0].since)
 		}
+		b.checkTold(l)
 		if b.drains[t.instance()] && !t.drainSaid {
 			b.problem(l, "the worker was not told that an operator drains it")
 		}
@@ -929,4 +930,19 @@ func (b *book) lastSaid(l *line) uint64 {
 		return t.last
 	}
 	return 0
+}
+
+// checkTold checks that a worker was told of the end of each lease that it was handed on a line, unless it reported about the lease: the verdict may
+// have gone to a session that its instance had before.
+func (b *book) checkTold(l *line) {
+	for id, known := range l.handed {
+		if t := b.w.task(known.task); known.ended == "" && t != nil && slices.ContainsFunc(t.Events(), func(e lease.Event) bool {
+			return e.Attempt == known.attempt && e.Type == lease.EventLeaseEnded
+		}) {
+			b.problem(l, "the lease of attempt %d of %s has ended, and that was not told", known.attempt, known.task)
+		}
+		if known.ended != "" {
+			delete(l.handed, id)
+		}
+	}
 }

@@ -144,10 +144,11 @@ type line struct {
 	serving context.Context //nolint:containedctx // ends with the coordinator's end of the stream
 	up      *pipe[*lessorv1.SessionRequest]
 	down    *pipe[*lessorv1.SessionResponse]
-	ended   chan struct{} // closed when the coordinator has ended the stream
-	err     error         // with which it did; valid once ended is closed
-	since   time.Time     // when it was opened
-	said    uint64        // seq of the newest frame on it; guarded by book.mu
+	ended   chan struct{}       // closed when the coordinator has ended the stream
+	err     error               // with which it did; valid once ended is closed
+	since   time.Time           // when it was opened
+	said    uint64              // seq of the newest frame on it; guarded by book.mu
+	handed  map[string]*leaseOf // leases that were handed out on it, by id, and have not ended; guarded by book.mu
 }
 
 // dial opens a line to the coordinator; nil: it is not there.
@@ -159,7 +160,7 @@ func (w *world) dial(ctx context.Context, name string) *line {
 	}
 	w.dialed++
 	l := &line{
-		w: w, name: fmt.Sprintf("%s/%d", name, w.dialed), ended: make(chan struct{}), since: time.Now(),
+		w: w, name: fmt.Sprintf("%s/%d", name, w.dialed), ended: make(chan struct{}), since: time.Now(), handed: map[string]*leaseOf{},
 		up: newPipe[*lessorv1.SessionRequest](w.seeds.Uint64()), down: newPipe[*lessorv1.SessionResponse](w.seeds.Uint64()),
 	}
 	l.ctx, l.cut = context.WithCancel(ctx)

@@ -52,6 +52,7 @@ var home = engine.Space{Tenant: "acme", Workspace: "default"}
 //
 // The seed decides the steps and the faults. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
+	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10")
 	if *randomSeed != 0 {
 		playHistory(t, *randomSeed)
 		return
@@ -200,7 +201,11 @@ func (w *world) shutDown(kill bool) {
 	}
 	w.stop()
 	for _, l := range lines {
-		<-l.ended
+		select {
+		case <-l.ended:
+		case <-time.After(time.Minute):
+			w.Errorf("%s: the coordinator does not end it", l.name)
+		}
 	}
 	w.stopEngine()
 	if err := <-w.ran; err != nil && !kill {
@@ -378,7 +383,7 @@ func (w *world) connects() {
 	}
 	resume := p.resume()
 	how, replaces := "with what it knows", ""
-	switch w.rng.IntN(14) {
+	switch w.rng.IntN(15) {
 	case 0:
 		resume, how = nil, "anew"
 	case 1:
@@ -398,6 +403,10 @@ func (w *world) connects() {
 			resume, how = o.resume(), "with the token of "+o.name
 		}
 	case 5:
+		if resume != nil && len(tokens) > 0 {
+			resume.SessionId, how = pick(w, tokens...).GetSessionId(), "with the id of an earlier session"
+		}
+	case 6:
 		p.mu.Lock()
 		replaces, resume = p.instance, nil
 		p.instance, p.id, p.token = fmt.Sprintf("%s%d", p.name, w.rng.IntN(1000)+10), "", ""
