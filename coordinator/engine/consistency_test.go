@@ -727,7 +727,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 			return ""
 		}
 	}
-	if before, _ := q.before(t); before < mostPassed {
+	if before, _ := q.before(t); before < min(mostPassed, linePart()) { // beyond, a taker with limits by task may not look
 		return fmt.Sprintf("%d workers have room for it", clear)
 	}
 	return ""
