@@ -7,13 +7,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that was granted the newest task of the key. It lasts
-// while the key has live leases, and then for the TTL of the task whose lease ended last. A restart derives it again from the live leases; a
-// binding that was only kept by its TTL is lost.
+// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. It lasts while the key
+// has live leases, and then for the TTL of the task whose lease ended last. A restart restores the binding from the live leases; a binding without
+// live leases is lost.
 type binding struct {
 	worker string
 	leases map[lease.TaskID]struct{} // live leases of the key
-	end    *alarm                    // ends the binding; runs while there are no leases
+	end    *alarm                    // ends the binding; set while there are no leases
 }
 
 // updateBinding updates the binding of a task's affinity key after a change of the task.
@@ -59,7 +59,7 @@ func (e *Engine) unbind(s *space, a *lease.Affinity, id lease.TaskID) {
 	})
 }
 
-// regroup moves the lines of a key to where they belong now.
+// regroup moves the lines of an affinity key to the pools in which they belong now.
 func (e *Engine) regroup(s *space, key string) {
 	for _, l := range slices.Collect(maps.Keys(s.affinityLines[key])) {
 		e.unlist(l)

@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// alarm is something to do at an instant that does not concern a single task. (Tasks have timers of their own.)
+// alarm is a callback at an instant of the serving clock. It is for work that does not concern a single task: tasks have timers of their own.
 type alarm struct {
 	at   lease.Instant
 	n    uint64 // order in which alarms were set, for alarms of the same instant
@@ -25,7 +25,7 @@ func newAlarms() alarms {
 	}, btree.Options{NoLocks: true})}
 }
 
-// setAlarm lets ring be called once the serving clock has come to at.
+// setAlarm makes the loop call ring once the serving clock has reached at.
 func (e *Engine) setAlarm(at lease.Instant, ring func()) *alarm {
 	e.alarms.last++
 	a := &alarm{at: at, n: e.alarms.last, ring: ring}
@@ -33,14 +33,14 @@ func (e *Engine) setAlarm(at lease.Instant, ring func()) *alarm {
 	return a
 }
 
-// stopAlarm takes an alarm back. It does nothing if the alarm has rung, or is nil.
+// stopAlarm cancels an alarm. It does nothing if the alarm has rung, or is nil.
 func (e *Engine) stopAlarm(a *alarm) {
 	if a != nil {
 		e.alarms.set.Delete(a)
 	}
 }
 
-// ringAlarms rings those that are due.
+// ringAlarms calls the alarms that are due, until the batch is full.
 func (e *Engine) ringAlarms() {
 	for {
 		a, ok := e.alarms.set.Min()

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// clock makes the serving clock: it goes on from where the store last saw it, on the monotonic clock of this process. Downtime is
-// not counted, the time that a start takes included, and a jump of the wall clock does not touch it (A8, A9).
+// clock is the serving clock. It starts at the value that the store saved last, and advances with the monotonic clock of this process. It does not
+// count downtime, which includes the time of a start, and a jump of the wall clock does not change it (A8, A9).
 type clock struct {
 	base  lease.Instant
 	start atomic.Pointer[time.Time] // with its monotonic reading; nil before run
@@ -16,13 +16,13 @@ type clock struct {
 
 func newClock(base lease.Instant) *clock { return &clock{base: base} }
 
-// run sets the clock going. Until then nobody is served.
+// run starts the clock. Before run, the engine serves no calls.
 func (c *clock) run() {
 	now := time.Now()
 	c.start.Store(&now)
 }
 
-// now is safe for concurrent use.
+// now reads both clocks. It is safe for concurrent use.
 func (c *clock) now() lease.Now {
 	start := c.start.Load()
 	t := time.Now()

@@ -6,9 +6,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// readClocks reads the clocks. If the loop has stood still since the last look, it heard nobody in that time, so live leases get the time back
-// before anything else is decided (A8). The time of a commit that takes long is given back while it passes, because reports that come in
-// during the commit are judged before it ends.
+// readClocks reads the clocks. If the loop has stood still since the last reading, it handled no heartbeat in that time. Therefore readClocks first
+// extends the live leases by that time, before anything else is decided (A8). It does the same for a slow commit already while the commit runs,
+// because reports that come in during the commit are judged before it ends.
 func (e *Engine) readClocks() {
 	before := e.now.Serving
 	e.now = e.clock.now()
@@ -37,7 +37,8 @@ func (e *Engine) giveBack(d time.Duration) {
 	e.cfg.Events.Stalled(d, e.set.live)
 }
 
-// commitIsSlow reports whether the commit under way takes long. Timers then wait for its end: nobody could be told of their effects before anyway.
+// commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait for its end: until then, nobody could learn of their
+// effects anyway.
 func (e *Engine) commitIsSlow() bool {
 	if len(e.inflight) == 0 {
 		return false
@@ -46,15 +47,15 @@ func (e *Engine) commitIsSlow() bool {
 	return lasted >= SlowCommit
 }
 
-// waited returns for how long nobody could be told anything because of a batch, and how much of that time the leases have not got back yet.
+// waited returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet.
 func (e *Engine) waited(b *batch) (lasted, left time.Duration) {
 	since, lost := e.silent(b)
 	lasted = e.now.Serving.Sub(since)
 	return lasted, lasted - (e.lost - lost)
 }
 
-// silent returns since when nothing was told, and the value of e.lost then: since the batch was handed over, or since the commit before it was
-// told, if that was later.
+// silent returns since when no answer could leave the engine, and the value of e.lost at that time. That is the hand-over of the batch to the
+// committer, or the report of the previous commit if that was later.
 func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 	if e.toldAt > b.serving {
 		return e.toldAt, e.toldLost
@@ -62,8 +63,8 @@ func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
 	return b.serving, b.lost
 }
 
-// afterCommit gives leases back what is left of the time of a commit that took long. During the commit nobody heard of new grants and
-// renewals, so nobody could acknowledge them (A8).
+// afterCommit extends the live leases by the rest of the time of a slow commit. During the commit, no worker learned of new grants and renewals, so
+// no worker could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.readClocks()
 	if lasted, left := e.waited(b); lasted >= SlowCommit && left > 0 {
@@ -72,7 +73,7 @@ func (e *Engine) afterCommit(b *batch) {
 	e.toldAt, e.toldLost = e.now.Serving, e.lost
 }
 
-// expireDue applies the timers that are due, at most dueAtOnce of them. It never scans the tasks (T8).
+// expireDue applies the timers that are due, at most dueAtOnce. It never scans the tasks (T8).
 func (e *Engine) expireDue() {
 	for range dueAtOnce {
 		k, ok := e.nextDue()
@@ -108,8 +109,8 @@ func (e *Engine) nowOn(tl *timeline) int64 {
 	return int64(e.now.Wall)
 }
 
-// dropStale removes a timer that is still first in its timeline after it was applied: the timer of a ledger, or one to which its task did not
-// react. Otherwise it would be applied again for ever.
+// dropStale removes a timer that is still first in its timeline after it was applied: the timer of a ledger, or a timer that changed nothing in
+// its task. Otherwise the loop would apply the timer again and again.
 func (e *Engine) dropStale(k timerKey) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
 		if next, ok := tl.next(); ok && next == k && k.due <= e.nowOn(tl) {

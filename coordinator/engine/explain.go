@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Explain tells why a task is where it is. The error is lease.ErrNotFound if the tenant has no such task.
+// Explain returns why a task is in its state. The error is lease.ErrNotFound if the tenant has no such task.
 func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (lease.Explanation, error) {
 	return ask(ctx, e, tenant, func() (lease.Explanation, error) { return e.explain(tenant, id) })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workersFor finds what keeps the workers from a READY task. If the rules hold the task back anyway it finds nothing.
+// workersFor finds why no worker gets a READY task. It returns nothing if held is set, because then the rules hold the task back in any case.
 func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
 	if held {
 		return nil
@@ -24,14 +24,14 @@ type attendance struct {
 	attending int      // they ask for work of the queue
 	taking    int      // they handle the type of the task
 	meeting   int      // they have what the task requires
-	meant     int      // they are of the worker to which the task is pinned or bound; all, if it is neither
+	meant     int      // they belong to the worker to which the task is pinned or bound; all, if it is neither
 	serving   int      // they take new work at present: they do not drain, are healthy, and have slots
 	free      int      // they have a free slot
 	heeding   int      // nothing that they did or left out keeps work from them
 	roomy     int      // their limits for the type and for bytes leave room for the task
-	clear     int      // they may run the concurrency key of the task beside what they run
-	lacks     []string // what the nearest of the takers that do not meet the requirements lacks
-	held      holdup   // what keeps work from one of those with a free slot
+	clear     int      // they may run the concurrency key of the task in addition to their present tasks
+	lacks     []string // of the takers that do not meet the requirements: what the one lacks that lacks least
+	held      holdup   // why one of the takers with a free slot gets no work
 }
 
 // holdup is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
@@ -98,7 +98,7 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 	}
 }
 
-// boundTo is the binding of a task's affinity key, or nil.
+// boundTo returns the binding of a task's affinity key, or nil.
 func (e *Engine) boundTo(t *lease.Task) *binding {
 	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
 		return nil
@@ -155,7 +155,7 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 	return e.boundTo(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
 }
 
-// pinnedAway is the finding that the worker which holds the resources of a task does not take it.
+// pinnedAway returns the finding that the worker that holds the resources of a task does not take the task.
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
@@ -166,7 +166,7 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	return f
 }
 
-// boundAway is the finding that the worker to which a sticky affinity key is bound does not take a task now.
+// boundAway returns the finding that the worker to which a sticky affinity key is bound does not take a task now.
 func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	b := e.boundTo(t)
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
@@ -205,7 +205,7 @@ func (q *queue) inLine(t *lease.Task) string {
 	return "it is about to be granted"
 }
 
-// before counts the tasks that are before t in the head of its line; more says that there may be others on disk.
+// before counts the tasks that are before t in the head of its line; more says that there may be more of them on disk.
 func (q *queue) before(t *lease.Task) (n int, more bool) {
 	l := q.line(t.Line())
 	at := placeOf(t)

@@ -6,18 +6,18 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// ResolvedFeed is news of a running attempt on its way to those who watch.
+// ResolvedFeed is news of a running attempt, with its task and attempt, on its way to watchers.
 type ResolvedFeed struct {
 	feed    *Feed
 	id      lease.TaskID
 	attempt uint32
-	nonce   uint64          // of the lease: after a restore, the same attempt may have been granted anew
-	task    *lease.Task     // the version that was current
-	sum     *lease.Feedback // with what the attempt had said before, but for the output
+	nonce   uint64          // of the lease: after a restore, the same attempt may have been granted again
+	task    *lease.Task     // the version of the task when the loop took the news
+	sum     *lease.Feedback // everything that the attempt has reported so far, except its output
 }
 
-// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: a goroutine of the engine calls done
-// when watchers can read the news, or never will. done must not block.
+// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: done is called when watchers can read the
+// news, or when it is certain that they never will. done must not block.
 func (e *Engine) Feed(tenant string, f Feed, done func()) {
 	e.FeedAll(tenant, e.ResolveFeeds(tenant, []Feed{f}), func(bool) { done() })
 }
@@ -35,7 +35,7 @@ func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed)
 	return news
 }
 
-// FeedAll is Feed for the news of a stream. done is called when none of it waits any more; taken is false if the engine did not take it,
+// FeedAll is Feed for the news of a stream. done is called when none of the news waits any more; taken is false if the engine did not take the news,
 // because it has stopped or is overloaded. done must not block.
 func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken bool)) {
 	if len(news) == 0 {
@@ -57,13 +57,13 @@ func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken boo
 	}
 }
 
-// Size is about how many bytes the news has.
+// Size returns roughly how many bytes the news has.
 func (n *ResolvedFeed) Size() int { return n.feed.Size() }
 
-// Lease is the lease that the news is about.
+// Lease returns the id of the lease that the news is about.
 func (n *ResolvedFeed) Lease() string { return n.feed.LeaseID }
 
-// Dropped returns what remains of news that is dropped: only the count of what is lost, this news included.
+// Dropped returns news to send instead of this news, which is dropped. It has no content, only the count of lost news, including this one.
 func (n *ResolvedFeed) Dropped() ResolvedFeed {
 	rest := *n
 	rest.feed = &Feed{TaskID: n.feed.TaskID, LeaseID: n.feed.LeaseID, Lost: n.feed.Lost}
@@ -73,7 +73,7 @@ func (n *ResolvedFeed) Dropped() ResolvedFeed {
 	return rest
 }
 
-// After returns the news with the losses of dropped, which was dropped right before it, added.
+// After returns the news with the lost news of dropped added to its count. dropped is from Dropped, for the news right before this one.
 func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
 	next, told := *n, *n.feed
 	told.Lost += dropped.feed.Lost
@@ -81,12 +81,12 @@ func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
 	return next
 }
 
-// holds reports whether an attempt of a task is live.
+// holds reports whether the task has a live lease for the attempt.
 func holds(t *lease.Task, attempt uint32) bool {
 	return t != nil && t.Lease != nil && t.Lease.Attempt == attempt
 }
 
-// join returns known with the news added. It does not write to known, because readers may have that.
+// join returns a copy of known with the news added. It does not write to known, because readers may use known.
 func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 	sum := *known
 	if next.Fraction != nil {
@@ -114,7 +114,7 @@ const (
 	recentOfAll  = 64 << 20 // bytes of all live attempts together
 )
 
-// lastChunks returns the end of the output: the last chunk, and those before it that fit into the bounds of an attempt.
+// lastChunks returns the end of the output: the last chunk, and the chunks before it that fit into the bounds of an attempt.
 func lastChunks(all []lease.Chunk) []lease.Chunk {
 	first, bytes := len(all), 0
 	for first > max(0, len(all)-recentChunks) {
@@ -123,10 +123,10 @@ func lastChunks(all []lease.Chunk) []lease.Chunk {
 		}
 		first--
 	}
-	return slices.Clone(all[first:]) // lets go of the others
+	return slices.Clone(all[first:]) // so that the memory of the other chunks can be freed
 }
 
-// outputSize is the number of bytes of the output that is kept.
+// outputSize returns the number of bytes of output in f.
 func outputSize(f *lease.Feedback) (n int) {
 	for i := range f.Chunks {
 		n += f.Chunks[i].Size()
@@ -134,14 +134,14 @@ func outputSize(f *lease.Feedback) (n int) {
 	return n
 }
 
-// lastWords is what an attempt had said when it ended.
+// lastWords is everything that an attempt had reported when it ended.
 type lastWords struct {
 	task lease.TaskID
 	said *lease.Feedback
 }
 
-// absorb adds the news of a batch to what is known of live attempts. What is known of the attempts that the batch ends goes into the batch, as
-// their last words, so that it becomes durable with their end.
+// absorb adds the news of a batch to the feedback of live attempts. For attempts that the batch ends, it adds their feedback to the batch, so that the
+// feedback becomes durable with the end of the attempt.
 func (h *hub) absorb(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,14 +161,14 @@ func (h *hub) absorb(b *batch) {
 		return
 	}
 	for _, c := range b.changes {
-		// The attempt ends with this batch, and not with an earlier one that was not published yet.
+		// The attempt ends with this batch, and not with an earlier batch that was not published yet.
 		if said := h.recent[c.id]; said != nil && c.New != nil && holds(c.Old, said.Attempt) && !holds(c.New, said.Attempt) {
 			b.last = append(b.last, lastWords{c.id, said})
 		}
 	}
 }
 
-// keep remembers what an attempt has said. If all attempts together have said too much, it forgets the output of others.
+// keep stores the feedback of an attempt. If the output of all attempts is more than recentOfAll, it drops the output of other attempts.
 func (h *hub) keep(id lease.TaskID, sum *lease.Feedback) {
 	h.forget(id)
 	h.recent[id] = sum
@@ -186,7 +186,7 @@ func (h *hub) keep(id lease.TaskID, sum *lease.Feedback) {
 	}
 }
 
-// forget lets go of what an attempt has said.
+// forget removes the feedback of an attempt.
 func (h *hub) forget(id lease.TaskID) {
 	if known := h.recent[id]; known != nil {
 		h.output -= outputSize(known)
@@ -194,7 +194,7 @@ func (h *hub) forget(id lease.TaskID) {
 	}
 }
 
-// LiveFeedback returns what the attempt of a live lease has said of itself so far; nil if it has said nothing.
+// LiveFeedback returns what the attempt of a live lease has reported so far; nil if it has reported nothing.
 func (e *Engine) LiveFeedback(id lease.TaskID) *lease.Feedback {
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 // newsBuffer is how many news a subscription holds for a slow reader.
 const newsBuffer = 256
 
-// hub passes what happened to those who watch. It never waits for a reader.
+// hub passes news to the subscriptions. It never waits for a reader.
 type hub struct {
 	mu     sync.Mutex
 	tasks  map[lease.TaskID]map[*Subscription]struct{}
 	runs   map[runKey]map[*Subscription]struct{}
-	recent map[lease.TaskID]*lease.Feedback // what live attempts have said
-	output int                              // bytes of their output
+	recent map[lease.TaskID]*lease.Feedback // what live attempts have reported so far
+	output int                              // number of bytes of output in recent
 	closed bool
 }
 
@@ -42,8 +42,8 @@ type Subscription struct {
 	closed bool // guarded by hub.mu
 }
 
-// Watch subscribes to what happens from now on to a task (Task set) or a run (Run set). A slow reader blocks nobody: when its channel is
-// full, all news that wait in it are dropped, and the next one tells how many. Close the subscription when done.
+// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody: when its channel is full, all news
+// in it are dropped, and the next news says how many. Close the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
 	c := make(chan News, newsBuffer)
 	s := &Subscription{C: c, c: c, hub: e.hub, w: w}
@@ -91,8 +91,8 @@ func (s *Subscription) Close() {
 	}
 }
 
-// give hands news over. A reader that has fallen behind loses everything that waits for it, and gets the newest: the last news of a task must
-// arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
+// give sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
+// task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
 func (s *Subscription) give(n News) {
 	if len(s.c) == cap(s.c) {
 		n.Skipped, n.Gone = s.drop()
@@ -115,9 +115,9 @@ func (s *Subscription) drop() (lost, gone int) {
 	}
 }
 
-// publish tells watchers of a committed batch. For each changed task, what its attempt said during the batch goes first, with the version of
-// that time, and the new version goes last: nothing may follow the final version of a task. Then come the feeds of attempts whose tasks the
-// batch did not change. It costs little while nobody watches.
+// publish sends the news of a committed batch to watchers. For each changed task, it first sends what the attempt reported during the batch, with
+// the version of that time, and then the new version, because nothing may follow the final version of a task. Then it sends the feeds of attempts
+// whose tasks the batch did not change. It costs little while nobody watches.
 func (h *hub) publish(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

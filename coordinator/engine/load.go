@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// load reads what the engine keeps in memory: everything but the tasks at rest.
+// load reads everything that the engine keeps in memory. Tasks at rest stay on disk.
 func (e *Engine) load() error {
 	identity, err := e.identify()
 	if err != nil {
@@ -43,8 +43,8 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// identify reads the store's epoch and key, making them at the first start. A recovery begins a new epoch, by which every older lease ends
-// (A9, A11).
+// identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and RestoredStore begin a new epoch, which ends every
+// older lease (A9, A11).
 func (e *Engine) identify() (id records.Identity, err error) {
 	var found bool
 	var b store.Batch
@@ -108,8 +108,8 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	return e.loadLines(r)
 }
 
-// loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up, and the first batch
-// stores it, or else the next start would begin the wait anew (T13).
+// loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up. The first
+// batch stores this state, because otherwise the next start would begin the wait again (T13).
 func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	switch {
 	case stored != nil:
@@ -120,7 +120,8 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	}
 }
 
-// loadLines finds the lines in which tasks wait, and the keys under which they are parked. What waits there is read when somebody asks for it.
+// loadLines finds the lines in which tasks wait, and the concurrency keys under which tasks are parked. It does not read the tasks: the first use of
+// each head does.
 func (e *Engine) loadLines(r store.Reader) error {
 	before := place{priority: math.MaxInt32}
 	err := records.WaitingLines(r, func(number uint32, kind lease.Line) error {
@@ -140,7 +141,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 	})
 }
 
-// loadLeases takes the live leases into the working set. Their sessions are gone; they count for the instances that held them.
+// loadLeases adds the tasks with live leases to the working set. Their sessions are gone, so the leases become orphans of the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
 	return records.LeasedTasks(r, func(t *lease.Task) error {
 		e.set.hold(t.ID, t)
@@ -168,8 +169,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 	})
 }
 
-// invalidate ends the leases of an older epoch; the first batch makes it durable. Should a crash come before, the next start finds them
-// again, and no report under them is committed meanwhile, since their epoch is judged first (V7).
+// invalidate ends the leases of an older epoch; the first batch makes that durable. If a crash comes before that, the next start finds the leases
+// again. No report under them is committed in the meantime, because a report is checked for its epoch first (V7).
 func (e *Engine) invalidate() {
 	for id, h := range e.set.tasks {
 		if l := h.task.Lease; l.Epoch != e.rules.Authority.Epoch {
@@ -178,7 +179,7 @@ func (e *Engine) invalidate() {
 	}
 }
 
-// refillTimers reads on in the timers of tasks at rest.
+// refillTimers reads the next timers of tasks at rest from the store.
 func (e *Engine) refillTimers(tl *timeline) {
 	e.flush()
 	var keys []timerKey

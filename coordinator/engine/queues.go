@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Queues lists at most limit queues of a space, in the order of their names, beginning behind the name after.
+// Queues lists at most limit queues of a space, in the order of their names, beginning after the name after.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
 	all, err := ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
 		number, ok := e.dir.lookup(name)
@@ -26,7 +26,7 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 	return all[:min(limit, len(all))], err
 }
 
-// Queue shows one queue; found is false if there is none of that name.
+// Queue returns one queue; found is false if there is no queue of that name.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
 		number, ok := e.dir.lookup(name)
@@ -53,8 +53,8 @@ func (q *queue) info() QueueInfo {
 	}
 }
 
-// UpdateQueue calls change with a copy of the settings of a queue, and puts the changed copy in force. It makes the queue if there is
-// none. change may set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
+// UpdateQueue calls change with a copy of the settings of a queue, and applies the changed copy. It makes the queue if there is none. change may
+// set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (QueueInfo, error) {
 		s := e.spaceOf(name)
@@ -73,10 +73,10 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 	})
 }
 
-// applySettings puts settings in force, and has the queue matched: what the old settings held up may be granted now.
+// applySettings applies settings to a queue, and marks the queue for matching, because tasks that the old settings blocked may be granted now.
 func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
-	if q.settings.Rate.PerSecond == 0 { // nothing was taken from a limit that there was not
+	if q.settings.Rate.PerSecond == 0 { // there was no rate limit, so nothing of it is used up
 		q.bucket = lease.Bucket{}
 	}
 	q.settings = settings

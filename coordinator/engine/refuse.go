@@ -6,12 +6,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// coolDownTime is how long a session gets no work after it has refused a task although the engine knows of no reason.
+// coolDownTime is how long a session gets no work after it has refused a task for a reason that the engine does not see.
 const coolDownTime = 5 * time.Second
 
-// Refuse takes a lease back because its holder refuses it: it already runs another task of the same concurrency key. The task is READY at once, and
-// no budget is touched. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. A
-// lease that is not live, or not the session's own, stays as it is. Refuse does not wait.
+// Refuse takes a lease back that its holder refuses because it already runs another task of the same concurrency key. The task is READY at once, and the
+// refusal uses up no budget. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. If the
+// lease is not live or the session does not hold it, nothing changes. Refuse does not wait.
 func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 	ticket, genuine := e.rules.Authority.Open(tenant, leaseID)
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
@@ -26,7 +26,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 		t.single, t.wants.SingleFlight = true, true
 		e.recountUsage(t)
 		if t.used.keys[held.Spec.ConcurrencyKey] < 2 || held.Spec.ConcurrencyKey == "" {
-			e.coolDown(t) // the session holds no other task of the key
+			e.coolDown(t) // the engine sees no reason: the session holds no other task of the key
 		}
 		e.step(e.now, lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
@@ -34,7 +34,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 	}})
 }
 
-// coolDown gives a session no work for a while. Otherwise it would get the tasks that it refuses again, as fast as it can refuse them.
+// coolDown gives a session no work for coolDownTime. Otherwise the session would get the refused task again at once, and refuse it again, in a loop.
 func (e *Engine) coolDown(t *taker) {
 	t.coolingDown = true
 	e.setAlarm(e.now.Serving.Add(coolDownTime), func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// NewSessionID names a new session of a worker's instance. Sessions of the same instance share the part before the dash, so that a
-// stream which comes after a cut, or after a restart of the coordinator, is known to be the same process; see lease.InstanceOf.
+// NewSessionID returns the id of a new session of a worker's instance. Sessions of the same instance share the part before the dash. So the engine
+// recognizes the same process when it connects again after a broken connection or a restart of the coordinator; see lease.InstanceOf.
 func NewSessionID(tenant, worker, instance string) string {
 	return Instance(tenant, worker, instance) + "-" + strings.ToLower(rand.Text()[:12])
 }
@@ -42,7 +42,7 @@ func (e *Engine) Join(m *Member) error {
 	}})
 }
 
-// KnowsInstance reports whether one of the instances has a stream or a live lease. A session that comes for such an instance needs no new place in the
+// KnowsInstance reports whether one of the instances has a stream or a live lease. A new session of such an instance needs no additional place in the
 // quota.
 func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
 	return ask(ctx, e, tenant, func() (bool, error) {
@@ -50,7 +50,7 @@ func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...
 	})
 }
 
-// redeliver hands a lease over again if the holder never acknowledged it: nobody knows whether the holder has heard of it (W8).
+// redeliver sends a lease again if the holder never acknowledged it, because it is not known whether the holder has received it (W8).
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
@@ -83,8 +83,8 @@ func (e *Engine) attend(t *taker) {
 	e.offer(t)
 }
 
-// unattend ends the part of a taker in the given queues. A queue that never had a task is forgotten with its last taker, and a space without tasks
-// with its last queue: names that nobody uses must not fill the memory.
+// unattend removes a taker from the given queues. It deletes a queue that does not exist in the store when its last taker leaves, and a space without
+// a number when its last queue is deleted, so that unused names do not fill the memory.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.withdraw(q)
@@ -119,7 +119,7 @@ func (e *Engine) Resize(m *Member, slots int) error {
 	})
 }
 
-// Heard says that a session has sent a frame after a dispatch to it went unacknowledged: it may get work again (W5).
+// Heard tells the engine that a session has sent a frame after it did not acknowledge a dispatch: it may get work again (W5).
 func (e *Engine) Heard(tenant, session string) error {
 	return e.withSession(tenant, session, func(t *taker) {
 		t.awaitsFrame = false
@@ -127,8 +127,8 @@ func (e *Engine) Heard(tenant, session string) error {
 	})
 }
 
-// withSession runs fn on the loop for a session, if it is known, and returns when the batch is durable. Because the stream waits, it cannot flood the
-// loop with such changes.
+// withSession runs fn on the loop for a session, if the session is known, and returns when the batch is durable. The stream waits for that, so it
+// cannot flood the loop with such changes.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	done := make(chan error, 1)
 	err := e.inbox.putAlways(tenant, op{
@@ -145,12 +145,12 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 	return <-done
 }
 
-// Leave removes a member that joined. A lost stream alone revokes nothing (W8); with goodbye, all its leases are given back at once (W9). Leave does
-// not wait.
+// Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases stay live (W8). If goodbye is true, Leave requeues
+// all its leases at once (W9). Leave does not wait.
 func (e *Engine) Leave(m *Member, goodbye bool) error {
 	return e.inbox.putAlways(m.Wants.Space.Tenant, op{run: func() {
 		t := e.sessions[m.Session]
-		if t == nil || t.member != m { // another stream goes on with the session
+		if t == nil || t.member != m { // another stream has taken over the session
 			return
 		}
 		e.depart(m.Session)
@@ -160,7 +160,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 	}})
 }
 
-// Replace ends an instance that another one has replaced: its stream is displaced, and its leases are given back at once (W8). It does not wait.
+// Replace ends an instance that another instance has replaced: it displaces its stream and requeues its leases at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) error {
 	return e.inbox.putAlways(tenant, op{run: func() {
 		e.displace(instance)
@@ -168,8 +168,8 @@ func (e *Engine) Replace(tenant, instance string) error {
 	}})
 }
 
-// Dismiss is the goodbye of a session that was resumed but has not joined: the leases that wait for its worker are given back at once (W9), unless a
-// newer session of the instance has them. It does not wait.
+// Dismiss is the goodbye of a session that was resumed but has not joined. It requeues the leases that wait for its worker at once (W9), unless a newer
+// session of the instance has them. It does not wait.
 func (e *Engine) Dismiss(tenant, session string) error {
 	return e.inbox.putAlways(tenant, op{run: func() {
 		instance := lease.InstanceOf(session)
@@ -181,7 +181,7 @@ func (e *Engine) Dismiss(tenant, session string) error {
 	}})
 }
 
-// Revoke makes a session unknown and ends all its leases, REVOKED, on behalf of an operator (W10).
+// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10).
 func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
 	_, err := alter(ctx, e, tenant, func() (struct{}, error) {
 		if t := e.sessions[session]; t != nil {
@@ -222,7 +222,7 @@ func (e *Engine) orphan(instance string, id lease.TaskID, attempt uint32) {
 	e.orphaned[id] = instance
 }
 
-// unorphan forgets a lease that has ended or found a stream.
+// unorphan removes a lease from the orphans, because it has ended or a session holds it again.
 func (e *Engine) unorphan(id lease.TaskID) {
 	instance, ok := e.orphaned[id]
 	if !ok {

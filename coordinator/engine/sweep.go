@@ -10,8 +10,8 @@ import (
 
 // Bounds of a sweep.
 const (
-	sweepStep = 200    // tasks that one step looks at, before other operations have their turn
-	sweepCall = 10_000 // tasks that one call looks at
+	sweepStep = 200    // most tasks that one step checks, before other operations have their turn
+	sweepCall = 10_000 // most tasks that one call checks
 )
 
 // Sweep is a bulk command on the tasks of a space.
@@ -24,10 +24,10 @@ type Sweep struct {
 	Choose func(*lease.Task) (c lease.Command, skip bool)
 }
 
-// Swept is what a call of Sweep did.
+// Swept is the result of a call of Sweep.
 type Swept struct {
 	Changed, Skipped uint64
-	// After and Until are for the Sweep that goes on from here; More is false when nothing is left.
+	// After and Until are the values for the Sweep that continues this one; More is false when no tasks are left.
 	After, Until uint64
 	More         bool
 }
@@ -49,7 +49,7 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	return done, err
 }
 
-// sweepStep looks at the next sweepStep tasks. It takes their ids from the store, but decides on their newest versions.
+// sweepStep applies the sweep to the next sweepStep tasks. It reads their ids from the store, but decides on their newest versions.
 func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Swept) error {
 	var ids []lease.TaskID
 	err := e.st.View(func(r store.Reader) error {
@@ -82,7 +82,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 	return err
 }
 
-// sweepTask applies the command to one task. An error says that there is no use in looking at more tasks.
+// sweepTask applies the command to one task. An error ends the sweep, because it would apply to the next tasks, too.
 func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)

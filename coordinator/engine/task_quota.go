@@ -7,11 +7,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The quota of tasks that have not ended (X5). A tenant's number of tasks is updated with every change, and counted anew from the queues at
-// each start.
+// The quota of tasks that have not ended (X5). Every change updates a tenant's number of tasks, and each start counts it again from the queues.
 
-// exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is never too much,
-// even if the limit was lowered and the tenant has more tasks than that. settleKeys must have been called for the specs.
+// exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is
+// always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called settleKeys for the specs.
 func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
@@ -58,7 +57,7 @@ func (e *Engine) submitted(s *space, key string) bool {
 	return found
 }
 
-// countUnended keeps count of the tasks of a tenant that have not ended.
+// countUnended updates the number of tasks of a tenant that have not ended; before and after are countOf of the two versions of a task.
 func (e *Engine) countUnended(tenant string, before, after int) {
 	if before == uncounted && after != uncounted {
 		e.unended[tenant]++
@@ -70,7 +69,7 @@ func (e *Engine) countUnended(tenant string, before, after int) {
 	}
 }
 
-// Unended is the number of tasks of a tenant that have not ended.
+// Unended returns the number of tasks of a tenant that have not ended.
 func (e *Engine) Unended(ctx context.Context, tenant string) (uint64, error) {
 	return ask(ctx, e, tenant, func() (uint64, error) { return e.unended[tenant], nil })
 }

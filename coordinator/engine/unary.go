@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Lease grants waiting tasks. If there are none it waits for the first, for at most r.Wait. If ctx ends before the hand-over, what was
-// granted is requeued at once (W5).
+// Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, the granted
+// tasks are requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
@@ -44,7 +44,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 				return nil, err
 			}
 		case <-ctx.Done():
-			_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // a stopped engine requeues by expiry
+			_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // if the engine has stopped, the leases expire after its next start
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -69,8 +69,8 @@ func (e *Engine) beginLease(t *taker, r LeaseRequest, reply func([]Granted, erro
 	}
 }
 
-// repeat gives a repeated request the live leases that it was granted before. If the earlier call still waits, it is answered at once and only this
-// one waits on: the caller has given the earlier one up, and would not hear of what it is granted.
+// repeat gives a repeated request the live leases that it was granted before. If the earlier call still waits, repeat answers it at once, because the
+// caller has given it up and would not receive its leases. Only the new call waits on.
 func (e *Engine) repeat(t *taker) {
 	if t.request == "" {
 		return
@@ -80,7 +80,7 @@ func (e *Engine) repeat(t *taker) {
 		e.answerCaller(before)
 	}
 	e.asking[k] = t
-	clear(e.answered[k]) // they are this call's now, even if the earlier caller turns out to be gone
+	clear(e.answered[k]) // this call gets these leases, so the earlier call must not give them back if its caller is gone
 	for _, id := range e.requests[k] {
 		t.granted = append(t.granted, e.granted(e.set.task(id)))
 	}
@@ -90,7 +90,7 @@ func (t *taker) requestKey() requestKey {
 	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
 }
 
-// answerCaller answers a unary request with what it has.
+// answerCaller answers a unary request with the leases that it has been granted so far.
 func (e *Engine) answerCaller(t *taker) {
 	reply := e.callers[t]
 	if reply == nil { // answered before
@@ -98,7 +98,7 @@ func (e *Engine) answerCaller(t *taker) {
 	}
 	e.doneWaiting(t)
 	for id := range t.leases {
-		e.unhold(id) // when the lease ends, nobody gets a free slot
+		e.unhold(id) // the request ends here, so the end of the lease frees no slot
 	}
 	if t.request != "" && len(t.leases) > 0 {
 		e.answered[t.requestKey()] = t.leases
@@ -117,7 +117,7 @@ func (e *Engine) doneWaiting(t *taker) {
 	e.takerLeft(t)
 }
 
-// answerCallers answers the unary requests that have got something.
+// answerCallers answers the unary requests that were granted something.
 func (e *Engine) answerCallers() {
 	for i, t := range e.served {
 		e.answerCaller(t)
@@ -126,7 +126,7 @@ func (e *Engine) answerCallers() {
 	e.served = e.served[:0]
 }
 
-// abandon takes back what was granted to a caller who is gone before the hand-over (W5).
+// abandon requeues the tasks that were granted to a caller who disconnected before the hand-over (W5).
 func (e *Engine) abandon(t *taker) {
 	if !t.left {
 		e.doneWaiting(t)

@@ -8,5 +8,5 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wallAt is what the wall clock says.
+// wallAt returns the time of the wall clock.
 func wallAt(t time.Time) lease.Wall { return lease.WallOf(t) }

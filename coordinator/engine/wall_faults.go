@@ -9,8 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wallAt is what the wall clock says after somebody set it: off by the duration in the file that LESSOR_FAULT_WALL names. A test cannot
-// set the clock of the machine.
+// wallAt returns the time of the wall clock plus the duration in the file that LESSOR_FAULT_WALL names. A test uses it to simulate a change of the
+// wall clock, because it cannot set the clock of the machine.
 func wallAt(t time.Time) lease.Wall {
 	path := os.Getenv("LESSOR_FAULT_WALL")
 	if path == "" {
