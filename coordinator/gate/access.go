@@ -24,7 +24,7 @@ const (
 	operators   = auth.Operator
 )
 
-// access says which roles may make each call (X2); docs/security.md shows it. Nobody may make a call that is not listed.
+// access says which roles may make each call (X2); docs/security.md has the same table. Nobody may make a call that is not listed.
 var access = map[string]auth.Role{
 	lessorv1.WorkerService_Lease_FullMethodName:     workers,
 	lessorv1.WorkerService_Start_FullMethodName:     workers,
@@ -71,7 +71,8 @@ var access = map[string]auth.Role{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
 }
 
-// unguarded lists the calls that need no credential: health probes have none, and the answer says only whether the coordinator serves.
+// unguarded lists the calls that need no credential. Health probes have no credential, and the answer to a probe says only whether the
+// coordinator serves.
 var unguarded = map[string]bool{
 	healthv1.Health_Check_FullMethodName: true,
 	healthv1.Health_List_FullMethodName:  true,
@@ -103,15 +104,15 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	return withIdentity(ctx, who), who, nil
 }
 
-// logCaller adds to the call's line in the log whose credential was shown, good or not, if that is certain.
+// logCaller adds the owner of the call's credential to the log line of the call, if the owner is certain. The credential may be invalid.
 func logCaller(ctx context.Context, who Identity) {
 	if who.Tenant != "" {
 		logging.AddFields(ctx, logging.Fields{"tenant", who.Tenant, "subject", who.Subject})
 	}
 }
 
-// identify returns who makes a call. If the caller was identified before the message was read (over gRPC by the tap, over HTTP by Admit), it checks the
-// credential again: reading the message takes time, and the credential may end meanwhile.
+// identify returns who makes a call. If the caller was already identified before the message was read (over gRPC by the tap, over HTTP by Admit),
+// identify checks the credential again, because the credential may have ended while the message was being read.
 func (a *authenticator) identify(ctx context.Context) (who Identity, err error) {
 	who, seen := ctx.Value(checkedKey{}).(Identity)
 	if !seen {
@@ -120,7 +121,7 @@ func (a *authenticator) identify(ctx context.Context) (who Identity, err error) 
 	if !seen {
 		return a.caller(ctx)
 	}
-	if who.Credential != "" { // none: no credentials are asked for, or a task token was shown, which stands for a lease
+	if who.Credential != "" { // it is empty if no credentials are required, or for a task token, which belongs to a lease
 		_, err = a.recheck(who)
 	}
 	return who, err

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the time at which its credential ends
-// by itself. After every change of the credentials, and after a jump of the wall clock, all calls are checked again.
+// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. After every
+// change of the credentials, and after a jump of the wall clock, activeCalls checks all calls again.
 type activeCalls struct {
 	recheck func(Identity) (time.Time, error)
 
@@ -32,7 +32,7 @@ func newActiveCalls(recheck func(Identity) (time.Time, error)) *activeCalls {
 // track returns a context that is canceled when the credential ends, with an *auth.Error as its cause. done must be called at the end of the
 // call.
 func (a *activeCalls) track(ctx context.Context, who Identity) (ends context.Context, done func()) {
-	if who.Until.IsZero() { // nothing was shown, so nothing can end
+	if who.Until.IsZero() { // the caller has shown no credential that could end
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -50,7 +50,7 @@ func (a *activeCalls) track(ctx context.Context, who Identity) (ends context.Con
 	}
 }
 
-// check checks the credential of a call again: it ends the call if the credential is not good any more, else it sets the timer.
+// check checks the credential of a call again. If the credential is no longer valid, check ends the call; otherwise it sets the call's timer.
 func (a *activeCalls) check(w *activeCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,14 +75,14 @@ func (w *activeCall) stop() {
 	}
 }
 
-// Timers run on the monotonic clock, but credentials end by the wall clock. So the timers miss a jump of the wall clock and a sleep of the
-// machine.
+// Timers run on the monotonic clock, but credentials expire by the wall clock. So a timer fires at the wrong time after a jump of the wall
+// clock or a sleep of the machine.
 const (
 	jumpLook = time.Second
 	jumpSize = time.Second / 2
 )
 
-// start checks all calls again whenever the wall clock has jumped. stop ends this, and returns when it has ended.
+// start starts a goroutine that checks all calls again whenever the wall clock has jumped. stop ends the goroutine and waits for its end.
 func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	begin := time.Now()
@@ -106,7 +106,7 @@ func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// recheckAll checks all calls again. Once it has returned, no handler gets a message of a call whose credential had ended before.
+// recheckAll checks all calls again. After it has returned, no handler gets a message of a call whose credential had already ended.
 func (a *activeCalls) recheckAll() {
 	a.mu.Lock()
 	all := make([]*activeCall, 0, len(a.calls))

@@ -22,8 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// audited lists the calls that leave an entry in the audit, whether they succeed or are refused (X4). Any other call leaves an entry only if
-// it was turned away although its credential is known.
+// audited lists the calls that get an entry in the audit, whether they succeed or are refused (X4). Any other call gets an entry only if the
+// gate refused it and knows the owner of its credential.
 var audited = map[string]bool{
 	lessorv1.TaskService_CancelTask_FullMethodName:       true,
 	lessorv1.TaskService_RetryTask_FullMethodName:        true,
@@ -42,8 +42,8 @@ var audited = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// audit runs a call and, if it is an audited one, sees to its entry: it is written in the commit of the call's change, else before the answer
-// is sent.
+// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or, if there is no
+// change, before the answer is sent.
 func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
@@ -60,8 +60,8 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return res, err
 }
 
-// refused records in the audit that a call was refused. It skips the codes that do not say that nothing was done: the caller has gone, or
-// will ask again.
+// refused records in the audit that a call was refused. It skips status codes after which the call may have had an effect or will be repeated,
+// because such a code does not mean a refusal.
 func (g *Gate) refused(a records.Audit, err error) {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
@@ -71,7 +71,7 @@ func (g *Gate) refused(a records.Audit, err error) {
 	g.trail.Refuse(a)
 }
 
-// refuseByQuota returns the status for a call that a quota has refused, and records it if the call is an audited one.
+// refuseByQuota returns the status for a call that a quota has refused. It records the refusal if the call is audited.
 func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, req any, over error) error {
 	err := refusal.Status(over)
 	if audited[method] {
@@ -80,8 +80,8 @@ func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, r
 	return err
 }
 
-// turnAway records a call that was not let in, and charges it to the caller's quota of calls. It returns err, or the refusal by that quota.
-// An entry belongs to a tenant, so there is none if it is not known whose credential was shown; the log has those calls.
+// turnAway records a call that the gate refuses, and charges it to the caller's quota of calls. It returns err, or the error of that quota. If the
+// owner of the credential is not known, there is no entry in the audit, because an entry belongs to a tenant. The log has those calls.
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
 	if who.Tenant != "" {
 		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
@@ -92,13 +92,13 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
-// Limits of what is kept of a request, in bytes: a refused request may contain anything.
+// Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused request may contain anything.
 const (
 	maxAuditID     = 256
 	maxAuditDetail = 1024
 )
 
-// newEntry returns an entry that says who asks for what.
+// newEntry returns an entry that says who makes which request.
 func newEntry(ctx context.Context, who Identity, method string, req any) records.Audit {
 	a := records.Audit{
 		Tenant: who.Tenant, Subject: who.Subject, Credential: who.Credential, Peer: peerHost(ctx),
@@ -113,7 +113,7 @@ func newEntry(ctx context.Context, who Identity, method string, req any) records
 	return a
 }
 
-// describe adds to an entry what the request is about. It goes by the names of the fields, which mean the same in all requests.
+// describe adds the subject of the request to an entry. It finds the subject by field names, which have the same meaning in all requests.
 func describe(a *records.Audit, req proto.Message) {
 	m := proto.Clone(req).ProtoReflect()
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
@@ -134,7 +134,7 @@ func describe(a *records.Audit, req proto.Message) {
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 
-// words returns a message as one line of text. The library varies the spaces on purpose, so they are made single.
+// words returns a message as one line of text. protobuf varies the number of spaces on purpose, so words reduces each run of spaces to one.
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// Auth says which credentials the coordinator asks for.
+// Auth says which credentials the coordinator requires.
 type Auth struct {
 	// Audience is the audience that tokens must have; empty: auth.DefaultAudience.
 	Audience string
-	// RequireCertificate refuses every caller that has shown no client certificate, even one with a good token.
+	// RequireCertificate refuses every caller without a client certificate, even if the caller has a valid token.
 	RequireCertificate bool
 }
 
 // authenticator finds out who makes a call from the credentials that it shows.
 type authenticator struct {
-	keyring  *auth.Keyring // nil: no credentials are asked for
+	keyring  *auth.Keyring // nil: no credentials are required
 	rules    Auth
 	attempts preauth.Attempts
 	owner    string // see Deps.Owner
 }
 
-// Open reports whether no credentials are asked for.
+// Open reports whether the coordinator accepts calls without credentials.
 func (a *authenticator) Open() bool { return a.keyring == nil }
 
 // authenticate returns who makes a call, given its bearer token ("" if none) and TLS connection (nil if none) (X1). A token takes precedence over the
-// certificate; but if the certificate names a tenant, the token must be of that tenant, and the certificate must be good too. The error is an
-// *auth.Error or refusal.ErrNoCertificate; the Identity returned with it says whose credential it was, as far as that is certain.
+// certificate. But if the certificate names a tenant, the token must belong to that tenant, and the certificate must be valid too. The error is an
+// *auth.Error or refusal.ErrNoCertificate. The Identity returned with an error names the owner of the credential as far as that is certain.
 func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
 	if a.Open() {
 		return everyone, nil
@@ -61,7 +61,8 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (I
 	return Identity{Identity: who, certificate: certified.certificate, withToken: true}, err
 }
 
-// certified returns who the client certificate of a connection speaks for, or the zero Identity if it names nobody or there is none.
+// certified returns the holder that the client certificate of a connection names. It returns the zero Identity if the certificate names no holder or
+// if there is no certificate.
 func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
 	if conn == nil || len(conn.VerifiedChains) == 0 {
 		if a.rules.RequireCertificate {
@@ -74,7 +75,7 @@ func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
 	return Identity{Identity: who, certificate: leaf}, err
 }
 
-// recheck checks the credential of an identity again, and returns until when it is good (X3).
+// recheck checks the credential of an identity again, and returns the time at which the credential ends (X3).
 func (a *authenticator) recheck(who Identity) (time.Time, error) {
 	if who.certificate == nil {
 		return a.keyring.Recheck(who.Identity, time.Now())
@@ -109,10 +110,10 @@ func (a *authenticator) CertificateEnded(ctx context.Context) bool {
 	return errors.As(err, &bad) && (bad.Problem == auth.Expired || bad.Problem == auth.Revoked)
 }
 
-// checkedKey is the context key of the identity that CheckCredential has found. It is checked again once the message of the call has been read.
+// checkedKey is the context key of the identity that CheckCredential has found. The gate checks the identity again when the call's message has been read.
 type checkedKey struct{}
 
-// CheckCredential checks the credential of a call before its message is read, and keeps a good one in the context; see preauth.Gate.
+// CheckCredential checks the credential of a call before its message is read, and puts the identity of a valid one into the context; see preauth.Gate.
 func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, error) {
 	if a.Open() {
 		return ctx, nil
@@ -124,7 +125,7 @@ func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, e
 	return context.WithValue(ctx, checkedKey{}, who), nil
 }
 
-// bearer returns the token in the authorization headers, or "" if there are none. Two headers are refused: they would be ambiguous.
+// bearer returns the token in the authorization headers, or "" if there are none. More than one header is an error, because it would be ambiguous.
 func bearer(headers []string) (string, error) {
 	if len(headers) == 0 {
 		return "", nil
@@ -136,7 +137,7 @@ func bearer(headers []string) (string, error) {
 	return token, nil
 }
 
-// Credentials returns what a call has shown: its token, or "", and whether there is a verified client certificate.
+// Credentials returns the token of a call, or "" if it has none, and whether the caller has a verified client certificate.
 func Credentials(ctx context.Context) (token string, certified bool) {
 	token, _ = bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	conn := preauth.TLSState(ctx)

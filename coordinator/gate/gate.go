@@ -22,14 +22,14 @@ import (
 
 // Deps is what the gate needs from the coordinator behind it.
 type Deps struct {
-	Auth   *Auth       // nil: no credentials are asked for
+	Auth   *Auth       // nil: no credentials are required
 	Store  store.Store // holds the credentials that were issued
 	Keep   auth.Keeper // writes changes of the credentials
 	Owner  string      // the tenant whose operators may take backups, which hold the data of all tenants
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
-	// Holder resolves the task token that a call has shown (H1): it returns the task, its tenant, and a context with what the handler of the call
-	// needs to know of the token. ok is false if the token is not good.
+	// Holder opens the task token of a call (H1). It returns the task, its tenant, and a context that carries what the handler needs of the token. ok is
+	// false if the token is not valid.
 	Holder func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
 }
 
@@ -56,19 +56,19 @@ func New(d Deps) (*Gate, error) {
 	g.rules = *d.Auth
 	var err error
 	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.calls.recheckAll); err != nil {
-		return nil, err // a gate without a keyring would let everybody in
+		return nil, err // a gate without a keyring would admit every caller
 	}
 	return g, nil
 }
 
-// Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are asked for.
+// Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are required.
 func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 
-// Start begins to check the credentials of all calls under way whenever the wall clock has jumped: the timers of the calls miss that. stop ends
-// this, and returns when it has ended.
+// Start starts a goroutine that checks the credentials of all calls under way again whenever the wall clock has jumped. The calls' timers do not notice
+// such a jump. stop ends the goroutine and waits for its end.
 func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
-// Unary is the interceptor of unary calls. Of these only Lease can wait for long, so only Lease is ended when its credential ends.
+// Unary is the interceptor of unary calls. It ends a Lease when its credential ends. Other unary calls are not ended, because they do not wait for long.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	admitted, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -111,7 +111,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 			}
 		}()
 	}
-	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // package session copes with slow readers itself
+	if info.FullMethod == lessorv1.WorkerService_Session_FullMethodName { // package session handles slow clients itself
 		err = next(srv, in)
 	} else {
 		err = runUntilRevoked(ctx, func() error { return next(srv, in) })
@@ -125,8 +125,8 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 // handlerGrace is how long a handler may still take after the credential of its call has ended.
 const handlerGrace = 500 * time.Millisecond
 
-// runUntilRevoked runs a handler and waits for it, but only for handlerGrace once the credential of its call has ended (X3). The handler may be stuck in a
-// send to a client that does not read, and that send returns only when the call itself ends.
+// runUntilRevoked runs a handler and waits for it. After the credential of the call has ended, it waits only for handlerGrace (X3): the handler may be
+// blocked in a send to a client that does not read, and such a send returns only when the call ends.
 func runUntilRevoked(ctx context.Context, handle func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -153,7 +153,7 @@ func runUntilRevoked(ctx context.Context, handle func() error) error {
 	}
 }
 
-// panicked carries a panic from the goroutine of the handler to the one that waits for it.
+// panicked carries a panic from the goroutine of the handler to the goroutine that waits for the handler.
 type panicked struct {
 	with  any
 	stack []byte
@@ -172,7 +172,7 @@ func rethrow(err error) error {
 // admitted is a stream that was let in.
 type admitted struct {
 	grpc.ServerStream
-	ctx   context.Context //nolint:containedctx // a grpc.ServerStream has one
+	ctx   context.Context //nolint:containedctx // Context returns it, see grpc.ServerStream
 	first func() error    // runs before the first message is sent; may be nil
 	told  atomic.Bool     // first has run without an error
 }

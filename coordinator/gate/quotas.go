@@ -12,8 +12,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// exempt lists the calls that no quota refuses (X5). One kind keeps a lease alive or ends it: a worker that is not heard loses its work. The other
-// kind stops something: whoever is flooded must be able to. docs/decisions/0016-quotas.md has the reasons.
+// exempt lists the calls that no quota refuses (X5). Some keep a lease alive or end it: if they were refused, the worker would lose its work. The others
+// stop something: a tenant that is flooded with its own work must be able to stop it. docs/decisions/0016-quotas.md has the reasons.
 var exempt = map[string]bool{
 	lessorv1.WorkerService_Start_FullMethodName:     true,
 	lessorv1.WorkerService_Heartbeat_FullMethodName: true,
@@ -31,7 +31,7 @@ var exempt = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// counted lists the calls that last, except sessions, with the limits against which they count while they are open.
+// counted lists the long calls, except sessions, with the limits against which each counts while it is open.
 var counted = map[string][]quota.Limit{
 	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
 	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
@@ -65,8 +65,8 @@ func (g *Gate) count(ctx context.Context, who Identity, method string) (end func
 	return end, nil
 }
 
-// delayRefusal delays the refusal of a call when a caller gets many refusals: otherwise a caller that ignores the wait it was told would cost more than one
-// that is served. It returns the refusal, with the wait shortened by the delay.
+// delayRefusal delays the refusal of a call if its caller gets many refusals. Without the delay, a caller that ignores the wait in a refusal would cost
+// more than a caller that is served. delayRefusal returns the refusal, with the wait shortened by the delay.
 func (g *Gate) delayRefusal(ctx context.Context, who Identity, err error) error {
 	held := g.refusals.Answer(ctx, who.Caller())
 	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {

@@ -19,10 +19,10 @@ var (
 	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, or it has expired", nil)
 )
 
-// routeRule says who may use a route of the HTTP API. The zero rule lets nobody in.
+// routeRule says who may use a route of the HTTP API. The zero rule admits nobody.
 type routeRule struct {
-	call     string // whoever may make this gRPC call, which is what the route does
-	holder   bool   // whoever shows the task token of an attempt (H1)
+	call     string // everyone who may make this gRPC call, which does the same as the route
+	holder   bool   // everyone who has the task token of an attempt (H1)
 	everyone bool
 }
 
@@ -39,7 +39,7 @@ var routeAccess = map[string]routeRule{
 	"GET /openapi.json":                  {everyone: true},
 }
 
-// Admit lets a request in, or refuses it, by the rule of its route, before its body is read; see httpapi.Door.
+// Admit admits or refuses a request by the rule of its route, before the body of the request is read; see httpapi.Door.
 func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, leave func(), err error) {
 	rule := routeAccess[route]
 	switch {
@@ -59,8 +59,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 	return in, leave, nil
 }
 
-// admitHolder lets in a caller who has shown a task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; the handler
-// tells the caller that.
+// admitHolder admits a caller with a valid task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; then the
+// handler says so in its answer.
 func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil || token == "" {
@@ -74,7 +74,7 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	return withIdentity(in, holderOf(tenant, task)), nil
 }
 
-// holderOf returns the identity of a caller who has shown the token of a task.
+// holderOf returns the identity of a caller who has a valid token of a task.
 func holderOf(tenant string, task lease.TaskID) Identity {
 	return Identity{Identity: auth.Identity{Tenant: tenant, Role: auth.Worker, Subject: "holder of " + task.String()}}
 }

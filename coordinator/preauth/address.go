@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// addressOf returns the address by which the peer of a call is counted, see addressKey.
+// addressOf returns the key by which the calls of a peer are counted, see addressKey.
 func addressOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -17,8 +17,8 @@ func addressOf(ctx context.Context) string {
 	return addressKey(p.Addr)
 }
 
-// addressKey returns the text by which an address is counted. For IPv6 that is the /64 network, because one host can use any address of its
-// network. It is empty if addr is not a TCP address.
+// addressKey returns the key under which connections and calls from an address are counted. For IPv6 the key is the /64 network, because one
+// host can use any address of its network. The key is empty if addr is not a TCP address.
 func addressKey(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

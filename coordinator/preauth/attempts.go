@@ -11,24 +11,24 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// attemptPace is how fast the failed attempts of one address are answered (X5): attempts that come faster wait for their turn. A good credential never
-// waits.
+// attemptPace is how fast failed attempts from one address are answered (X5). If attempts come faster, their answers are delayed. A call with a valid
+// credential is never delayed.
 var attemptPace = quota.Rate{PerSecond: 100, Burst: 1000}
 
-// longestAttempt is the longest wait for a turn. An attempt that would wait longer is refused.
+// longestAttempt is the longest delay of an answer. An attempt that would be delayed longer is refused at once, as one of too many.
 const longestAttempt = 2 * time.Second
 
-// Attempts slows down the answers to calls without a good credential. It is safe for concurrent use.
+// Attempts delays the answers to calls without a valid credential. It is safe for concurrent use.
 type Attempts struct{ pacer *quota.Pacer }
 
-// NewAttempts returns Attempts that has seen no call yet.
+// NewAttempts returns an Attempts that has counted no call yet.
 func NewAttempts() Attempts { return Attempts{quota.NewPacer(attemptPace, longestAttempt)} }
 
-// Failed waits for the turn of a call that failed with err, and returns the status for err. If there were too many failed calls from the address, it
+// Failed waits until a call that failed with err may be answered, and returns the status for err. If too many calls from the address have failed, it
 // returns the status for that at once.
 func (a Attempts) Failed(ctx context.Context, err error) error {
 	from := addressOf(ctx)
-	if from == "" { // the caller is on this machine, and came over no network
+	if from == "" { // a local caller that does not use TCP
 		return refusal.Status(err)
 	}
 	wait, ok := a.pacer.Turn(from)

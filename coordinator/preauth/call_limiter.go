@@ -13,18 +13,18 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// Bounds of calls without a good credential (X5). gRPC reads the whole message of a unary call before an interceptor sees the call. So without
-// bounds anybody could begin any number of messages, send half of each, and have the halves kept for ever.
+// Limits of calls without a valid credential (X5). gRPC reads the whole message of a unary call before an interceptor sees the call. So without
+// limits anybody could begin any number of messages and send half of each, and the coordinator would keep these halves for ever.
 const (
 	maxCallsOfPeer = 32  // calls under way from one address that will be refused; the same number of health checks is allowed in addition
-	maxCalls       = 256 // from all addresses; health checks do not count, so that nobody can make a coordinator look dead in this way
+	maxCalls       = 256 // from all addresses; health checks do not count, so that nobody can make a coordinator look dead by using up this limit
 	maxCallTime    = 10 * time.Second
 )
 
-// Gate tells good credentials from others. Package gate implements it.
+// Gate checks credentials. Package gate implements it.
 type Gate interface {
-	// CheckCredential returns nil for a call that may go on, because it has shown a good credential or none are asked for; the context then carries who calls.
-	// Else it returns what is wrong with the credential.
+	// CheckCredential returns no error for a call that may go on, because its credential is valid or because no credentials are required. The context then
+	// carries the identity of the caller. Otherwise the error says what is wrong with the credential.
 	CheckCredential(ctx context.Context) (context.Context, error)
 	// NeedsNoCredential reports whether a call needs no credential.
 	NeedsNoCredential(method string) bool
@@ -32,7 +32,7 @@ type Gate interface {
 	CertificateEnded(ctx context.Context) bool
 }
 
-// callCounter counts the calls under way whose callers have shown no good credential. It is safe for concurrent use.
+// callCounter counts the calls under way that have no valid credential. It is safe for concurrent use.
 type callCounter struct {
 	most, mostOfPeer int
 
@@ -45,7 +45,7 @@ func newCallCounter(most, mostOfPeer int) *callCounter {
 	return &callCounter{most: most, mostOfPeer: mostOfPeer, ofPeer: map[string]int{}}
 }
 
-// enter counts a call until leave is called; ok is false if there is no room for it.
+// enter counts a call until leave is called. ok is false if a limit is reached; then the call is not counted.
 func (c *callCounter) enter(peer string) (leave func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *callCounter) enter(peer string) (leave func(), ok bool) {
 	}), true
 }
 
-// CallLimiter bounds the calls of a listener whose callers have shown no good credential.
+// CallLimiter limits the calls of a listener that have no valid credential.
 type CallLimiter struct {
 	gate    Gate
 	refused *callCounter
@@ -75,9 +75,9 @@ func NewCallLimiter(gate Gate, connections int) *CallLimiter {
 	return &CallLimiter{gate: gate, refused: newCallCounter(maxCalls, maxCallsOfPeer), health: newCallCounter(connections, maxCallsOfPeer)}
 }
 
-// Tap sees each call before its message is read, on the goroutine that reads the connection, so it must not block. A call with a good credential
-// goes on, with its identity in the context. A bounded number of others go on to be refused once their message has been read; they get maxCallTime
-// for it.
+// Tap sees each call before its message is read. It runs on the goroutine that reads the connection, so it must not block. A call with a valid credential
+// goes on, with its identity in the context. A limited number of other calls go on too, for at most maxCallTime: health checks, of which Health.Watch may
+// stay open for longer, and calls that the gate refuses when their message has been read.
 func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	shown, err := l.gate.CheckCredential(ctx)
 	conn := tlsConnOf(ctx)
@@ -107,7 +107,7 @@ func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context,
 	return soon, nil
 }
 
-// errTooManyCalls refuses a call for which there is no room.
+// errTooManyCalls refuses a call above maxCallsOfPeer or maxCalls.
 var errTooManyCalls = refusal.New(codes.ResourceExhausted, refusal.CodeQuotaAttempts,
 	fmt.Sprintf("too many calls without a valid credential are under way; the quota of one address is %d", maxCallsOfPeer),
 	map[string]string{"limit": "attempts", "of": "address", "value": fmt.Sprint(maxCallsOfPeer)}, refusal.RetryIn(time.Second))

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Connections bounds the connections that may be open (X5); nobody has said yet who calls. A field that is 0 takes its default.
+// Connections limits the connections that may be open (X5), at a time when the callers are not known yet. A field that is 0 takes its default.
 type Connections struct {
 	// Most is how many connections may be open at once, on both listeners together. Further ones are closed at once. Default:
 	// DefaultConnections.
@@ -29,7 +29,7 @@ const DefaultConnections = 50_000
 // mostHandshakes is how many TLS handshakes one address may have under way. gRPC ends each after its connection timeout.
 const mostHandshakes = 100
 
-// Fill sets the fields that are zero to their defaults.
+// Fill gives each field that is zero its default.
 func (c *Connections) Fill() {
 	c.Most = cmp.Or(c.Most, DefaultConnections)
 	c.MostOfPeer = cmp.Or(c.MostOfPeer, max(c.Most/2, 1))
@@ -43,7 +43,7 @@ func (c *Connections) Validate() error {
 	return nil
 }
 
-// ConnLimiter bounds connections, and the handshakes under way. It is safe for concurrent use.
+// ConnLimiter limits open connections and the TLS handshakes under way. It is safe for concurrent use.
 type ConnLimiter struct {
 	Connections
 	refused *prometheus.CounterVec
@@ -69,7 +69,7 @@ func NewConnLimiter(c Connections, log *slog.Logger) *ConnLimiter {
 // Refused returns the metric of the connections that were closed because there were too many.
 func (lim *ConnLimiter) Refused() prometheus.Collector { return lim.refused }
 
-// Listener returns a listener that accepts only as many connections as may be open.
+// Listener returns a listener that accepts only as many connections as the limits allow.
 func (lim *ConnLimiter) Listener(lis net.Listener) net.Listener { return limitedListener{lis, lim} }
 
 type limitedListener struct {
@@ -77,7 +77,7 @@ type limitedListener struct {
 	limiter *ConnLimiter
 }
 
-// Accept returns the next connection for which there is room. It closes those for which there is none.
+// Accept returns the next connection that is within the limits. It closes connections that are not.
 func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -94,11 +94,11 @@ func (l limitedListener) Accept() (net.Conn, error) {
 			return (&countedConn{Conn: conn, leave: leave}).lean(), nil
 		}
 		l.limiter.refused.WithLabelValues(full).Inc()
-		_ = conn.Close() // nobody has said anything yet
+		_ = conn.Close() // nothing was sent or read yet, so an error does not matter
 	}
 }
 
-// enter counts a connection until leave is called. If there is no room, full is the name of the limit.
+// enter counts a connection until leave is called. If a limit is reached, full is the name of the limit, and the connection is not counted.
 func (lim *ConnLimiter) enter(peer string) (leave func(), full string) {
 	lim.mu.Lock()
 	defer lim.mu.Unlock()
@@ -118,20 +118,20 @@ func (lim *ConnLimiter) enter(peer string) (leave func(), full string) {
 	}), ""
 }
 
-// decrement subtracts one from the count of a peer, and forgets a peer whose count is 0.
+// decrement subtracts one from the count of a peer, and removes the peer if its count is then 0.
 func decrement(counts map[string]int, peer string) {
 	if counts[peer]--; counts[peer] == 0 {
 		delete(counts, peer)
 	}
 }
 
-// countedConn is counted until it is closed.
+// countedConn is a connection that counts against the limits until it is closed.
 type countedConn struct {
 	net.Conn
 	leave func()
 }
 
-// Close closes the connection, and takes it out of the count. It may be called more than once.
+// Close closes the connection and ends its counting. It may be called more than once.
 func (c *countedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
@@ -139,13 +139,13 @@ func (c *countedConn) Close() error {
 
 var errHandshakes = errors.New("too many handshakes from this address are under way")
 
-// Handshakes returns credentials that bound how many handshakes one address may have under way.
+// Handshakes returns credentials that limit how many handshakes one address may have under way.
 func (lim *ConnLimiter) Handshakes(of credentials.TransportCredentials) credentials.TransportCredentials {
 	return handshakes{of, lim}
 }
 
-// handshakes are credentials whose handshakes are bounded by address: one handshake may cost more than everything that the caller says
-// later.
+// handshakes are credentials that limit the handshakes of each address, because one handshake may cost more than all later traffic of the
+// caller.
 type handshakes struct {
 	credentials.TransportCredentials
 	limiter *ConnLimiter
@@ -160,7 +160,7 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	}
 	defer h.limiter.end(peer)
 	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: somebody looked whether the port is open. Strangers can cause the others at any rate: Debug
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe of the port. Strangers can cause the other errors at any rate, so they are logged at Debug
 		h.limiter.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
 	}
 	if state, ok := info.(credentials.TLSInfo); ok {

@@ -4,5 +4,5 @@ package preauth
 
 import "net"
 
-// lean returns the connection as it is: on these systems a read needs its buffer before there is something to read.
+// lean returns the connection unchanged, because on these systems a read needs its buffer before data has arrived.
 func (c *countedConn) lean() net.Conn { return c }

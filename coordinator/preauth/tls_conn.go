@@ -15,12 +15,12 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// tlsConn is what is known of a connection over TLS. A connection keeps the client certificate that it began with. When that ends, by expiry or
-// revocation, the client may long have another one, which it can show only on a new connection; so the old connection is closed.
+// tlsConn is the state of a TLS connection. A connection keeps the client certificate that it began with. When that certificate expires or is revoked,
+// the client may already have another one, but it can present the other one only on a new connection. So the old connection is closed.
 type tlsConn struct {
 	credentials.TLSInfo
 	conn  net.Conn
-	good  atomic.Bool // a call on it has shown a good credential
+	good  atomic.Bool // a call on this connection had a valid credential
 	close sync.Once
 }
 
@@ -49,15 +49,15 @@ func tlsConnOf(ctx context.Context) *tlsConn {
 	return c
 }
 
-// lastWords is how long a connection stays open for answers that are on their way.
+// lastWords is how long a retired connection stays open, so that answers under way still reach the client.
 const lastWords = 500 * time.Millisecond
 
-// retire closes the connection in a moment.
+// retire closes the connection after lastWords.
 func (c *tlsConn) retire() {
 	c.close.Do(func() { time.AfterFunc(lastWords, func() { _ = c.conn.Close() }) })
 }
 
-// errRetired refuses a call on a connection that is about to be closed. It is no refusal of the caller, who may have a new certificate: the next
-// connection tells.
+// errRetired refuses a call on a connection that is about to be closed. The caller itself is not refused: it may have a new certificate, and can make the
+// call again on a new connection.
 var errRetired = refusal.New(codes.Unavailable, refusal.CodeToken,
 	"the client certificate of this connection has expired or was revoked: connect again", nil, refusal.RetryIn(lastWords))
