@@ -37,7 +37,7 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 }
 
 // SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
-// in order, or with an error, which means that nobody knows what was made. after must not block. If SubmitEach itself returns an error,
+// in order, or with an error, which means that it is unknown which tasks were made. after must not block. If SubmitEach itself returns an error,
 // nothing was made and after is not called.
 func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error {
 	results := make([]SubmitResult, len(all))

@@ -140,7 +140,7 @@ func (c *committer) collect(now *commit, s *side) bool {
 	}
 	for !now.full() {
 		select {
-		case <-now.before.durable: // checked alone first: the select below asks for a batch, and nobody would take it if this case won there
+		case <-now.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
 			return true
 		default:
 		}

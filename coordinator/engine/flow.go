@@ -88,7 +88,7 @@ func (q *queue) reweigh(to *lease.Settings) {
 	}
 }
 
-// keptFlows is how many idle flows a queue keeps. The queue keeps them so that a flow which becomes idle and comes back does not get a turn too early.
+// keptFlows is the most idle flows that a queue keeps. It keeps them so that a flow that becomes idle and comes back does not get a turn too early.
 const keptFlows = 1024
 
 // move sets when the next turn of a flow begins.

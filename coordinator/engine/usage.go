@@ -102,7 +102,7 @@ func decrement(m map[string]uint32, k string) {
 	}
 }
 
-// recountUsage counts all leases of a taker anew, after its limits have changed.
+// recountUsage counts the usage of all leases of a taker again, after its limits have changed.
 func (e *Engine) recountUsage(t *taker) {
 	t.used = usage{}
 	for id := range t.leases {
