@@ -17,22 +17,22 @@ import (
 
 // Config is what the API needs from the coordinator.
 type Config struct {
-	// Calls makes calls of lessor.v1 on behalf of callers whom Door has admitted.
+	// Calls makes calls of the services of lessor.v1 for callers that Door has admitted.
 	Calls grpc.ClientConnInterface
-	// Misread makes a call whose request could not be read, with what is known of the request. So the call is counted, audited and logged like any other
-	// refused call. The error is a status: INVALID_ARGUMENT with the given code, or the reason for which the call was refused before that.
+	// Misread makes a call whose request could not be read, with the part of the request that is known. So the call is counted, audited and logged like any
+	// other refused call. The error is a status: INVALID_ARGUMENT with the given code, or an earlier refusal of the call, for example by a quota.
 	Misread func(ctx context.Context, method string, request proto.Message, code string) error
-	// Door lets requests in.
+	// Door admits or refuses requests.
 	Door Door
 	// MaxBody is the longest body that is read, in bytes.
 	MaxBody int64
-	// Open says that no credentials are asked for. Host is the name by which workers know this machine. For both see asksUs.
+	// Open says that no credentials are required. Host is the name by which workers know this machine. For both see asksUs.
 	Open bool
 	Host string
-	// Rejected is called for a report whose form is bad, before the caller is answered, so that the report gets into the history of the task (T10). If it
-	// returns an error, which is a status, there is no verdict.
+	// Rejected is called for a malformed report before the caller is answered, so that the report is added to the history of the task (T10). Its error is
+	// a status, and means that there is no verdict.
 	Rejected func(ctx context.Context, of Holder, said lease.Kind, wrong *lease.FieldError) error
-	// Logger takes a line about each request that is refused before it becomes a call. Bodies and tokens never reach it.
+	// Logger gets a line about each request that is refused before it becomes a call. Bodies and tokens are never logged.
 	Logger *slog.Logger
 	// Answered is called after every request, with its route as Routes and the mux name it ("" if there is none), and the status of the answer.
 	Answered func(route string, status int)
@@ -40,13 +40,13 @@ type Config struct {
 
 // Door decides who may use a route (X2).
 type Door interface {
-	// Admit lets a request for a route in, or returns a status as the error. The caller's credentials are in the metadata and the peer of ctx, as in a
-	// gRPC call. Calls on behalf of the caller use the context in: it ends with the credential, and has a Holder if the route is for holders of task
-	// tokens. leave must be called at the end of the request.
+	// Admit admits a request for a route, or returns a status as the error. The caller's credentials are in the metadata and the peer of ctx, as in a
+	// gRPC call. Calls for the caller must use the context in: it is done when the credential ends, and has a Holder if the route is for holders of
+	// task tokens. leave must be called at the end of the request.
 	Admit(ctx context.Context, route string) (in context.Context, leave func(), err error)
 }
 
-// Holder is a caller who has shown a task token, and the lease of the token, which may have ended (H1).
+// Holder is a caller with a valid task token, and the lease of the token, which may have ended (H1).
 type Holder struct {
 	lease.Holding
 	LeaseID string
@@ -54,7 +54,7 @@ type Holder struct {
 
 type holderKey struct{}
 
-// WithHolder returns ctx with a caller who has shown a task token.
+// WithHolder returns a copy of ctx that carries a caller with a valid task token.
 func WithHolder(ctx context.Context, h Holder) context.Context {
 	return context.WithValue(ctx, holderKey{}, h)
 }
@@ -67,10 +67,10 @@ type api struct {
 	workers lessorv1.WorkerServiceClient
 }
 
-// handler answers a request that was let in, or returns why it did not.
+// handler answers a request that was admitted, or returns the problem to answer with.
 type handler func(w http.ResponseWriter, r *http.Request) *problem
 
-// New adds the routes to the mux, and returns a handler for everything on the mux.
+// New adds the routes to mux, and returns the handler for all requests, those for other patterns of mux included.
 func New(cfg Config, mux *http.ServeMux) http.Handler {
 	a := &api{Config: cfg, mux: mux, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls)}
 	for route, handle := range a.routes() {
@@ -79,7 +79,7 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 		}
 	}
 	mux.HandleFunc(verbPattern, a.verb)
-	// A page that somebody opens in a browser must not submit tasks to a coordinator on the loopback.
+	// A web page that somebody opens in a browser must not be able to submit tasks to a coordinator on the same machine.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, errCrossOrigin) }))
 	return a.observed(a.asksUs(guard.Handler(http.HandlerFunc(a.serve))))
@@ -114,7 +114,7 @@ func (a *api) verb(w http.ResponseWriter, r *http.Request) {
 	route := "POST /v1/tasks/" + verbMark + verb
 	handle, known := a.routes()[route]
 	if !known {
-		r.Pattern = "" // the metrics do not name what is no route
+		r.Pattern = "" // so that the metrics count the request as one without a route
 		a.refuse(w, r, errNoRoute)
 		return
 	}

@@ -17,7 +17,7 @@ type claim struct {
 	Traceparent string  `json:"traceparent"`
 }
 
-// callback returns a handler of a callback. It refuses a request whose path names another task than the task token that was shown (H1).
+// callback returns the handler of a callback. It refuses a request if the task in its path is not the task of the task token (H1).
 func (a *api) callback(next func(w http.ResponseWriter, r *http.Request, h Holder) *problem) handler {
 	return func(w http.ResponseWriter, r *http.Request) *problem {
 		h, _ := r.Context().Value(holderKey{}).(Holder)

@@ -32,8 +32,8 @@ type completedRequest struct {
 	PartialProgress      json.RawMessage    `json:"partialProgress"`
 }
 
-// completedResponse answers with the verdict COMMITTED. FinalState is that of the attempt: after a FAILED one the task may be SCHEDULED
-// again.
+// completedResponse answers with the verdict COMMITTED. FinalState is the final state of the attempt, not of the task: after a FAILED attempt
+// the task may be SCHEDULED again.
 type completedResponse struct {
 	committed
 	FinalState string  `json:"finalState"`
@@ -41,7 +41,7 @@ type completedResponse struct {
 	Replayed   bool    `json:"replayed,omitempty"`
 }
 
-// outcome is what the responses of Complete and Fail have in common.
+// outcome has the methods that the responses to Complete and Fail share.
 type outcome interface {
 	verdict
 	GetRetryAt() *timestamppb.Timestamp

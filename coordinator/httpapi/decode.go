@@ -18,24 +18,24 @@ import (
 	"unicode/utf8"
 )
 
-// contentEncoding is the header of a compressed body. The API decompresses none: a few bytes could become many.
+// contentEncoding is the header of a compressed body. The API refuses compressed bodies, because a few bytes could expand to very many.
 const contentEncoding = "Content-Encoding"
 
 // maxDepth is how deep the values in a body may be nested.
 const maxDepth = 100
 
-// strictness says what becomes of fields that the API does not know.
+// strictness says whether fields that the API does not know are refused or ignored.
 type strictness bool
 
-// A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because a refusal would cost its work. In any other request an
-// unknown field is refused, because what it asks for would not be done.
+// A worker may be newer than its coordinator. Unknown fields in its reports are ignored, because the worker would lose its work if the report were
+// refused. In any other request an unknown field is refused, because the coordinator would not do what the field asks for.
 const (
 	lenient strictness = false
 	strict  strictness = true
 )
 
-// decode reads the body of a request into a struct. Package json would take the last of two equal keys, names in any case, and text that is not UTF-8,
-// so two readers could understand the same body differently. decode refuses all of that.
+// decode reads the body of a request into a struct. It is stricter than package json, which accepts duplicate keys (the last one wins), field names in any
+// case, and invalid UTF-8. With these, two programs could read the same body differently, so decode refuses them.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
 	body, p := a.body(w, r)
 	if p != nil {
@@ -78,18 +78,18 @@ func tooLong(limit int64) *problem {
 	return newProblem(kindTooLarge, codeTooLarge, fmt.Sprintf("the body has more than %d bytes", limit))
 }
 
-// mostHeardOut is how much of the rest of a body that is too large is read, in bytes.
+// mostHeardOut is how much of a body that is too large is read and discarded, in bytes.
 const mostHeardOut = 64 << 20
 
-// hearOut reads the rest of the body of a refused request, at most that many bytes and for as long as the server waits for a request. Most clients look
-// for an answer only when they have sent everything. If the connection were closed before, they would learn nothing and send the same again.
+// hearOut reads and discards the rest of the body of a refused request, up to most bytes and within the server's read timeout. Most clients read the
+// answer only after they have sent the whole body. If the connection were closed before that, they would not get the answer and would send the same again.
 func hearOut(r *http.Request, most int64) {
 	if r.Method == http.MethodPost && !asksFirst(r) {
 		_, _ = io.CopyN(io.Discard, r.Body, most) // an error does not change the answer
 	}
 }
 
-// asksFirst reports whether a caller waits for permission to send its body (Expect), and has stated its length.
+// asksFirst reports whether a caller waits for permission to send its body (header Expect) and has sent the length of the body.
 func asksFirst(r *http.Request) bool { return r.Header.Get("Expect") != "" && r.ContentLength >= 0 }
 
 func parse(body []byte, into any, s strictness) *problem {
@@ -107,10 +107,10 @@ func parse(body []byte, into any, s strictness) *problem {
 	return nil
 }
 
-// doesNotFit is the message for what the scanner should have refused with the name of the field.
+// doesNotFit is the message if package json refuses a body that the scanner has accepted. It should not occur: the scanner's errors name the field.
 const doesNotFit = "the body does not match the request"
 
-// scanner reads a body token by token and refuses what package json would let pass.
+// scanner reads a body token by token and refuses faults that package json would accept.
 type scanner struct {
 	body   []byte
 	tokens *json.Decoder
@@ -118,7 +118,7 @@ type scanner struct {
 	depth  int
 }
 
-// document reads the one value of a body, which must be an object.
+// document reads the whole body, which must be exactly one object.
 func (s *scanner) document(t reflect.Type) *problem {
 	first, err := s.tokens.Token()
 	if err != nil {
@@ -143,7 +143,7 @@ func malformed(err error) *problem {
 	return invalid("", "the body is not valid JSON: %v", err)
 }
 
-// value reads a value for type t; a nil t takes any value. An item is a value in a list, or in an object with arbitrary names.
+// value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
 func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
@@ -153,7 +153,7 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	if got, want := kindOfToken(token), kindOfType(t); got != "" && want != "" && got != want {
 		return invalid(at.path(), "is %s; it must be %s", got, want)
 	} else if token == nil && item && want != "" && s.strict == strict {
-		// Package json would read 0 or "". JavaScript writes NaN as null: a requirement must not get lost in this way.
+		// Package json would read null as 0 or "". JavaScript writes NaN as null, so a requirement of the caller could get lost.
 		return invalid(at.path(), "is null; it must be %s", want)
 	}
 	switch token := token.(type) {
@@ -179,7 +179,7 @@ const (
 	aBool    = "a boolean"
 )
 
-// kindOfToken returns the kind of the value that a token is or begins, or "" for null, which stands for a field that is not sent.
+// kindOfToken returns the kind of the value that begins with a token. It returns "" for null, which means the same as a field that is absent.
 func kindOfToken(token json.Token) string {
 	switch token := token.(type) {
 	case json.Delim:
@@ -197,7 +197,7 @@ func kindOfToken(token json.Token) string {
 	return ""
 }
 
-// kindOfType returns the kind of the values that a type takes, or "" for a type that takes any.
+// kindOfType returns the kind of JSON value that a type is read from, or "" if any value is allowed.
 func kindOfType(t reflect.Type) string {
 	switch t = plain(t); t {
 	case nil, reflect.TypeFor[json.RawMessage]():
@@ -218,7 +218,7 @@ func kindOfType(t reflect.Type) string {
 	return aNumber
 }
 
-// text checks a string, also one that stands for a time or for bytes: package json would not name the field.
+// text checks a string, which may also be the form of a time or of bytes. It does this because the errors of package json would not name the field.
 func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *problem {
 	switch t {
 	case nil, reflect.TypeFor[json.RawMessage](): // kept as it is
@@ -235,8 +235,8 @@ func (s *scanner) text(at *place, text string, t reflect.Type, begin int64) *pro
 	return s.whole(at, begin)
 }
 
-// whole refuses half a surrogate pair in the string after begin. Package json reads every half as the same U+FFFD, so two different keys would become
-// one.
+// whole refuses half of a surrogate pair in the string that starts after begin. Package json reads each such half as U+FFFD, so two different keys would
+// become equal.
 func (s *scanner) whole(at *place, begin int64) *problem {
 	raw := s.body[begin:s.tokens.InputOffset()]
 	for {
@@ -260,7 +260,7 @@ func (s *scanner) whole(at *place, begin int64) *problem {
 	}
 }
 
-// escaped returns what an escape of the form \u0000 at the start of text stands for, or -1 if there is none.
+// escaped returns the code unit of an escape of the form \u0000 at the start of text, or -1 if text does not start with one.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -312,7 +312,7 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 		if err != nil {
 			return malformed(err)
 		}
-		name := token.(string) // the decoder refuses any other key
+		name := token.(string) // the decoder returns an error for any other key
 		at := place{in: in, name: name, index: noIndex}
 		if seen[name] {
 			return invalid(at.path(), "is sent twice")
@@ -386,7 +386,7 @@ func membersOf(t reflect.Type) members {
 // membersOfTypes caches the results of membersOf. It has an entry for each struct of a request.
 var membersOfTypes sync.Map
 
-// of returns the type of a member. It refuses the name of a field in another case, which package json would accept.
+// of returns the type of a member. It refuses a field name in the wrong case, which package json would accept.
 func (m members) of(at *place, s strictness) (reflect.Type, *problem) {
 	t, known := m[at.name]
 	if known || m == nil {
@@ -411,7 +411,7 @@ func itemOf(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// plain returns the type that a pointer type points to, and any other type as it is.
+// plain returns the element type of a pointer type, and any other type unchanged.
 func plain(t reflect.Type) reflect.Type {
 	if t != nil && t.Kind() == reflect.Pointer {
 		return t.Elem()
@@ -419,8 +419,8 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
-// place is where in a body a value is; nil is the body itself. Its path is built only if something is wrong: a body may have millions of values, and
-// building the path of each would cost more than all else.
+// place is the position of a value in a body; nil is the body itself. The text of its path is built only for an error, because a body may have millions
+// of values, and to build all their paths would cost more than everything else.
 type place struct {
 	in    *place
 	name  string // of a member of an object

@@ -14,12 +14,12 @@
 //
 // # The path of a request
 //
-// Requests that a page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
+// Requests that a web page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
 // route (front.go). A handler reads the JSON strictly (decode.go), makes the request of a gRPC call from it, and calls the services like
-// any client. So it meets the same checks, the same engine and the same verdicts. The response becomes JSON again: a verdict by verdict.go
-// (H2), an error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
+// any client. So the request passes the same checks and the same engine, and gets the same verdicts. Then the response is converted to JSON:
+// a verdict by verdict.go (H2), an error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
 //
-// Names are camelCase, states and reasons go without their prefix, instants are RFC 3339, spans are numbers of milliseconds whose names end
-// in Ms. A field that is bytes in gRPC (payload, output, checkpoint) is any JSON value here, stored as its text, or base64 under a name
-// that ends in Base64 (content.go).
+// Names are camelCase. States and reasons have no prefix. Timestamps are RFC 3339. Durations are numbers of milliseconds, and their names end
+// in Ms. A field that is bytes in gRPC (payload, output, checkpoint) has two forms here: any JSON value, which is stored as its text, or
+// base64 in a field whose name ends in Base64 (content.go).
 package httpapi

@@ -12,13 +12,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// lastWords is how long a stream that must end waits for a reader that does not read.
+// lastWords is how long a stream that must end still waits for a client that does not read.
 const lastWords = 500 * time.Millisecond
 
-// readTimeout is how long an event waits for its reader. A reader that is cut off can resume (S5).
+// readTimeout is how long the write of an event waits for a slow client. After that the stream ends, and the client can resume (S5).
 const readTimeout = 30 * time.Second
 
-// A comment is sent on a quiet stream, so that its reader soon knows that the request was heard, and no proxy takes the connection for dead.
+// On a stream without events a comment is sent from time to time. So the client soon learns that the request has arrived, and no proxy closes the
+// connection as idle.
 const (
 	firstPing = time.Second
 	pingEvery = 15 * time.Second
@@ -29,8 +30,8 @@ type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 
-	mu   sync.Mutex // guards writes, which come from follow and from ping
-	head bool       // the head is written
+	mu   sync.Mutex // guards writes, which follow and ping both make
+	head bool       // the head was written
 
 	clock  sync.Mutex // guards the deadline and ending; never held during a write
 	ending bool       // the write deadline is final
@@ -41,8 +42,8 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 	return &eventStream{w: w, control: http.NewResponseController(w)}
 }
 
-// endsWith makes the stream stop waiting for its reader, but for lastWords, once ctx has ended (X3). forget must be called at the end of the
-// answer, because the connection is used again.
+// endsWith limits the wait for a slow client to lastWords after ctx is done (X3). forget must be called at the end of the answer, because the
+// connection is used again.
 func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -56,7 +57,7 @@ func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
 	}
 }
 
-// waits sets how long a write waits for the reader. Once ending was true, the deadline does not change again.
+// waits sets how long a write waits for the client. After a call with ending, the deadline does not change again.
 func (s *eventStream) waits(d time.Duration, ending bool) {
 	s.clock.Lock()
 	defer s.clock.Unlock()
@@ -73,14 +74,14 @@ func (s *eventStream) begun() bool {
 	return s.head
 }
 
-// begin sends the head, unless it was sent already.
+// begin sends the head if it was not sent yet.
 func (s *eventStream) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginLocked()
 }
 
-// nothing answers 204, by which a browser knows that it need not ask again, unless the head was sent already. It reports whether it did.
+// nothing answers 204, which tells a browser not to reconnect, if the head was not sent yet. It reports whether it has answered.
 func (s *eventStream) nothing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +104,7 @@ func (s *eventStream) beginLocked() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// write sends a part of the stream at once.
+// write sends a part of the stream and flushes it.
 func (s *eventStream) write(format string, args ...any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *eventStream) write(format string, args ...any) error {
 	return s.control.Flush()
 }
 
-// ping sends comments until stop is called. stop waits for the one that is being sent.
+// ping starts to send comments. stop ends this and waits for a comment that is being sent.
 func (s *eventStream) ping(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

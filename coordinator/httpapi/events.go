@@ -14,8 +14,8 @@ import (
 
 // Names of server-sent events.
 const (
-	eventState = "node.state"        // what happened to the task, and how far it has come
-	eventDelta = "node.result.delta" // what its attempt printed
+	eventState = "node.state"        // a change of the task, or its progress
+	eventDelta = "node.result.delta" // output of the running attempt
 )
 
 // stateEvent is the data of a node.state. One of Event, Progress, Missed and Deleted is set.
@@ -28,7 +28,7 @@ type stateEvent struct {
 	Deleted  bool          `json:"deleted,omitempty"`
 }
 
-// missed tells how many events the reader does not get, because it was too slow or because they are no longer kept.
+// missed says how many events the client does not get, because the client was too slow or because the events are no longer kept.
 type missed struct {
 	Durable  uint64 `json:"durable,omitempty"`
 	Volatile uint64 `json:"volatile,omitempty"`
@@ -46,15 +46,15 @@ type deltaEvent struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// events answers GET /v1/tasks/{task_id}/events: what has happened to the task, then what happens, until the task is final. A durable event has an id;
-// a request with that as its Last-Event-ID resumes after the event (S5).
+// events answers GET /v1/tasks/{task_id}/events with the past events of the task and then with new ones, until the task is final. A durable event has an
+// id. A request with this id as its Last-Event-ID resumes after the event (S5).
 func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	after, p := lastEventID(r)
 	if p != nil {
 		return p
 	}
 	ctx, id := r.Context(), r.PathValue("task_id")
-	if r.Method == http.MethodHead { // is answered with the head alone, without waiting for an event
+	if r.Method == http.MethodHead { // the answer is only the head, and does not wait for an event
 		return a.eventsHead(ctx, w, id, after)
 	}
 	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: after})
@@ -81,7 +81,7 @@ func (a *api) eventsHead(ctx context.Context, w http.ResponseWriter, id string, 
 }
 
 // follow sends events until there are no more. Before the first event it can still answer with an error, or with 204 if the task is final and the
-// reader has had all events.
+// client already has all events.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
 	defer to.endsWith(ctx)()
 	defer to.ping(ctx)()
@@ -98,7 +98,7 @@ func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClie
 			return nil
 		default:
 			to.begin()
-			return nil // the end of the stream says that it is over
+			return nil // the client sees the end of the stream
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 )
 
-// serve finds the route of a request. By itself the mux redirects a path that is not clean, and answers a request without a route in plain text;
-// serve answers both with a problem.
+// serve finds the route of a request. Without serve, the mux would redirect a path that is not clean, and would answer a request without a route in
+// plain text. serve answers both with a problem.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	if !straight(r.URL) {
 		a.refuse(w, r, errNoRoute)
@@ -30,7 +30,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, errNoMethod)
 }
 
-// straight reports whether a path is clean, without "//", "." and "..", so that no proxy reads it as another path.
+// straight reports whether a path is clean, that is, without "//", "." and "..". A proxy could read another path as a different one.
 func straight(u *url.URL) bool {
 	for _, p := range []string{u.Path, u.EscapedPath()} {
 		if clean := path.Clean(p); p != clean && p != clean+"/" {
@@ -40,7 +40,7 @@ func straight(u *url.URL) bool {
 	return true
 }
 
-// discarder discards an answer, except for its head.
+// discarder discards the body of an answer and keeps its head.
 type discarder struct {
 	header http.Header
 	status int
@@ -83,7 +83,7 @@ func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 	return w
 }
 
-// answer lets a request in and handles it, or refuses it.
+// answer admits a request and handles it, or refuses it.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handle handler) {
 	r = r.WithContext(AsCall(r))
 	in, leave, err := a.Door.Admit(r.Context(), route)

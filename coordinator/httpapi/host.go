@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// asksUs protects a coordinator that asks for no credentials from pages in a browser on the same machine. Such a page can make a name of its own
-// resolve to the loopback (DNS rebinding). Its requests then have no other origin, and only the Host header differs from that of the people on this
-// machine. So asksUs refuses requests that come over the loopback and name another host. Health checks and metrics may use any name.
+// asksUs protects a coordinator that requires no credentials from web pages in a browser on the same machine. Such a page can make its own host name
+// resolve to the loopback address (DNS rebinding). Its requests then count as same-origin, and differ from those of local users only in the Host header.
+// So asksUs refuses requests that arrive over the loopback and name another host. Health checks and metrics may use any name.
 func (a *api) asksUs(next http.Handler) http.Handler {
 	if !a.Open {
 		return next
@@ -24,14 +24,14 @@ func (a *api) asksUs(next http.Handler) http.Handler {
 	})
 }
 
-// overLoopback reports whether a request came in on an address that only this machine can reach.
+// overLoopback reports whether a request arrived on an address that only this machine can reach.
 func overLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
-// ours reports whether the host of a request can only mean us, whatever others put into the DNS: it is an address, a name of the loopback, the name
-// by which workers know us, or empty.
+// ours reports whether the host of a request means this coordinator, so that no foreign DNS entry can be in play. This is so if the host is an address, a
+// name of the loopback, the name by which workers know this machine, or empty.
 func ours(host, known string) bool {
 	name := host
 	if without, _, err := net.SplitHostPort(host); err == nil {

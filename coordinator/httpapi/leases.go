@@ -29,7 +29,7 @@ type capabilities struct {
 	SingleFlight bool               `json:"singleFlight"`
 }
 
-// leaseResponse is what was granted.
+// leaseResponse holds the granted tasks.
 type leaseResponse struct {
 	Assignments []assignment `json:"assignments"`
 }
@@ -72,7 +72,7 @@ type assignment struct {
 	TraceMeta        *traceMeta        `json:"traceMeta,omitempty"`
 }
 
-// lease answers POST /v1/leases. The response is the hand-over (W5).
+// lease answers POST /v1/leases. The response hands the tasks over to the worker (W5).
 func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	var m leaseRequest
 	if p := a.decode(w, r, &m, strict); p != nil {
@@ -83,7 +83,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
 	})
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // patient is for the wait, not for a caller that does not read
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // patient is only for the wait, not for a client that does not read
 	if err != nil {
 		return failed(err)
 	}
@@ -95,10 +95,10 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// patient lifts the time limits of a request. A caller that has gone is noticed all the same.
+// patient lifts the read and write deadlines of a request. The server still notices when the client closes the connection.
 func patient(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // a writer without deadlines has no limits either
+	_ = control.SetReadDeadline(time.Time{}) // an error means that the writer has no deadlines
 	_ = control.SetWriteDeadline(time.Time{})
 }
 

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// exceptions are the fields whose names here are not the proto names in camelCase.
+// exceptions are the fields whose names in this API are not their proto names in camelCase.
 var exceptions = map[string]string{
 	"attempt_timeout": "attemptTimeoutMs", "start_timeout": "startTimeoutMs", "retention": "retentionMs", "ttl": "ttlMs", "wait": "waitMs",
 	"heartbeat_interval": "heartbeatIntervalMs", "heartbeat_timeout": "heartbeatTimeoutMs", "cancel_grace": "cancelGracePeriodMs",

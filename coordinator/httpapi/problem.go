@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Codes that the API itself gives. Those of the calls are passed on. docs/http.md has the table.
+// Error codes of the API itself. Codes of the calls are passed on unchanged. docs/http.md has the table.
 const (
 	codeInvalid   = "E.REQUEST.INVALID"
 	codeTooLarge  = "E.REQUEST.TOO_LARGE"
@@ -33,13 +33,13 @@ const (
 type problem struct {
 	status int
 	body   problemBody
-	logged bool // the call that failed with it has logged it
-	atDoor bool // the caller was not let in
+	logged bool // the failed call has logged the problem already
+	atDoor bool // the caller was not admitted
 
 	said lease.Kind // the kind of the report, if it is REJECTED for its form; else 0
 }
 
-// problemBody is the body of every error answer. Verdict is null if there is no verdict: then nothing was decided about the report.
+// problemBody is the body of every error answer. Verdict is null if nothing was decided about the report.
 type problemBody struct {
 	Error           string  `json:"error"`
 	Code            string  `json:"code,omitempty"`
@@ -56,7 +56,7 @@ type problemBody struct {
 	ServerTime      instant `json:"serverTime,omitzero"`
 }
 
-// kind is one kind of problem: its status and the word for programs.
+// kind is one kind of problem: its HTTP status and its name for programs.
 type kind struct {
 	status int
 	word   string
@@ -108,7 +108,7 @@ func newProblem(k kind, code, message string) *problem {
 	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: reasonOf(code)}}
 }
 
-// invalid returns the problem of a request with a bad field.
+// invalid returns the problem of a request with an invalid field.
 func invalid(field, format string, args ...any) *problem {
 	p := newProblem(kindInvalid, codeInvalid, fmt.Sprintf(format, args...))
 	if p.body.Field = field; field != "" {
@@ -135,21 +135,21 @@ func failed(err error) *problem {
 		case *errdetails.BadRequest:
 			p.violated(d.GetFieldViolations())
 		case *errdetails.RetryInfo:
-			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // rounded up: a repeat that is early is refused
+			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // rounded up, because a repeat that comes too early is refused
 		}
 	}
 	return p
 }
 
-// lacking changes the status to 503 if the coordinator itself lacks something, such as disk space. A caller that has used up its own limit
-// gets 429.
+// lacking changes the status to 503 if the coordinator itself lacks a resource, such as disk space. The status stays 429 if the caller has
+// used up its own limit.
 func (p *problem) lacking() {
 	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}
 }
 
-// violated sets the field of the problem, under its name in the request.
+// violated sets the field of the problem, with the name that the field has in the JSON request.
 func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 	if len(all) > 0 {
 		p.body.Field = jsonPath(all[0].GetField())
@@ -157,7 +157,7 @@ func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
 	}
 }
 
-// fromDoor marks the problem of a caller who was not let in, so that no call has logged it.
+// fromDoor marks the problem of a caller who was not admitted. No call has logged such a problem.
 func (p *problem) fromDoor() *problem {
 	p.logged, p.atDoor = false, true
 	return p
@@ -173,7 +173,7 @@ func (p *problem) level() slog.Level {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	if p.body.RetryAfterMs > 0 { // rounded up to whole seconds, so that a client does not come too early
+	if p.body.RetryAfterMs > 0 { // rounded up to whole seconds, so that a client does not repeat too early
 		wait := time.Duration(p.body.RetryAfterMs) * time.Millisecond
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}

@@ -14,7 +14,7 @@ import (
 // instant is a wall time; the zero value means no time.
 type instant = time.Time
 
-// stamp converts a time to a proto timestamp; no time is nil.
+// stamp converts a time to a proto timestamp, and the zero time to nil.
 func stamp(t instant) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -22,7 +22,7 @@ func stamp(t instant) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// instantOf converts a proto timestamp to a time; nil is no time.
+// instantOf converts a proto timestamp to a time, and nil to the zero time.
 func instantOf(ts *timestamppb.Timestamp) instant {
 	if ts == nil {
 		return instant{}
@@ -33,7 +33,7 @@ func instantOf(ts *timestamppb.Timestamp) instant {
 // millis is a duration in whole milliseconds.
 type millis int64
 
-// span converts to a proto duration; 0 is nil. The call checks the limits.
+// span converts m to a proto duration, and 0 to nil. The gRPC call checks the limits.
 func (m millis) span() *durationpb.Duration {
 	if m == 0 {
 		return nil

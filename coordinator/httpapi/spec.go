@@ -75,7 +75,7 @@ type traceMeta struct {
 	ChainIndex      *uint32  `json:"chainIndex,omitempty"`
 }
 
-// proto converts a spec. The call checks its content.
+// proto converts a spec. The gRPC call checks its content.
 func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 	payload, p := bytesOf("payload", s.Payload, s.PayloadBase64)
 	if p != nil {

@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// task is a task as the coordinator sees it. The output of its attempts and discarded results are only in the gRPC API.
+// task is the answer form of a task. The printed output of its attempts and its discarded results are only in the gRPC API.
 type task struct {
 	TaskID               string             `json:"taskId"`
 	TenantID             string             `json:"tenantId"`

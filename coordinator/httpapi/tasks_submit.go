@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitRequest is a spec, and an id by which the log can be searched.
+// submitRequest is a spec, and an id that is written to the log.
 type submitRequest struct {
 	spec
 	RequestID string `json:"requestId"`

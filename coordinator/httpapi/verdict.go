@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// verdict is what the responses to all reports, Start and Heartbeat included, have in common.
+// verdict has the methods that the responses to all reports, Start and Heartbeat included, share.
 type verdict interface {
 	GetVerdict() lessorv1.Verdict
 	GetReason() lessorv1.Reason
@@ -20,7 +20,7 @@ type verdict interface {
 	GetServerTime() *timestamppb.Timestamp
 }
 
-// committed is how the body of every 200 answer to a callback begins.
+// committed holds the first fields of the body of every 200 answer to a callback.
 type committed struct {
 	Acknowledged bool    `json:"acknowledged"`
 	Verdict      string  `json:"verdict"`
@@ -36,7 +36,7 @@ func committedOf(v verdict) committed {
 	}
 }
 
-// alive is the rest of the answer to a Start or Heartbeat.
+// alive holds the further fields of the answer to a Start or Heartbeat.
 type alive struct {
 	committed
 	ShouldCancel   bool    `json:"shouldCancel"`
@@ -104,7 +104,7 @@ func (p *problem) judged(verdict, reason string) {
 	p.body.Code = verdictCodes[reason]
 }
 
-// named sets the field that a detail begins with, under its name here.
+// named takes the field name from the beginning of the detail, and converts it to the name in this API.
 func (p *problem) named() {
 	field, rest, ok := strings.Cut(p.body.Message, ": ")
 	if ok && !strings.Contains(field, " ") {
@@ -113,7 +113,7 @@ func (p *problem) named() {
 	}
 }
 
-// rejected makes a problem the verdict on a report whose form is bad (V1). A body that did not arrive completely is not a report.
+// rejected turns a problem into the verdict REJECTED on a malformed report (V1). A body that did not arrive completely is not a report.
 func rejected(p *problem, said lease.Kind) *problem {
 	if p.status == kindInvalid.status && p != errBroken {
 		p.judged("REJECTED", "INVALID_REQUEST")
@@ -122,7 +122,7 @@ func rejected(p *problem, said lease.Kind) *problem {
 	return p
 }
 
-// wrong returns what is bad about a report: about one field, or about the whole body.
+// wrong returns what is wrong with a report: an error about one field, or about the whole body.
 func (p *problem) wrong() *lease.FieldError {
 	if p.body.Field == "" {
 		return &lease.FieldError{Field: "body", Problem: strings.TrimPrefix(p.body.Message, "the body ")}
