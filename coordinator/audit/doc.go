@@ -1,7 +1,7 @@
-// Package audit writes the audit and keeps it within bounds (X4). What was done is written with the change itself (package engine). Refusals
-// change nothing, and can be provoked without end, so this package sums them up. It also removes entries that are older than the retention.
+// Package audit writes the audit and limits its size (X4). The engine writes the entry of a change in the same commit as the change. Refusals
+// change nothing, and a caller can cause any number of them, so this package sums them up. It also removes entries older than the retention.
 //
-// The first refusal of a kind is written at once. Those that follow within the window are counted, and one entry tells their number. A tenant has
-// a bounded number of kinds in a window; all others share one entry for each outcome. So a flood takes a bounded part of the disk, and is visible
-// all the same.
+// The first refusal of a kind is written at once. Further refusals of that kind within the window are counted, and one entry holds their number.
+// The number of kinds per tenant and window is limited; all other refusals share one entry for each outcome. So a flood of refusals uses a
+// limited part of the disk, but is still visible.
 package audit

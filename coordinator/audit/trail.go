@@ -48,7 +48,7 @@ type Trail struct {
 	refused map[string]map[kind]uint64 // by tenant: how often each kind was refused in this window and is in no entry yet
 }
 
-// kind identifies refusals that share an entry: an entry without what differs between them.
+// kind identifies refusals that share an entry. It is an entry without the fields that differ between such refusals.
 type kind records.Audit
 
 // New returns a trail that keeps entries for the retention.
@@ -56,7 +56,7 @@ func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *T
 	return &Trail{engine: e, st: st, retention: retention, log: log, refused: map[string]map[kind]uint64{}}
 }
 
-// Record makes an entry durable about something that was done and did not change the store.
+// Record makes an entry durable. It is for calls that succeeded but did not change the store.
 func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
 
 // Refuse records that something was refused. The entry for the first refusal of a kind in a window is durable when Refuse returns; the
@@ -70,8 +70,8 @@ func (t *Trail) Refuse(a records.Audit) {
 	}
 }
 
-// count counts a refusal for the sum at the end of the window, unless it is the first of its kind and there is room for an entry of its
-// own.
+// count counts a refusal for the sum at the end of the window. It does not count the first refusal of a kind if the tenant may have another
+// kind in this window: such a refusal gets its own entry.
 func (t *Trail) count(a records.Audit) (k kind, first bool) {
 	k = kind(a)
 	k.Workspace, k.Object, k.Detail, k.Corr = "", "", "", ""
@@ -145,7 +145,7 @@ func (t *Trail) sumUp() {
 	}
 }
 
-// sweep removes the entries older than the retention, in steps between which other work has its turn.
+// sweep removes the entries older than the retention. It works in steps, so that other work can run in between.
 func (t *Trail) sweep(ctx context.Context) {
 	before := t.engine.Now().Wall.Add(-t.retention)
 	for more := true; more && ctx.Err() == nil; {

@@ -42,7 +42,7 @@ type Keyring struct {
 	tokens map[name]records.Token
 }
 
-// name identifies a credential. The tenant is part of it, because everybody who sees a certificate knows the id of it.
+// name identifies a credential. It includes the tenant, because everybody who sees a certificate can compute its id.
 type name struct{ tenant, id string }
 
 // Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls changed after every change, once the change is
@@ -65,8 +65,8 @@ func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyrin
 	return k, nil
 }
 
-// Verify returns who a token speaks for. The error is an *Error. If the signature is good and the token is refused all the same, the Identity says
-// for whom it was issued.
+// Verify returns the identity that a token was issued for. The error is an *Error. If the signature is valid but the token is refused, Verify returns
+// the identity together with the error.
 func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	if token == "" {
 		return Identity{}, &Error{Missing}
@@ -101,7 +101,7 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 	return who, nil
 }
 
-// standing returns what the store says against a token with a good signature, or "" if nothing.
+// standing returns why the store's records make a token with a valid signature invalid, or "" if the token is valid.
 func (k *Keyring) standing(n name) Problem {
 	t, ok := k.tokens[n]
 	switch {
@@ -113,7 +113,7 @@ func (k *Keyring) standing(n name) Problem {
 	return ""
 }
 
-// Recheck checks again a token that was good before, and returns until when it still is. The error is an *Error (X3).
+// Recheck checks again a token that was valid before, and returns the time at which it ends. The error is an *Error (X3).
 func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

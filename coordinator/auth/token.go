@@ -14,7 +14,7 @@ import (
 const (
 	tokenPrefix = "lsr_"
 	maxToken    = 4 << 10 // bytes; every token that is issued is shorter
-	// purpose is part of what is signed. It keeps the mac of a token from being good for anything else that the key may sign.
+	// purpose is part of the signed text, so that the mac of a token is not valid for anything else that the key may sign.
 	purpose = "lessor bearer token\n"
 )
 
@@ -29,7 +29,7 @@ type claims struct {
 	Expires  int64  `json:"exp"`
 }
 
-// text is strict, so that a token has only one form.
+// text is a strict encoding, so that a token has only one valid form.
 var text = base64.RawURLEncoding.Strict()
 
 // sign writes a token.

@@ -10,15 +10,15 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Assigner makes assignments: the messages that tell the holders of leases what to do.
+// Assigner makes assignments: the messages that hand a task to the holder of its lease.
 type Assigner struct {
-	// Tokens makes the task tokens, which every assignment has. CallbackURL is where they can be used; it is empty without an HTTP listener.
+	// Tokens makes the task token of each assignment. CallbackURL is the address where workers use these tokens; it is empty without an HTTP listener.
 	Tokens      Tokens
-	CallbackURL string // set before the coordinator serves, and not changed after
+	CallbackURL string // set before the coordinator serves, and not changed later
 }
 
-// Assignments returns what the holders of new leases need, payloads and checkpoints included. It leaves out a task that was deleted since: its lease
-// has ended.
+// Assignments returns the assignments for new leases, payloads and checkpoints included. It leaves out a task that was deleted since the grant, because
+// its lease has ended.
 func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	at := &Times{Now: now}
@@ -37,8 +37,8 @@ func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.G
 	return all, nil
 }
 
-// payloadFor returns the payload of a task. The engine may have kept it in memory for the grant; else it is read. It is nil if the task was deleted
-// since.
+// payloadFor returns the payload of a task. It reads the payload from the store unless the engine has kept it in memory for the grant. The payload is
+// nil if the task was deleted since the grant.
 func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	if len(t.Spec.Payload) == t.Spec.Size {
 		return t.Spec.Payload, nil
@@ -46,15 +46,15 @@ func payloadFor(r store.Reader, t *lease.Task) ([]byte, error) {
 	return records.Payload(r, t.ID)
 }
 
-// assigned is the memory of one assignment. That of all assignments in an answer is allocated at once.
+// assigned is the memory of one assignment. The memory of all assignments in an answer is allocated at once.
 type assigned struct {
 	whole lessorv1.Assignment
 	task  lessorv1.Task
 	spec  lessorv1.TaskSpec
 }
 
-// assignment writes one assignment into m, and returns it, or nil if the task was deleted since. It does not set the server's time, which all
-// assignments of an answer share.
+// assignment writes one assignment into m and returns it, or nil if the task was deleted since the grant. It does not set the server's time,
+// which all assignments of an answer share.
 func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.Now)
@@ -90,8 +90,8 @@ func runSeq(t *lease.Task) uint64 {
 	return t.ID.Seq
 }
 
-// showWork writes a task as its worker needs it, except for its id. It leaves out what the assignment itself says, and what only the coordinator
-// needs: that was half of an assignment, which is made, sent and read for each attempt.
+// showWork writes the fields of a task that its worker needs, except for the id. It leaves out fields that the assignment itself has, and fields that
+// only the coordinator needs. They made up half of an assignment, which is made, sent and read for each attempt.
 func showWork(m *assigned, at *Times, t *lease.Task) {
 	s := t.Spec
 	m.task = lessorv1.Task{

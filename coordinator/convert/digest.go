@@ -14,19 +14,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// traceField is left out of digests: it may differ between submits with the same idempotency key (T1).
+// traceField is left out of digests, because its value may differ between submits with the same idempotency key (T1).
 const traceField protoreflect.FullName = "lessor.v1.TaskSpec.trace_meta"
 
 // DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, except for
-// traceField. It tells a repeated submit from a different one under the same idempotency key (T1). Digests are stored, and protobuf's own
-// encoding promises no order. So this encoding is our own and never changes: fields in the order of their numbers, map entries in the order of
-// their keys, every value with its length. A field at its zero value is left out, so that fields added later do not change old digests.
+// traceField. The digest shows whether a submit repeats an earlier one with the same idempotency key, or differs from it (T1). Digests are
+// stored, but protobuf's encoding has no guaranteed order. So the digest has its own encoding, which never changes: fields in the order of
+// their numbers, map entries in the order of their keys, every value with its length. A field at its zero value is left out, so that fields
+// added later do not change old digests.
 func DigestOf(m proto.Message) lease.Digest {
 	sum := Fingerprint(m)
 	return lease.Digest(sum[:len(lease.Digest{})])
 }
 
-// Fingerprint identifies the content of a message, and the given words, which it hashes first.
+// Fingerprint returns a hash of the given words and the content of a message, in this order.
 func Fingerprint(m proto.Message, words ...string) [sha256.Size]byte {
 	d := digester{sha256.New()}
 	for _, w := range words {

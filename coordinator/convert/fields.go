@@ -50,7 +50,7 @@ func (f *Fields) ID(name, value string) string {
 	return value
 }
 
-// Required reads an identifier that must be there.
+// Required reads an identifier that must not be empty.
 func (f *Fields) Required(name, value string) string {
 	if value == "" {
 		f.Fail(name, "must not be empty")
@@ -65,7 +65,7 @@ func (f *Fields) Workspace(name, value string) string {
 	return w
 }
 
-// TaskID reads a task id. known is false if the id has the wrong form: then it names no task, like an id made up at random (S4).
+// TaskID reads a task id. known is false if the id has the wrong form. Such an id is treated like the id of a task that does not exist (S4).
 func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	if f.Required("task_id", value); f.Err != nil {
 		return lease.TaskID{}, false
@@ -73,10 +73,10 @@ func (f *Fields) TaskID(value string) (id lease.TaskID, known bool) {
 	return lease.ParseTaskID(value)
 }
 
-// longestSpan keeps a duration, in seconds, within time.Duration; every limit is far below it.
+// longestSpan is the longest duration that fits into a time.Duration, in seconds. Every limit is far below it.
 const longestSpan = math.MaxInt64 / int64(time.Second)
 
-// Span reads a duration that cannot be negative; absent is 0.
+// Span reads a duration, which must not be negative. An absent one is 0.
 func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	switch {
 	case d == nil:
@@ -89,10 +89,10 @@ func (f *Fields) Span(name string, d *durationpb.Duration) time.Duration {
 	return d.AsDuration()
 }
 
-// latestSecond is the last second since 1970 that fits a lease.Wall.
+// latestSecond is the latest time that fits into a lease.Wall, in seconds since 1970.
 const latestSecond = math.MaxInt64/int64(time.Second) - 1
 
-// Wall reads a timestamp; an absent one is 0. The very start of 1970 becomes one nanosecond later, so that it does not look absent.
+// Wall reads a timestamp. An absent one is 0. The first instant of 1970 becomes 1 ns, so that it does not look absent.
 func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 	switch {
 	case ts == nil:
@@ -110,7 +110,7 @@ func (f *Fields) Wall(name string, ts *timestamppb.Timestamp) lease.Wall {
 // maxItems is how many tasks of a Lease, or items of a page, a caller may ask for.
 const maxItems = 1000
 
-// Items reads how many items a caller asks for; 0 stands for def.
+// Items reads how many items a caller asks for; 0 means def.
 func (f *Fields) Items(name string, value, def uint32) int {
 	if value > maxItems {
 		f.Fail(name, "is %d; the limit is %d", value, maxItems)
@@ -182,7 +182,7 @@ func (f *Fields) TypeLimits(name string, limits map[string]uint32) map[string]ui
 	return limits
 }
 
-// Under puts a prefix before the path of the field that an error is about. It returns any other error as it is.
+// Under puts a prefix before the field's path in an error about a field. It returns any other error unchanged.
 func Under(prefix string, err error) error {
 	var (
 		field  *lease.FieldError

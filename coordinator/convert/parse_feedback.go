@@ -60,7 +60,7 @@ func checkMetadata(f *Fields, path string, m map[string]string) *lease.FieldErro
 	return nil
 }
 
-// HeartbeatFeed returns the progress in a heartbeat, for watchers. A progress without a fraction says 0, unlike in a feedback item. ok is false if
+// HeartbeatFeed returns the progress in a heartbeat, for watchers. Unlike in a feedback item, a progress without a fraction means 0. ok is false if
 // the heartbeat has neither progress nor metrics.
 func HeartbeatFeed(m *lessorv1.HeartbeatRequest) (feed engine.Feed, ok bool) {
 	p := m.GetProgress()

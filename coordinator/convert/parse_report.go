@@ -10,10 +10,10 @@ import (
 // maxMetrics is how many gauges a report may carry.
 const maxMetrics = 64
 
-// A report is read to its end even if a field is bad: the first bad field is kept in Report.Invalid, and the rules judge it in its turn
-// (V1). Task and lease ids are taken as they are: an id of the wrong form is an unknown id (V2, V3).
+// A parser reads all of a report even if a field is bad. It keeps the error about the first bad field in Report.Invalid, and package lease
+// judges the report (V1). Task and lease ids are not checked here: an id of the wrong form counts as an unknown id (V2, V3).
 
-// claim is the fields with which every report, Start and Heartbeat begins.
+// claim has the fields that all reports, Start and Heartbeat included, share.
 type claim interface {
 	GetTaskId() string
 	GetLeaseId() string
@@ -21,11 +21,11 @@ type claim interface {
 	GetWorkerId() string
 }
 
-// Intake is what the parsers of reports need: the limits, and memory for the reports of a frame, which is allocated at once.
+// Intake holds the limits for the parsers of reports, and the memory for all reports of a frame, which is allocated at once.
 type Intake struct {
 	limits  lease.Limits
 	reports []lease.Report
-	results []lease.Result // separate, because they are released before the reports
+	results []lease.Result // a separate slice, because results are released before the reports
 }
 
 func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
@@ -35,7 +35,7 @@ func (in *Intake) claim(f *Fields, kind lease.Kind, m claim) *lease.Report {
 	return r
 }
 
-// cut takes one element off a piece, or allocates one if the piece is used up.
+// cut takes the next element from a slice that was allocated in advance, or allocates one if the slice is used up.
 func cut[T any](piece *[]T) *T {
 	if len(*piece) == 0 {
 		return new(T)
@@ -111,7 +111,7 @@ func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	return r
 }
 
-// NewIntake returns an intake with memory for that many reports, and for the results of that many completes among them.
+// NewIntake returns an intake with memory for the given number of reports, and for the results of the Completes among them.
 func NewIntake(l lease.Limits, reports, completes int) *Intake {
 	return &Intake{l, make([]lease.Report, reports), make([]lease.Result, completes)}
 }

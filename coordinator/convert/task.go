@@ -50,7 +50,7 @@ func TaskProto(now lease.Now, t *lease.Task) *lessorv1.Task {
 	return m
 }
 
-// readyAt returns when a SCHEDULED task becomes READY, or nil for other tasks.
+// readyAt returns the time at which a SCHEDULED task becomes READY, or nil for other tasks.
 func readyAt(now lease.Now, t *lease.Task) *timestamppb.Timestamp {
 	switch {
 	case t.State() != lease.Scheduled:
@@ -120,7 +120,7 @@ func EventProto(e *lease.Event) *lessorv1.HistoryEvent {
 // HistoryProto returns the newest events and how many there were before (T10).
 func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	events := t.Events()
-	over := max(len(events)-lease.MaxHistory, 0) // the events of a live lease are kept apart, and come on top
+	over := max(len(events)-lease.MaxHistory, 0) // the events of a live lease are kept in addition to MaxHistory
 	all := make([]*lessorv1.HistoryEvent, len(events)-over)
 	for i := range all {
 		all[i] = EventProto(&events[over+i])
@@ -128,7 +128,7 @@ func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	return all, MissingEvents(t) + uint32(over)
 }
 
-// MissingEvents returns how many events a task no longer keeps: those dropped and, once any was, the submit too (see lease.Task.Events).
+// MissingEvents returns how many events a task no longer keeps: the dropped ones and, if there are any, the submit too (see lease.Task.Events).
 func MissingEvents(t *lease.Task) uint32 {
 	if t.Dropped == 0 {
 		return 0

@@ -9,15 +9,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Times makes the timestamps and durations of the messages that are sent at one moment. Each item of a frame has several, and most are the same
-// for all items, so the items share the messages. Nobody may write to them.
+// Times makes the timestamps and durations of the messages that are sent at one moment. Each item of a frame has several, and most of them are
+// equal for all items, so the items share these messages. Nobody may change a shared message.
 type Times struct {
 	Now    lease.Now
 	stamps shared[lease.Wall, timestamppb.Timestamp]
 	spans  shared[time.Duration, durationpb.Duration]
 }
 
-// shared holds the last few messages that were made for one kind of time.
+// shared is a cache of the last few messages that were made for one kind of time.
 type shared[T comparable, M any] struct {
 	of   [8]T // more than an item has
 	made [8]*M

@@ -13,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A caller that is newer than this program may send fields that the program does not know. If a request lost such a field, the coordinator would silently do
-// something else than it was asked for: give a task to a worker that it must not run on, or delete what a filter should have spared.
+// A caller that is newer than this program may send fields that the program does not know. If the coordinator ignored such a field, it would silently do
+// something else than the request asks for. For example, it would give a task to a worker that must not run it, or delete tasks that a filter excludes.
 
 // Unknown returns an error if a message, or one within it, has a field that this program does not know; else nil. path is the path of the message, or "" for
 // a request.
@@ -30,7 +30,7 @@ func Unknown(path string, m proto.Message) *lease.FieldError {
 	return &lease.FieldError{Field: at, Problem: fmt.Sprintf("has field %d, which this coordinator does not know; the caller is newer than the coordinator", number)}
 }
 
-// UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages: frames have hundreds of specs, and most are such.
+// UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages, because frames have hundreds of specs, and most have none.
 func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
 	plain := m.GetRetryPolicy() == nil && m.GetRequirements() == nil && len(m.GetResourceRefs()) == 0 && m.GetAffinity() == nil && m.GetTraceMeta() == nil
 	if plain && unknownOf(m.ProtoReflect()) == 0 {
@@ -39,7 +39,7 @@ func UnknownInSpec(path string, m *lessorv1.TaskSpec) *lease.FieldError {
 	return Unknown(path, m)
 }
 
-// UnknownItself is Unknown for the message itself, without the messages within it.
+// UnknownItself is Unknown for the fields of the message itself. It does not check nested messages.
 func UnknownItself(m proto.Message) *lease.FieldError {
 	if number := unknownOf(m.ProtoReflect()); number != 0 {
 		return Unknown("", m)
@@ -83,7 +83,7 @@ func unknownWithin(m protoreflect.Message) (at string, number protowire.Number) 
 	return "", 0
 }
 
-// parts caches, by message descriptor, the fields that hold messages of our own: few of many.
+// parts caches, by message descriptor, the few fields that hold messages of lessor.v1.
 var parts sync.Map
 
 func partsOf(d protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {

@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Codec is a codec that returns a lease.FieldError for a string that is not UTF-8. Protobuf's own error does not say which field it is.
+// Codec is a codec that returns a lease.FieldError for a string that is not valid UTF-8. Protobuf's own error does not name the field.
 type Codec struct{ encoding.CodecV2 }
 
 // Unmarshal reads a message.
@@ -29,12 +29,12 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // invalidUTF8 returns the path of the first string in an encoded message that is not UTF-8, or "" if there is none.
 func invalidUTF8(m protoreflect.MessageDescriptor, raw []byte) string {
-	seen := map[protowire.Number]int{} // how many items of each list
+	seen := map[protowire.Number]int{} // how many items of each list were read
 	for len(raw) > 0 {
 		number, typ, n := protowire.ConsumeTag(raw)
 		size := protowire.ConsumeFieldValue(number, typ, raw[max(n, 0):])
 		if n < 0 || size < 0 {
-			return "" // the message is broken in another way
+			return "" // the message is malformed in another way
 		}
 		value := raw[n : n+size]
 		raw = raw[n+size:]

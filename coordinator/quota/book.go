@@ -47,7 +47,7 @@ func (b *Book) Spend(who Caller, l Limit, n int) error {
 	return nil
 }
 
-// Charge takes n from a rate on behalf of a caller that may not be refused. What is refused later has to wait longer for it.
+// Charge takes n from a rate for a call that must not be refused here. Later calls of the caller then have to wait longer.
 func (b *Book) Charge(who Caller, l Limit, n int) {
 	if !b.limited(who, l) {
 		return
@@ -97,7 +97,7 @@ func (b *Book) leave(all []*account, l Limit) {
 	}
 }
 
-// Exceeds reports whether more than the limit are under way, because Enter was called with must.
+// Exceeds reports whether more than the limit are under way, which is possible if Enter was called with must.
 func (b *Book) Exceeds(who Caller, l Limit) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Pacer hands out turns at a rate, for each of many keys separately. It is for things that should be rare. It is safe for concurrent use.
+// Pacer limits the rate of events that should be rare, separately for each of many keys: each event gets a turn, which may be in the future. It is safe
+// for concurrent use.
 type Pacer struct {
 	rate Rate
 	most time.Duration
@@ -29,8 +30,8 @@ func NewPacer(r Rate, most time.Duration) *Pacer {
 	return &Pacer{rate: r, most: most, paid: map[string]time.Time{}}
 }
 
-// Turn takes the next turn of a key and returns how far away it is. If that is too far, ok is false, no turn was taken, and wait is how far away the
-// turn would have been.
+// Turn takes the next turn of a key and returns the time until that turn. If this time would be too long, ok is false and no turn is taken; wait is then
+// the time until the turn would have come.
 func (p *Pacer) Turn(key string) (wait time.Duration, ok bool) {
 	now := time.Now()
 	p.mu.Lock()

@@ -14,7 +14,7 @@ import (
 
 // What callers are told of an item of a request or frame that could not be done, while other items could.
 
-// ItemError says that an item got no verdict, and after which wait to repeat it. It is nil if err is nil.
+// ItemError returns the error of an item that got no verdict, with the wait after which to repeat the item. It returns nil if err is nil.
 func ItemError(err error) *lessorv1.ItemError {
 	if err == nil {
 		return nil
@@ -31,7 +31,7 @@ func ItemError(err error) *lessorv1.ItemError {
 	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
 }
 
-// SubmitError returns for one spec what the status of a SubmitTask with it would have said.
+// SubmitError returns the error for one spec, with the same code and message as the status of a SubmitTask with that spec.
 func SubmitError(err error) *lessorv1.SubmitError {
 	st := status.Convert(Status(err))
 	m := &lessorv1.SubmitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
