@@ -10,7 +10,7 @@
 //
 // Each tenant has its own keys. One of them signs; older ones verify until they retire. A Keyring holds all keys and tokens in memory, and writes
 // each change to the store before the change takes effect. So when the call that creates or revokes a token returns, the change is in force, also
-// after a restart. A token that is not in the store is not valid, even if its signature is: List returns all valid tokens.
+// after a restart. A token that is not in the store is not valid, even if its signature is. So List returns every token that can be valid.
 //
 // Secrets are compared in constant time. No error that leaves the package contains a secret.
 package auth

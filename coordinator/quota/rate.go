@@ -29,8 +29,8 @@ func (r Rate) span(n float64) time.Duration {
 	return time.Duration(min(n/r.PerSecond*float64(time.Second), float64(longest)))
 }
 
-// wait returns how long it takes until n may be taken, if all that was taken before is paid back at paid; 0 means at once. More than the burst
-// may also be taken at once, but only when all is paid back; later takings then wait longer.
+// wait returns how long it takes until n may be taken; 0 means at once. paid is the time at which all that was taken before is paid back. More than
+// the burst may be taken at once too, but only when everything is paid back, and later takings then wait longer.
 func (r Rate) wait(paid, now time.Time, n int) time.Duration {
 	owed := max(paid.Sub(now), 0)
 	return max(owed-r.span(max(r.burst()-float64(n), 0)), 0)

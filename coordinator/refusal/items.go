@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What callers are told of an item of a request or frame that could not be done, while other items could.
+// The errors of single items of a request or frame, of which other items may have succeeded.
 
 // ItemError returns the error of an item that got no verdict, with the wait after which to repeat the item. It returns nil if err is nil.
 func ItemError(err error) *lessorv1.ItemError {
@@ -46,7 +46,7 @@ func SubmitError(err error) *lessorv1.SubmitError {
 	return m
 }
 
-// WaitOf returns the wait that a status tells, or nil if it tells none.
+// WaitOf returns the wait in the RetryInfo of a status, or nil if the status has none.
 func WaitOf(err error) (wait *durationpb.Duration) {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

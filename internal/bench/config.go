@@ -12,10 +12,10 @@ import (
 type Config struct {
 	// Command starts a coordinator: the program, then "serve". The benchmark adds the arguments for the directory and the addresses.
 	Command []string
-	// Dir is where temporary directories are made; so it decides which disk is measured. Empty: the system's directory for temporary files.
+	// Dir is where temporary directories are made. So Dir decides which disk is measured. Empty: the system's directory for temporary files.
 	Dir string
-	// Addr is a coordinator that runs already, as HOST:PORT. Empty: each phase starts one with Command. With Addr, what needs the process is
-	// not measured: its processor time, memory and restart.
+	// Addr is the address of a running coordinator, as HOST:PORT. Empty: each phase starts a coordinator with Command. With Addr, the benchmark
+	// does not measure processor time, memory and restart, because these need access to the process.
 	Addr string
 	// Options are for connections to Addr: TLS and credentials.
 	Options []grpc.DialOption
@@ -38,7 +38,7 @@ type Config struct {
 	Profile string
 	// Version is the version of the program, for the report.
 	Version string
-	// Progress is called with what begins; it may be nil.
+	// Progress is called with a description of each step that begins. It may be nil.
 	Progress func(string)
 }
 

@@ -13,8 +13,8 @@ const (
 // metric is a line of the report.
 type metric struct {
 	name, unit, text string
-	// limits are the names of the metrics that bound this one; see boundOf. A name that is there twice is a step that is taken twice. A
-	// name may be that of a result, which this one should reach. Empty: there is no such limit.
+	// limits are the names of the metrics that bound this one; see boundOf. If a step is taken twice, its name is in the list twice. A name
+	// may also be that of another result, which this one should reach. Empty: there is no such limit.
 	limits []string
 }
 
