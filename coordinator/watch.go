@@ -129,7 +129,7 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 	case after > all.Last():
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last())}
 	case all.Lost(after):
-		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup of before it", after)}
+		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup that is older than that event", after)}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(exitCannotStart, "name a directory that can be created, and no symbolic link that leads to nothing", "cannot create a store in %s: %v", dir, syscall.ENOENT)
+		return fail(exitCannotStart, "name a directory that can be created; a symbolic link must lead to an existing directory", "cannot create a store in %s: %v", dir, syscall.ENOENT)
 	case errors.Is(err, syscall.ENOTDIR):
 		return fail(exitCannotStart, "name a directory; it is created if it is missing", "data directory %s is not a directory, or lies below a file", dir)
 	case errors.Is(err, syscall.ENOSPC):

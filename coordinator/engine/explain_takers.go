@@ -21,32 +21,32 @@ func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
 // attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
 // the number before.
 type attendance struct {
-	attending int      // they ask for work of the queue
-	taking    int      // they handle the type of the task
-	meeting   int      // they have what the task requires
-	meant     int      // they belong to the worker to which the task is pinned or bound; all, if it is neither
-	serving   int      // they take new work at present: they do not drain, are healthy, and have slots
-	free      int      // they have a free slot
-	heeding   int      // nothing that they did or left out keeps work from them
-	roomy     int      // their limits for the type and for bytes leave room for the task
-	clear     int      // they may run the concurrency key of the task in addition to their present tasks
-	lacks     []string // of the takers that do not meet the requirements: what the one lacks that lacks least
-	held      holdup   // why one of the takers with a free slot gets no work
+	attending  int      // they ask for work of the queue
+	taking     int      // they handle the type of the task
+	meeting    int      // they have what the task requires
+	eligible   int      // they belong to the worker to which the task is pinned or bound; all, if it is neither
+	accepting  int      // they take new work at present: they do not drain, are healthy, and have slots
+	withSlot   int      // they have a free slot
+	responsive int      // nothing that they did or left out keeps work from them
+	withRoom   int      // their limits for the type and for bytes leave room for the task
+	withKey    int      // they may run the concurrency key of the task in addition to their present tasks
+	lacks      []string // of the takers that do not meet the requirements: what the one lacks that lacks least
+	delay      delay    // why one of the takers with a free slot gets no work
 }
 
-// holdup is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
-type holdup struct{ why, remedy string }
+// delay is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
+type delay struct{ why, remedy string }
 
-func (t *taker) heldUp() (h holdup) {
+func (t *taker) delayed() (d delay) {
 	switch {
 	case t.awaitsFrame:
-		h = holdup{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
+		d = delay{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
 	case t.coolingDown:
-		h = holdup{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time passes"}
+		d = delay{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time is over"}
 	case t.backlogged():
-		h = holdup{"it does not read what was sent to it", "the worker reads on"}
+		d = delay{"it does not read what was sent to it", "the worker reads it"}
 	}
-	return h
+	return d
 }
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
@@ -80,21 +80,21 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 	if a.meeting++; worker != "" && w.wants.Worker != worker {
 		return
 	}
-	if a.meant++; w.slots == 0 {
+	if a.eligible++; w.slots == 0 {
 		return
 	}
-	if a.serving++; len(w.leases) >= w.slots {
+	if a.accepting++; len(w.leases) >= w.slots {
 		return
 	}
-	if a.free++; w.heldUp() != (holdup{}) {
-		a.held = w.heldUp()
+	if a.withSlot++; w.delayed() != (delay{}) {
+		a.delay = w.delayed()
 		return
 	}
-	if a.heeding++; !w.takes(t.Spec.Type) || !w.hasBytesFor(e.dataSize(t)) {
+	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(e.dataSize(t)) {
 		return
 	}
-	if a.roomy++; !w.runsKey(t.Spec.ConcurrencyKey) {
-		a.clear++
+	if a.withRoom++; !w.runsKey(t.Spec.ConcurrencyKey) {
+		a.withKey++
 	}
 }
 
@@ -109,7 +109,7 @@ func (e *Engine) boundTo(t *lease.Task) *binding {
 // obstacle finds the first of the tests in attendance that no taker passes.
 func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Finding) {
 	switch {
-	case a.meant == 0 && t.Spec.Pinned() != "":
+	case a.eligible == 0 && t.Spec.Pinned() != "":
 		return e.pinnedAway(t)
 	case a.attending == 0:
 		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work from queue %q", t.Spec.Queue)
@@ -126,22 +126,22 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundRequirements,
 			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.taking, strings.Join(a.lacks, ", "))
 		f.Remedy = "a worker connects that meets them"
-	case a.roomy == 0 && e.isSticky(t):
+	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
-	case a.serving == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: they drain, or are not healthy (suitable workers: %d)", a.meant)
+	case a.accepting == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: they drain, or are not healthy (suitable workers: %d)", a.eligible)
 		f.Remedy = "one of them becomes healthy, or another worker connects"
-	case a.free == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.serving)
+	case a.withSlot == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
-	case a.heeding == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work (there are %d); of one of them: %s", a.free, a.held.why)
-		f.Remedy = a.held.remedy + ", or another worker connects"
-	case a.roomy == 0:
+	case a.responsive == 0:
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work (there are %d); of one of them: %s", a.withSlot, a.delay.why)
+		f.Remedy = a.delay.remedy + ", or another worker connects"
+	case a.withRoom == 0:
 		f.Code = lease.FoundWorkersBusy
-		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (there are %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.heeding)
+		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (there are %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.responsive)
 		f.Remedy = "one of their tasks ends, or another worker connects"
-	case a.clear == 0:
+	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
 		f.Message = fmt.Sprintf("every worker with a free slot already runs a task with concurrency key %q, and runs only one task of a key at a time", t.Spec.ConcurrencyKey)
 		f.Remedy = "one of these tasks ends, or another worker connects"
@@ -173,14 +173,14 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	switch p := e.workers[workerKey{t.Tenant, b.worker}]; {
 	case p == nil || !p.there():
 		why, remedy = "is not connected", "the worker connects"
-	case a.meant == 0:
+	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
-	case a.serving == 0:
+	case a.accepting == 0:
 		why, remedy = "takes no new work: it drains, or is not healthy", "the worker becomes healthy"
-	case a.free == 0:
+	case a.withSlot == 0:
 		why, remedy = "has no free slot", "the worker gets a free slot"
-	case a.heeding == 0:
-		why, remedy = "gets no work: "+a.held.why, a.held.remedy
+	case a.responsive == 0:
+		why, remedy = "gets no work: "+a.delay.why, a.delay.remedy
 	}
 	f := lease.Finding{
 		Code:    lease.FoundAffinity,
