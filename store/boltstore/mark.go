@@ -34,14 +34,8 @@ func setMark(file *os.File) {
 	if !ok {
 		return
 	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return
-	}
-	name := markPath(file.Name())
-	if os.WriteFile(name, append(text, '\n'), 0o600) != nil { // the old one may be of another user, such as root, who made a token
-		unmark(file.Name())
-		_ = os.WriteFile(name, append(text, '\n'), 0o600)
+	if text, err := json.Marshal(m); err == nil {
+		_ = writeOrReplace(markPath(file.Name()), append(text, '\n')) // the old one may be of another user, such as root, who made a token
 	}
 }
 

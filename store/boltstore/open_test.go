@@ -74,6 +74,20 @@ func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 	}
 }
 
+// Open replaces an owner file that it cannot write, such as one of root, whose process was killed. Otherwise the user of the store could no longer open it.
+// A directory stands for such a file here, because not even root can write to it.
+func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
+	dir := filled(t)
+	if err := os.Mkdir(filepath.Join(dir, ownerName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
+	if inUse := new(store.InUseError); !errors.As(err, &inUse) || inUse.PID != os.Getpid() {
+		t.Errorf("the second Open = %v, want the pid of this process", err)
+	}
+}
+
 // If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
 // store.
 func TestFirstBootAfterACrash(t *testing.T) {

@@ -17,7 +17,8 @@ type owner struct {
 	Since time.Time `json:"since"`
 }
 
-// writeOwner writes the owner file of this process. The caller holds the lock.
+// writeOwner writes the owner file of this process. The caller holds the lock. If the file that a crash has left cannot be written, writeOwner replaces it:
+// it may belong to another user, such as root, who was making a token.
 func writeOwner(dir string) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -27,7 +28,16 @@ func writeOwner(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, ownerName), append(text, '\n'), 0o600)
+	return writeOrReplace(filepath.Join(dir, ownerName), append(text, '\n'))
+}
+
+// writeOrReplace writes a small file beside the store that only its owner may read. A file that it may not write, it removes first.
+func writeOrReplace(name string, text []byte) error {
+	if os.WriteFile(name, text, 0o600) == nil {
+		return nil
+	}
+	_ = os.Remove(name)
+	return os.WriteFile(name, text, 0o600)
 }
 
 // removeOwner removes the owner file. If it remains, the next owner replaces it.
