@@ -88,6 +88,28 @@ func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
 	}
 }
 
+// Open writes its files beside the store in the place of symbolic links, and not where those lead.
+func TestOpenWritesNothingThroughALink(t *testing.T) {
+	dir, other := marking(t), filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{ownerName, markName} {
+		name = filepath.Join(dir, name)
+		_ = os.Remove(name)
+		if err := os.Symlink(other, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := mustOpen(t, dir)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
+		t.Errorf("the other file has become %q (%v)", text, err)
+	}
+}
+
 // If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
 // store.
 func TestFirstBootAfterACrash(t *testing.T) {

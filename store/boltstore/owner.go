@@ -2,8 +2,10 @@ package boltstore
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/lessor-dev/lessor/store"
@@ -31,13 +33,23 @@ func writeOwner(dir string) error {
 	return writeOrReplace(filepath.Join(dir, ownerName), append(text, '\n'))
 }
 
-// writeOrReplace writes a small file beside the store that only its owner may read. A file that it may not write, it removes first.
+// writeOrReplace writes a small file beside the store that only its owner may read. It first removes what it cannot write. It does not follow a symbolic
+// link: otherwise the user of the store could make root overwrite any file, when root makes a token.
 func writeOrReplace(name string, text []byte) error {
-	if os.WriteFile(name, text, 0o600) == nil {
+	if writeNoFollow(name, text) == nil {
 		return nil
 	}
 	_ = os.Remove(name)
-	return os.WriteFile(name, text, 0o600)
+	return writeNoFollow(name, text)
+}
+
+func writeNoFollow(name string, text []byte) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
 }
 
 // removeOwner removes the owner file. If it remains, the next owner replaces it.

@@ -70,14 +70,14 @@ func requireEmpty(dir string) error {
 	return nil
 }
 
-// copyFile makes a durable copy that only its owner may read. It overwrites a file at to.
+// copyFile makes a durable copy that only its owner may read. It overwrites a file at to, but not through a symbolic link.
 func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,22 @@ func TestRestoreWantsAnEmptyDirectory(t *testing.T) {
 	}
 }
 
+// Restore does not write through a symbolic link that has the name of its unfinished file. Otherwise the owner of the directory could make root overwrite any
+// file.
+func TestRestoreWritesNothingThroughALink(t *testing.T) {
+	file, dir, other := backup(t), t.TempDir(), filepath.Join(t.TempDir(), "other")
+	err := errors.Join(os.WriteFile(other, []byte("kept"), 0o600), os.Symlink(other, filepath.Join(dir, restoringName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(file, dir, Options{}, nothing); err == nil {
+		t.Error("Restore wrote through a link")
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
+		t.Errorf("the other file has become %d bytes (%v)", len(text), err)
+	}
+}
+
 // A store that a start made after Restore had found the directory empty is not replaced.
 func TestRestoreReplacesNoStore(t *testing.T) {
 	file, dir := backup(t), t.TempDir()
