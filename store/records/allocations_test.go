@@ -31,7 +31,7 @@ func TestPutDoesNotAllocate(t *testing.T) {
 
 // TaskWithoutLease allocates a task, its spec, its payload and the key, and nothing else: the strings that many tasks share are those of the task that was
 // read before.
-func TestRestingAllocatesLittle(t *testing.T) {
+func TestTaskWithoutLeaseAllocatesLittle(t *testing.T) {
 	st := memstore.New()
 	commit(t, st, func(b *store.Batch) {
 		records.Put(b, lifecycle(lease.Spec{Queue: "mail", Type: "send", Payload: make([]byte, 100)})["submit"])

@@ -13,7 +13,7 @@ import (
 
 // TaskWithoutLease returns what Task returns, and the payload if it has at most SmallPayload bytes. It does not read a larger payload, but Size has its
 // length.
-func TestRestingHasSmallPayload(t *testing.T) {
+func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	sizes := []int{0, 1, records.SmallPayload, records.SmallPayload + 1}
 	for _, size := range sizes {
