@@ -6,26 +6,26 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// single is a lease.View that holds one task in a field: looking it up costs nothing, so only the rules are measured.
-type single struct {
+// oneTaskView is a lease.View that holds one task in a field. It takes no time to look up, so that the benchmarks measure only the rules.
+type oneTaskView struct {
 	memory
 	task *lease.Task
 	seq  uint64
 }
 
-func (s *single) Task(lease.TaskID) *lease.Task            { return s.task }
-func (s *single) Queue(uint32, string) (q lease.Queue)     { return q }
-func (s *single) Holders(uint32, string) (h lease.Holders) { return h }
-func (s *single) NextSeq(uint32) uint64                    { s.seq++; return s.seq }
+func (s *oneTaskView) Task(lease.TaskID) *lease.Task            { return s.task }
+func (s *oneTaskView) Queue(uint32, string) (q lease.Queue)     { return q }
+func (s *oneTaskView) Holders(uint32, string) (h lease.Holders) { return h }
+func (s *oneTaskView) NextSeq(uint32) uint64                    { s.seq++; return s.seq }
 
-// life takes a task from its submit to its complete.
+// life holds one task and the commands that take it from its submit to its complete.
 type life struct {
 	rules lease.Rules
-	view  single
+	view  oneTaskView
 	now   lease.Now
 	spec  *lease.Spec
 
-	// Slices that all steps use again, as a caller does that avoids allocations.
+	// Slices that all steps reuse, like a caller that avoids allocations.
 	reports []*lease.Report
 	memory  lease.Memory
 }
@@ -45,7 +45,7 @@ func (l *life) commands() []struct {
 	name string
 	make func() lease.Command
 } {
-	say := func(kind lease.Kind) func() lease.Command {
+	report := func(kind lease.Kind) func() lease.Command {
 		return func() lease.Command {
 			t := l.view.task
 			r := &lease.Report{Kind: kind, TaskID: t.ID.String(), LeaseID: l.rules.Authority.Issue(t.Tenant, lease.Ticket{
@@ -65,10 +65,10 @@ func (l *life) commands() []struct {
 			return lease.Submit{Space: 1, Tenant: "acme", Workspace: "default", Specs: []*lease.Spec{l.spec}, Digests: make([]lease.Digest, 1)}
 		}},
 		{"grant", func() lease.Command { return lease.Grant{Task: l.view.task.ID, Worker: "w", Session: "s"} }},
-		{"ack", say(lease.KindAck)},
-		{"start", say(lease.KindStart)},
-		{"heartbeat", say(lease.KindHeartbeat)},
-		{"complete", say(lease.KindComplete)},
+		{"ack", report(lease.KindAck)},
+		{"start", report(lease.KindStart)},
+		{"heartbeat", report(lease.KindHeartbeat)},
+		{"complete", report(lease.KindComplete)},
 	}
 }
 

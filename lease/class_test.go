@@ -21,11 +21,11 @@ var classes = []Spec{
 	requiring(Requirements{Resources: map[string]float64{"a": 1}}),
 	requiring(Requirements{Resources: map[string]float64{"a": math.Nextafter(1, 2)}}),
 	requiring(Requirements{Resources: map[string]float64{"b": 1}}),
-	pinned(1, as),
+	pinned(1, unchanged),
 	pinned(1, func(r *ResourceRef) { r.Worker = "a" }),
-	bound(Affinity{Key: "a", Mode: Sticky}),
-	bound(Affinity{Key: "a", Mode: Preferred}),
-	bound(Affinity{Key: "b", Mode: Sticky}),
+	withAffinity(Affinity{Key: "a", Mode: Sticky}),
+	withAffinity(Affinity{Key: "a", Mode: Preferred}),
+	withAffinity(Affinity{Key: "b", Mode: Sticky}),
 	{
 		Requirements: &Requirements{
 			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""}, Resources: map[string]float64{"g": 0.5},
@@ -36,7 +36,7 @@ var classes = []Spec{
 }
 
 // W12: specs that differ in requirements, pin or affinity have different classes, and Placement reads these three back from the class.
-func TestClassTellsTasksApart(t *testing.T) {
+func TestDifferentPlacementsHaveDifferentClasses(t *testing.T) {
 	t.Attr("rules", "W12")
 	seen := map[Class]int{}
 	for i := range classes {
@@ -61,7 +61,7 @@ func TestClassTellsTasksApart(t *testing.T) {
 
 // W12: two specs have the same class if every worker may take either both tasks or neither. Order and repetition of requirements, which resources
 // the pin is for, and the TTL of the affinity do not count. Class does not modify the spec.
-func TestClassIsCanonical(t *testing.T) {
+func TestEqualPlacementsHaveTheSameClass(t *testing.T) {
 	t.Attr("rules", "W12")
 	first := Spec{
 		Requirements: &Requirements{Runtimes: []string{"a", "b"}, Features: []string{"c"}},
@@ -85,8 +85,8 @@ func TestClassIsCanonical(t *testing.T) {
 	}
 }
 
-// Line is called for every READY task. It must not allocate for a task without requirements, pin and affinity, as most tasks are.
-func TestClassOfNoneIsFree(t *testing.T) {
+// Line is called for every READY task. It must not allocate for a task without requirements, pin and affinity: most tasks are like this.
+func TestLineOfPlainTaskDoesNotAllocate(t *testing.T) {
 	task := &Task{Spec: &Spec{Queue: "q", Type: "t", FairnessKey: "f", Trace: &Trace{Host: "h"}, ConcurrencyKey: "k"}}
 	if n := testing.AllocsPerRun(100, func() { _ = task.Line() }); n != 0 {
 		t.Errorf("the line of a plain task costs %v allocations, want 0", n)

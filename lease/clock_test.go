@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Add stops at the ends of the range: a deadline that is far ahead must not wrap around to the past.
-func TestClocksSaturate(t *testing.T) {
+// Add stops at the ends of the range of int64: a deadline that is far ahead must not wrap around to the past.
+func TestClockAdditionDoesNotOverflow(t *testing.T) {
 	for _, c := range []struct {
 		at   Instant
 		d    time.Duration
@@ -32,6 +32,7 @@ func TestClocksSaturate(t *testing.T) {
 	}
 }
 
+// WallOf converts a time to nanoseconds since 1970. The zero time is 0, which means no time, and a time outside of the range is the end of the range.
 func TestWallOf(t *testing.T) {
 	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -41,7 +42,7 @@ func TestWallOf(t *testing.T) {
 		{time.Time{}, 0},
 		{year(1971), Wall(365 * 24 * time.Hour)},
 		{year(1969), -Wall(365 * 24 * time.Hour)},
-		{year(9999), math.MaxInt64}, // who writes 9999 means "never": it must not wrap around to the past
+		{year(9999), math.MaxInt64}, // users write 9999 for "never": it must not wrap around to the past
 		{year(1), 0},                // the zero time
 		{year(2), math.MinInt64},
 	} {
@@ -58,6 +59,7 @@ func TestWallOf(t *testing.T) {
 	}
 }
 
+// WallAt converts a serving time to the wall time at the same moment, and Back moves both clocks to an earlier moment.
 func TestNow(t *testing.T) {
 	now := Now{Serving: 100, Wall: 5000}
 	if got := now.WallAt(90); got != 4990 {

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Each task id has exactly one text: whatever ParseTaskID accepts, it accepts because String wrote it.
+// Each task id has exactly one text: ParseTaskID accepts only what String writes.
 func FuzzTaskID(f *testing.F) {
 	f.Add(lease.TaskID{Space: 1, Seq: 1}.String())
 	f.Add(lease.TaskID{Space: lease.MaxSpace, Seq: lease.MaxSeq}.String())

@@ -12,6 +12,7 @@ func randomTaskID() TaskID {
 	return TaskID{Space: rand.Uint32N(MaxSpace + 1), Seq: rand.Uint64N(MaxSeq + 1)}
 }
 
+// ParseTaskID reads the id from the text that String writes.
 func TestTaskIDRoundTrip(t *testing.T) {
 	ids := []TaskID{{}, {Space: MaxSpace, Seq: MaxSeq}, {Space: 1}, {Seq: 1}, {Space: MaxSpace}, {Seq: MaxSeq}}
 	for range 1000 {
@@ -33,7 +34,8 @@ func TestTaskIDSortsAsText(t *testing.T) {
 			b.Space = a.Space
 		}
 		if less(a, b) != (a.String() < b.String()) {
-			t.Errorf("space %d, seq %d and space %d, seq %d sort otherwise than their texts %s and %s", a.Space, a.Seq, b.Space, b.Seq, a, b)
+			t.Errorf("space %d, seq %d is less than space %d, seq %d: %v; for their texts %s and %s this is %v, want the same",
+				a.Space, a.Seq, b.Space, b.Seq, less(a, b), a, b, a.String() < b.String())
 		}
 	}
 }
@@ -129,7 +131,7 @@ func TestRestoredEpoch(t *testing.T) {
 
 // A7: an authority recognises the lease ids that it issued, if the same tenant presents them. After a restore, which changes the epoch and keeps
 // the key, it still recognises those of before.
-func TestAuthorityRecognisesItsOwn(t *testing.T) {
+func TestAuthorityRecognisesItsLeaseIDs(t *testing.T) {
 	t.Attr("rules", "A7")
 	a := NewAuthority(7, []byte("key"))
 	id := a.Issue("acme", testTicket())

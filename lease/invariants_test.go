@@ -15,16 +15,16 @@ type watcher struct {
 	older   [64]frozen // some versions that have been replaced since
 	next    int
 
-	ended    map[held]lease.Reason     // A3, A4: the leases that have ended, with the cause
-	outcomes map[roundOf]committedTask // A5: the outcome of each round that has one
+	ended    map[leaseName]lease.Reason // A3, A4: the leases that have ended, with the cause
+	outcomes map[roundOf]roundOutcome   // A5: the outcome of each round that has one
 
 	// What the batch that is not committed yet has added to ended and outcomes.
-	newEnded    []held
+	newEnded    []leaseName
 	newOutcomes []roundOf
 }
 
-// held names a lease.
-type held struct {
+// leaseName identifies a lease.
+type leaseName struct {
 	task    lease.TaskID
 	attempt uint32
 	nonce   uint64
@@ -35,19 +35,19 @@ type roundOf struct {
 	round uint32
 }
 
-type committedTask struct {
+type roundOutcome struct {
 	outcome lease.Committed
 	state   lease.State
 }
 
 func newWatcher() *watcher {
-	return &watcher{current: map[lease.TaskID]frozen{}, ended: map[held]lease.Reason{}, outcomes: map[roundOf]committedTask{}}
+	return &watcher{current: map[lease.TaskID]frozen{}, ended: map[leaseName]lease.Reason{}, outcomes: map[roundOf]roundOutcome{}}
 }
 
-// committed keeps what the batch has added, as the batch is durable now.
+// committed is called when the batch is durable. From then on a crash no longer removes what the batch has added.
 func (w *watcher) committed() { w.newEnded, w.newOutcomes = w.newEnded[:0], w.newOutcomes[:0] }
 
-// restart forgets the batch that a crash has lost, and goes on with the tasks that were on the disk.
+// restart removes what the batch that a crash has lost had added, and replaces the current versions by those of the tasks on the disk.
 func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	for _, h := range w.newEnded {
 		delete(w.ended, h)
@@ -62,32 +62,32 @@ func (w *watcher) restart(tasks map[lease.TaskID]*lease.Task) {
 	}
 }
 
-// forget drops all leases and outcomes. It is called for a restore, after which those since the backup have never existed. It also drops those of
-// before the backup, which the watcher does not tell apart.
+// forget drops all leases and outcomes. A restore calls it, because the leases and outcomes since the backup then never existed. The watcher does not
+// know which of them are older than the backup, so it drops all.
 func (w *watcher) forget() {
 	clear(w.ended)
 	clear(w.outcomes)
 	w.committed()
 }
 
-// check checks one change before it is stored. If thorough is set, it also copies the new version, so that a later check can tell whether the version
-// was modified. Copying each version would be too slow.
+// check checks one change before it is stored. If thorough is set, it also copies the new version, so that a later check can find out whether somebody
+// modified the version. It would be too slow to copy each version.
 func (w *watcher) check(c *lease.Change, thorough bool) error {
 	id := taskOf(c)
 	was := w.current[id]
 	if c.Old != was.version {
-		return fmt.Errorf("Change.Old is not the newest version of the task")
+		return fmt.Errorf("Change.Old is %p, want the newest version of the task, %p", c.Old, was.version)
 	}
 	if was.deep {
 		if err := was.intact(); err != nil {
-			return fmt.Errorf("Old was written to: %w", err)
+			return fmt.Errorf("the version in Change.Old was modified: %w", err)
 		}
 		w.older[w.next%len(w.older)] = was
 		w.next++
 	}
 	if thorough {
 		if err := w.older[(w.next*7)%len(w.older)].intact(); err != nil {
-			return fmt.Errorf("an older version was written to: %w", err)
+			return fmt.Errorf("an older version was modified: %w", err)
 		}
 	}
 	if err := w.checkLease(c); err != nil {
@@ -130,12 +130,12 @@ func (w *watcher) checkLease(c *lease.Change) error {
 	if after == nil {
 		return nil
 	}
-	name := held{id, after.Attempt, after.Nonce}
+	name := leaseName{id, after.Attempt, after.Nonce}
 	if cause, over := w.ended[name]; over {
-		return fmt.Errorf("A4: a lease that ended %v lives again", cause)
+		return fmt.Errorf("A4: a lease is live again that had ended with %v", cause)
 	}
 	if after.Attempt != c.Old.Attempt()+1 {
-		return fmt.Errorf("A2: attempt %d follows attempt %d", after.Attempt, c.Old.Attempt())
+		return fmt.Errorf("A2: attempt %d follows attempt %d, want the next number", after.Attempt, c.Old.Attempt())
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func liveLease(t *lease.Task) *lease.Lease {
 func checkRenewal(before, after *lease.Lease) error {
 	switch {
 	case after.Nonce != before.Nonce:
-		return fmt.Errorf("A1: attempt %d is held by two leases", after.Attempt)
+		return fmt.Errorf("A1: two leases have attempt %d", after.Attempt)
 	case after.ExpiresAt < before.ExpiresAt:
 		return fmt.Errorf("A3: expires_at went back from %d to %d", before.ExpiresAt, after.ExpiresAt)
 	case after.AttemptBy != before.AttemptBy:
@@ -160,19 +160,20 @@ func checkRenewal(before, after *lease.Lease) error {
 	return nil
 }
 
-// leaseEnded remembers the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3). It checks that the change names the lease and
-// the cause, so that the holder can be told, unless the holder ended the lease itself: by a report, or by a first Start after a cancel (T7).
+// leaseEnded records the end of a lease with its cause, for checkLease (A4) and checkOutcome (A3). It checks that Change.Lost and Change.LostCause name
+// the lease and the cause, because the caller sends them to the holder. They must be empty if the holder ended the lease itself: by a report, or by a
+// first Start after a cancel (T7).
 func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 	cause := c.LostCause
 	if c.New != nil && c.New.Last.Attempt == l.Attempt {
 		cause = c.New.Last.Cause
 	}
-	saidByHolder := cause == lease.Reported || cause == lease.TaskCancelled
+	endedByHolder := cause == lease.Reported || cause == lease.TaskCancelled
 	told := c.Lost != nil && c.Lost.Attempt == l.Attempt && c.LostCause == cause
-	if told == saidByHolder {
-		return fmt.Errorf("the lease of attempt %d ended %v; Change.Lost names it with this cause: %v, want %v", l.Attempt, cause, told, !saidByHolder)
+	if told == endedByHolder {
+		return fmt.Errorf("the lease of attempt %d ended %v; Change.Lost names it with this cause: %v, want %v", l.Attempt, cause, told, !endedByHolder)
 	}
-	name := held{taskOf(c), l.Attempt, l.Nonce}
+	name := leaseName{taskOf(c), l.Attempt, l.Nonce}
 	w.ended[name] = cause
 	w.newEnded = append(w.newEnded, name)
 	return nil
@@ -180,9 +181,9 @@ func (w *watcher) leaseEnded(c *lease.Change, l *lease.Lease) error {
 
 // checkOutcome checks that a round keeps its first outcome (A5), and that the cause of the lease that ended last stays the same (A3).
 func (w *watcher) checkOutcome(t *lease.Task) error {
-	last := held{t.ID, t.Last.Attempt, t.Last.Nonce}
+	last := leaseName{t.ID, t.Last.Attempt, t.Last.Nonce}
 	if cause, known := w.ended[last]; known && cause != t.Last.Cause {
-		return fmt.Errorf("A3: the cause drifted from %v to %v", cause, t.Last.Cause)
+		return fmt.Errorf("A3: the cause with which the last lease ended changed from %v to %v", cause, t.Last.Cause)
 	}
 	key := roundOf{t.ID, t.Round}
 	first, had := w.outcomes[key]
@@ -192,13 +193,13 @@ func (w *watcher) checkOutcome(t *lease.Task) error {
 	case t.Outcome == nil:
 		return nil
 	case !t.State().Final():
-		return fmt.Errorf("A5: there is an outcome, yet the task is %v", t.State())
-	case had && first != committedTask{*t.Outcome, t.State()}:
-		return fmt.Errorf("A5: the outcome of round %d changed", t.Round)
+		return fmt.Errorf("A5: the task has an outcome and is %v, want a final state", t.State())
+	case had && first != roundOutcome{*t.Outcome, t.State()}:
+		return fmt.Errorf("A5: the outcome of round %d changed from %+v to %+v", t.Round, first, roundOutcome{*t.Outcome, t.State()})
 	case !had:
 		w.newOutcomes = append(w.newOutcomes, key)
 	}
-	w.outcomes[key] = committedTask{*t.Outcome, t.State()}
+	w.outcomes[key] = roundOutcome{*t.Outcome, t.State()}
 	return nil
 }
 
@@ -210,7 +211,7 @@ func checkPlace(before, after *lease.Task) error {
 	case before == nil || before.Place == 0:
 		return nil
 	case before.Round == after.Round && after.Place != before.Place:
-		return fmt.Errorf("T2: place %d became %d within a round", before.Place, after.Place)
+		return fmt.Errorf("T2: the place changed from %d to %d within a round, want it unchanged", before.Place, after.Place)
 	case before.Round != after.Round && after.Place <= before.Place:
 		return fmt.Errorf("T2: a new round begins at place %d, want it behind the old place, %d", after.Place, before.Place)
 	}
@@ -222,8 +223,8 @@ func checkHistory(before, after *lease.Task, thorough bool) error {
 	if len(after.History) > lease.MaxHistory {
 		return fmt.Errorf("T10: the history has %d events, want at most %d", len(after.History), lease.MaxHistory)
 	}
-	if before != nil && count(after) < count(before) {
-		return fmt.Errorf("T10: the task had %d events, those dropped included, and now has %d", count(before), count(after))
+	if before != nil && eventCount(after) < eventCount(before) {
+		return fmt.Errorf("T10: the task had %d events, those dropped included, and now has %d", eventCount(before), eventCount(after))
 	}
 	if !thorough {
 		return nil
@@ -238,8 +239,8 @@ func checkHistory(before, after *lease.Task, thorough bool) error {
 	return nil
 }
 
-// count returns how many events the task has had, those that were dropped included.
-func count(t *lease.Task) int {
+// eventCount returns how many events the task has had, those that were dropped included.
+func eventCount(t *lease.Task) int {
 	n := int(t.Dropped) + len(t.History)
 	if t.Lease != nil {
 		n += len(t.Lease.Events)
@@ -254,7 +255,7 @@ func row(t *lease.Task) lease.Task {
 	return c
 }
 
-// frozen is a version of a task. If deep is set, it also has a copy of what the version was when the rules made it.
+// frozen is a version of a task. If deep is set, it also has a copy of the version's content, made when the rules returned the version.
 type frozen struct {
 	version *lease.Task
 	deep    bool
@@ -281,7 +282,7 @@ func freeze(t *lease.Task) frozen {
 	return f
 }
 
-// intact returns an error that says what was modified since freeze. Without a copy it knows nothing, and returns nil.
+// intact returns an error that says what was modified since freeze. If there is no copy to compare with, it returns nil.
 func (f frozen) intact() error {
 	t := f.version
 	switch {

@@ -6,13 +6,13 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// memory is a lease.View of plain maps. It keeps what a caller of the rules has to keep. No value is modified after it was put into a map, so a copy
+// memory is a lease.View of plain maps. It stores what a caller of the rules has to store. No value is modified after it was put into a map, so a copy
 // of the maps is a backup.
 type memory struct {
 	tasks  map[lease.TaskID]*lease.Task
 	ledger map[attemptKey]*lease.Committed
 	forget map[lease.TaskID]lease.Instant
-	keys   map[specKey]keyed
+	keys   map[specKey]keyEntry
 	seqs   map[uint32]uint64
 	kept   map[attemptKey]*lease.Result
 
@@ -30,7 +30,7 @@ type specKey struct {
 	key   string
 }
 
-type keyed struct {
+type keyEntry struct {
 	task   lease.TaskID
 	digest lease.Digest
 }
@@ -38,7 +38,7 @@ type keyed struct {
 func newMemory() *memory {
 	return &memory{
 		tasks: map[lease.TaskID]*lease.Task{}, ledger: map[attemptKey]*lease.Committed{},
-		forget: map[lease.TaskID]lease.Instant{}, keys: map[specKey]keyed{}, seqs: map[uint32]uint64{},
+		forget: map[lease.TaskID]lease.Instant{}, keys: map[specKey]keyEntry{}, seqs: map[uint32]uint64{},
 		kept: map[attemptKey]*lease.Result{}, settings: map[specKey]*lease.Settings{},
 	}
 }
@@ -116,7 +116,7 @@ func (m *memory) apply(changes []lease.Change) {
 			m.remove(c.Old)
 			m.forget[id] = c.ForgetAt
 		case c.Old == nil && c.New.Spec.IdempotencyKey != "":
-			m.keys[specKey{id.Space, c.New.Spec.IdempotencyKey}] = keyed{id, c.Key}
+			m.keys[specKey{id.Space, c.New.Spec.IdempotencyKey}] = keyEntry{id, c.Key}
 			m.tasks[id] = c.New
 		default:
 			m.tasks[id] = c.New

@@ -21,13 +21,13 @@ func (m *model) setKey(k specKey, v modelKey) {
 	m.keys[k] = v
 }
 
-// committed forgets how to undo the batch, as it is durable now.
+// committed is called when the batch is durable. It drops the old versions, so that undo no longer takes the batch back.
 func (m *model) committed() {
 	clear(m.oldTasks)
 	clear(m.oldKeys)
 	for _, q := range m.queues {
-		q.kept = q.credit
-		q.keptAt = q.at
+		q.committedCredit = q.credit
+		q.committedAt = q.creditAt
 	}
 }
 
@@ -44,7 +44,7 @@ func (m *model) undo() {
 		m.keys[k] = v
 	}
 	for _, q := range m.queues {
-		q.credit, q.at = q.kept, q.keptAt
+		q.credit, q.creditAt = q.committedCredit, q.committedAt
 	}
 	m.committed()
 }

@@ -4,22 +4,22 @@ import "github.com/lessor-dev/lessor/lease"
 
 // modelQueue is the settings of a queue and the state of its rate limit.
 type modelQueue struct {
-	settings lease.Settings
-	credit   float64       // how many grants the rate limit would allow at once
-	at       lease.Instant // the time to which credit refers
-	kept     float64       // credit and at, as they were last committed
-	keptAt   lease.Instant
+	settings        lease.Settings
+	credit          float64       // how many grants the rate limit would allow at once
+	creditAt        lease.Instant // the time to which credit refers
+	committedCredit float64       // credit and creditAt, as they were last committed
+	committedAt     lease.Instant
 }
 
-// govern sets the settings of a queue. Its rate limit begins used up.
-func (m *model) govern(q specKey, s lease.Settings) {
-	m.queues[q] = &modelQueue{settings: s, at: m.now.Serving}
+// setQueue sets the settings of a queue. Its rate limit begins used up.
+func (m *model) setQueue(q specKey, s lease.Settings) {
+	m.queues[q] = &modelQueue{settings: s, creditAt: m.now.Serving}
 }
 
-// useUp uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
-func (m *model) useUp() {
+// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
+func (m *model) useUpRateLimits() {
 	for _, q := range m.queues {
-		q.credit, q.at = 0, m.now.Serving
+		q.credit, q.creditAt = 0, m.now.Serving
 	}
 	m.committed()
 }
@@ -37,28 +37,28 @@ func (q *modelQueue) burst() float64 {
 }
 
 func (q *modelQueue) refill(now lease.Instant) {
-	if now > q.at {
-		q.credit += float64(now-q.at) / 1e9 * q.settings.Rate.PerSecond
-		q.at = now
+	if now > q.creditAt {
+		q.credit += float64(now-q.creditAt) / 1e9 * q.settings.Rate.PerSecond
+		q.creditAt = now
 	}
 	if q.credit > q.burst() {
 		q.credit = q.burst()
 	}
 }
 
-// grant returns the new lease, or nil and why the task may not be granted (A1, A2, T11, T13). said is what the rules answered; see exhausted.
-func (m *model) grant(id, session string, said lease.Block) (l *modelLease, outcome string) {
+// grant returns the new lease, or nil and why the task may not be granted (A1, A2, T11, T13). rulesBlock is what the rules answered; see exhausted.
+func (m *model) grant(id, session string, rulesBlock lease.Block) (l *modelLease, outcome string) {
 	t := m.tasks[id]
 	if t == nil || t.gone {
 		return nil, "no such task"
 	}
 	t.counted = t.live != nil
 	defer func() { t.counted = false }()
-	m.settle(t)
+	m.applyDueTimers(t)
 	if t.gone || t.state != lease.Ready {
 		return nil, "not ready"
 	}
-	switch m.blocked(t, said) {
+	switch m.blocked(t, rulesBlock) {
 	case lease.BlockedByPause:
 		return nil, "paused"
 	case lease.BlockedByInflight:
@@ -69,17 +69,17 @@ func (m *model) grant(id, session string, said lease.Block) (l *modelLease, outc
 		t.parked = true
 		return nil, "key held"
 	}
-	return m.leased(t, session), "granted"
+	return m.newLease(t, session), "granted"
 }
 
-func (m *model) blocked(t *modelTask, said lease.Block) lease.Block {
+func (m *model) blocked(t *modelTask, rulesBlock lease.Block) lease.Block {
 	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil {
 		switch s := &q.settings; {
 		case s.Paused:
 			return lease.BlockedByPause
 		case s.MaxInflight > 0 && m.inflight(t.space, t.spec.Queue) >= s.MaxInflight:
 			return lease.BlockedByInflight
-		case s.Rate.PerSecond > 0 && q.exhausted(m.now.Serving, said):
+		case s.Rate.PerSecond > 0 && q.exhausted(m.now.Serving, rulesBlock):
 			return lease.BlockedByRate
 		}
 	}
@@ -89,24 +89,24 @@ func (m *model) blocked(t *modelTask, said lease.Block) lease.Block {
 	return lease.NoBlock
 }
 
-// exhausted reports whether the rate limit has no grant left. If the next grant is so close that rounding decides, it agrees with the rules: their
-// arithmetic is another one.
-func (q *modelQueue) exhausted(now lease.Instant, said lease.Block) bool {
+// exhausted reports whether the rate limit allows no grant now. The rules calculate in another way. So if the next grant is so close that rounding
+// decides, exhausted returns the answer of the rules.
+func (q *modelQueue) exhausted(now lease.Instant, rulesBlock lease.Block) bool {
 	q.refill(now)
 	const rounding = 1e-6
 	if q.credit > 1-rounding && q.credit < 1+rounding {
-		return said == lease.BlockedByRate
+		return rulesBlock == lease.BlockedByRate
 	}
 	return q.credit < 1
 }
 
-// holds reports whether the task counts as leased when a grant checks limits. A lease that a due timer ends within the very step of the grant still
-// counts, because the caller of the rules counts leases before the step.
-func (t *modelTask) holds() bool { return t.live != nil || t.counted }
+// countsAsLeased reports whether the task counts as leased when a grant checks limits. If a due timer ends a lease in the same step as the grant, that
+// lease still counts, because the caller of the rules counts leases before the step.
+func (t *modelTask) countsAsLeased() bool { return t.live != nil || t.counted }
 
 func (m *model) inflight(space uint32, queue string) (n uint32) {
 	for _, t := range m.tasks {
-		if t.holds() && t.space == space && t.spec.Queue == queue {
+		if t.countsAsLeased() && t.space == space && t.spec.Queue == queue {
 			n++
 		}
 	}
@@ -117,7 +117,7 @@ func (m *model) inflight(space uint32, queue string) (n uint32) {
 func (m *model) hasRoom(t *modelTask) bool {
 	n, limit := uint32(0), t.spec.ConcurrencyLimit
 	for _, o := range m.tasks {
-		if o.holds() && o.space == t.space && o.spec.ConcurrencyKey == t.spec.ConcurrencyKey {
+		if o.countsAsLeased() && o.space == t.space && o.spec.ConcurrencyKey == t.spec.ConcurrencyKey {
 			n++
 			if o.spec.ConcurrencyLimit < limit {
 				limit = o.spec.ConcurrencyLimit
@@ -127,7 +127,7 @@ func (m *model) hasRoom(t *modelTask) bool {
 	return n < limit
 }
 
-func (m *model) leased(t *modelTask, session string) *modelLease {
+func (m *model) newLease(t *modelTask, session string) *modelLease {
 	if q := m.queues[specKey{t.space, t.spec.Queue}]; q != nil && q.settings.Rate.PerSecond > 0 {
 		q.credit--
 	}
@@ -150,7 +150,7 @@ func (m *model) unpark(id string) string {
 	if t == nil || t.gone {
 		return noEffect
 	}
-	m.settle(t)
+	m.applyDueTimers(t)
 	if t.gone || !t.parked {
 		return noEffect
 	}
@@ -164,11 +164,11 @@ func (m *model) loseResource(id, worker string) string {
 	if t == nil || t.gone {
 		return noEffect
 	}
-	m.settle(t)
+	m.applyDueTimers(t)
 	if t.gone || t.state != lease.Ready || len(t.spec.ResourceRefs) == 0 || t.spec.ResourceRefs[0].Worker != worker {
 		return noEffect
 	}
-	t.resourceGone(m.now.Wall)
+	t.loseResource(m.now.Wall)
 	return "given up"
 }
 
@@ -219,7 +219,7 @@ func (m *model) requeue(id string, attempt uint32, cause lease.Reason) string {
 	if t == nil || t.gone {
 		return noEffect
 	}
-	m.settle(t)
+	m.applyDueTimers(t)
 	if t.gone || t.live == nil || t.live.attempt != attempt {
 		return noEffect
 	}
@@ -242,7 +242,7 @@ func (m *model) stall(id string, by lease.Instant) string {
 	}
 	now := m.now
 	m.now = lease.Now{Serving: now.Serving - by, Wall: now.Wall - lease.Wall(by)}
-	m.settle(t)
+	m.applyDueTimers(t)
 	m.now = now
 	if t.gone || t.live == nil {
 		return noEffect

@@ -6,21 +6,21 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// say decides about one report in the order of the verdict table (V1 to V12).
-func (m *model) say(tenant string, r *lease.Report) lease.Answer {
+// judge decides about one report in the order of the verdict table (V1 to V12).
+func (m *model) judge(tenant string, r *lease.Report) lease.Answer {
 	k, genuine := m.issued[r.LeaseID]
 	if k.tenant != tenant {
 		genuine = false
 	}
 	if m.malformed(r) && !m.repeats(r, genuine) { // V1, V14
-		return m.unfit(tenant, r, genuine && k.task == r.TaskID, k.attempt)
+		return m.rejectMalformed(tenant, r, genuine && k.task == r.TaskID, k.attempt)
 	}
 	t := m.tasks[r.TaskID]
 	if t != nil && !t.gone && t.tenant != tenant { // V2
 		return lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.UnknownTask}
 	}
 	if t != nil && !t.gone {
-		m.settle(t)
+		m.applyDueTimers(t)
 	}
 	known := t != nil && !t.gone
 	l := m.leaseOf(r)
@@ -33,7 +33,7 @@ func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 	case l != nil && l.report != nil && !r.Kind.Closes(): // V5
 		a = lease.Answer{Verdict: lease.VerdictCancelled, Reason: lease.AlreadyReported}
 	case l != nil && l.report != nil && sameReport(r, l.report): // V4
-		a = l.told
+		a = l.answer
 		a.Replayed = true
 		return a
 	case l != nil && l.report != nil: // V5
@@ -62,46 +62,46 @@ func (m *model) say(tenant string, r *lease.Report) lease.Answer {
 			a.CancelReason = t.cancelReason
 		}
 		if genuine && k.task == r.TaskID && (k.epoch == m.epoch || t.endedLast(l)) {
-			m.refused(t, k.attempt, r, a)
+			m.recordRefusal(t, k.attempt, r, a)
 		}
 	}
 	return a
 }
 
-// unfit answers a malformed report (V1). It adds the refusal to the history if the report came under a genuine lease of the tenant's task (T10).
-func (m *model) unfit(tenant string, r *lease.Report, genuine bool, attempt uint32) lease.Answer {
+// rejectMalformed answers a malformed report (V1). It adds the refusal to the history if the report came under a genuine lease of the tenant's task (T10).
+func (m *model) rejectMalformed(tenant string, r *lease.Report, genuine bool, attempt uint32) lease.Answer {
 	a := lease.Answer{Verdict: lease.VerdictRejected, Reason: lease.InvalidRequest}
 	t := m.tasks[r.TaskID]
 	if !genuine || t == nil || t.gone || t.tenant != tenant {
 		return a
 	}
-	m.settle(t)
+	m.applyDueTimers(t)
 	if l := m.leaseOf(r); !t.gone && (m.issued[r.LeaseID].epoch == m.epoch || t.endedLast(l)) {
-		m.refused(t, attempt, r, a)
+		m.recordRefusal(t, attempt, r, a)
 	}
 	return a
 }
 
-// refused adds the refusal of a report to the history, once for each lease, kind and reason (T10), and keeps the first result that came after the end
-// of its lease (V15).
-func (m *model) refused(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
+// recordRefusal adds the refusal of a report to the history, once for each lease, kind and reason (T10). It keeps the first result that came after the
+// end of its lease (V15).
+func (m *model) recordRefusal(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) {
 	if r.Kind == lease.KindAck || a.Reason == lease.AlreadyReported {
 		return
 	}
 	e := modelEvent{typ: lease.EventRefused, attempt: attempt, reason: a.Reason, kind: r.Kind}
-	if m.keep(t, attempt, r, a) || !t.remembers(e) {
+	if m.keepLateResult(t, attempt, r, a) || !t.hasEvent(e) {
 		t.record(e)
 	}
 }
 
-// endedLast reports whether l is the lease that ended last. Of leases of an older epoch, the rules know only this one to belong to the task: after a
-// restore, another task can have got the id that is in the lease id.
+// endedLast reports whether l is the lease of the task that ended last. It is the only lease of an older epoch of which the rules know that it belongs
+// to this task: after a restore, a new task can get the task id that is in an older lease id.
 func (t *modelTask) endedLast(l *modelLease) bool {
 	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
 }
 
-// remembers reports whether the event is among those that the rules still have: the newest MaxHistory, and those of the live lease.
-func (t *modelTask) remembers(e modelEvent) bool {
+// hasEvent reports whether the event is among those that the rules still have: the newest MaxHistory, and those of the live lease.
+func (t *modelTask) hasEvent(e modelEvent) bool {
 	for i := len(t.history) - 1; i >= 0 && i >= len(t.history)-lease.MaxHistory; i-- {
 		if t.history[i] == e {
 			return true
@@ -117,7 +117,7 @@ func (t *modelTask) remembers(e modelEvent) bool {
 	return false
 }
 
-func (m *model) keep(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) bool {
+func (m *model) keepLateResult(t *modelTask, attempt uint32, r *lease.Report, a lease.Answer) bool {
 	if r.Kind != lease.KindComplete || a.Verdict != lease.VerdictCancelled || len(r.Result.Output) > modelDiscarded {
 		return false
 	}
@@ -133,7 +133,7 @@ func (m *model) keep(t *modelTask, attempt uint32, r *lease.Report, a lease.Answ
 	return true
 }
 
-// malformed reports whether the form of a report is bad (V1). It knows only the mistakes that spoil makes.
+// malformed reports whether the form of a report is bad (V1). It knows only the mistakes that addMistake makes.
 func (m *model) malformed(r *lease.Report) bool {
 	return r.Invalid != nil || r.TaskID == "" || r.LeaseID == ""
 }
@@ -167,7 +167,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 	switch r.Kind {
 	case lease.KindStart:
 		if t.cancelAsked && !l.started { // T7
-			t.acknowledged()
+			t.acknowledge()
 			t.end(lease.TaskCancelled, m.now.Wall)
 			t.note(lease.EventLeaseEnded, lease.TaskCancelled)
 			t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
@@ -183,34 +183,34 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 		if !t.cancelAsked {
 			t.state = lease.Running
 		}
-		return m.renewed(t)
+		return m.renew(t)
 	case lease.KindHeartbeat:
-		t.acknowledged()
-		return m.renewed(t)
+		t.acknowledge()
+		return m.renew(t)
 	case lease.KindAck:
-		t.acknowledged()
-		return m.alive(t)
+		t.acknowledge()
+		return m.liveAnswer(t)
 	default:
-		return m.closed(t, r)
+		return m.commitClosing(t, r)
 	}
 }
 
-func (t *modelTask) acknowledged() {
+func (t *modelTask) acknowledge() {
 	if !t.live.acked {
 		t.live.acked = true
 		t.note(lease.EventAcknowledged, lease.NoReason)
 	}
 }
 
-func (m *model) renewed(t *modelTask) lease.Answer {
+func (m *model) renew(t *modelTask) lease.Answer {
 	t.live.stalled = 0
 	m.extend(t, m.now.Serving+lease.Instant(t.spec.HeartbeatTimeout))
-	return m.alive(t)
+	return m.liveAnswer(t)
 }
 
-func (m *model) alive(t *modelTask) lease.Answer {
+func (m *model) liveAnswer(t *modelTask) lease.Answer {
 	return lease.Answer{
-		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: m.until(t),
+		Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state, ExpiresAt: m.expiresAt(t),
 		ShouldCancel: t.cancelAsked, CancelReason: t.cancelReason,
 	}
 }
@@ -219,34 +219,34 @@ var closing = map[lease.Kind]lease.EventType{
 	lease.KindComplete: lease.EventCompleted, lease.KindFail: lease.EventFailed, lease.KindRelease: lease.EventReleased,
 }
 
-// closed commits a Complete, Fail or Release, which ends the attempt (V16).
-func (m *model) closed(t *modelTask, r *lease.Report) lease.Answer {
+// commitClosing commits a Complete, Fail or Release, which ends the attempt (V16).
+func (m *model) commitClosing(t *modelTask, r *lease.Report) lease.Answer {
 	l := t.end(lease.Reported, m.now.Wall)
 	switch {
 	case r.Kind == lease.KindComplete:
 		t.releases = 0
 		t.finish(lease.Completed, lease.NoReason, m.now.Wall)
 	case r.Kind == lease.KindRelease:
-		m.released(t, r)
+		m.release(t, r)
 	case t.cancelAsked:
 		t.finish(lease.Cancelled, lease.TaskCancelled, m.now.Wall)
 	default:
-		m.failed(t, r.Failure, m.now)
+		m.countFailure(t, r.Failure, m.now)
 	}
 	t.note(closing[r.Kind], lease.None)
 	l.report = r
-	l.told = lease.Answer{Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state}
+	l.answer = lease.Answer{Verdict: lease.VerdictCommitted, Reason: lease.None, State: t.state}
 	if t.retryAt != 0 {
-		l.told.RetryAt = m.now.Wall + lease.Wall(t.retryAt-m.now.Serving)
+		l.answer.RetryAt = m.now.Wall + lease.Wall(t.retryAt-m.now.Serving)
 	}
 	if t.state.Final() {
 		t.outcome = l.attempt
 	}
-	return l.told
+	return l.answer
 }
 
-// released puts the task back in line: after its delay, and from the third release in a row after a backoff at least (T5).
-func (m *model) released(t *modelTask, r *lease.Report) {
+// release puts the task back in line after the delay of the report. From the third release in a row on, the wait is at least a backoff (T5).
+func (m *model) release(t *modelTask, r *lease.Report) {
 	t.releases++
 	delay := lease.Instant(r.Delay)
 	if t.releases >= 3 {

@@ -59,12 +59,12 @@ type modelTask struct {
 	cancelReason string
 
 	parked bool
-	// counted is set during a grant if the task had a live lease when the grant began; see holds.
+	// counted is set during a grant if the task had a live lease when the grant began; see countsAsLeased.
 	counted bool
-	// waits is when the task was submitted or its last lease ended. A resource that expired before ends the task at this time.
-	waits lease.Wall
-	live  *modelLease
-	ended []*modelLease
+	// waitingSince is when the task was submitted or its last lease ended. A resource that expired earlier ends the task at this time.
+	waitingSince lease.Wall
+	live         *modelLease
+	ended        []*modelLease
 	// outcome is the attempt whose report ended the round, or 0.
 	outcome uint32
 	kept    []keptResult // results that came too late (V15)
@@ -97,7 +97,7 @@ type modelLease struct {
 
 	cause  lease.Reason  // why it has ended; 0 while it is live
 	report *lease.Report // the one that was COMMITTED under it, or nil
-	told   lease.Answer  // the answer to that report
+	answer lease.Answer  // the answer to that report
 }
 
 func newModel(now lease.Now, epoch uint32) *model {
@@ -114,7 +114,7 @@ func (m *model) task(tenant, id string) *modelTask {
 	if t == nil || t.gone {
 		return nil
 	}
-	m.settle(t)
+	m.applyDueTimers(t)
 	if t.gone || t.tenant != tenant {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (m *model) task(tenant, id string) *modelTask {
 }
 
 func (m *model) create(id lease.TaskID, tenant string, spec *lease.Spec) {
-	t := &modelTask{id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline, waits: m.now.Wall}
+	t := &modelTask{id: id.String(), tenant: tenant, space: id.Space, spec: spec, round: 1, deadline: spec.Deadline, waitingSince: m.now.Wall}
 	t.policy = m.policyOf(t)
 	if spec.RunAt > m.now.Wall {
 		t.state, t.runAt = lease.Scheduled, spec.RunAt
@@ -157,8 +157,8 @@ func (m *model) extend(t *modelTask, until lease.Instant) {
 	}
 }
 
-// until returns when the lease ends, as its holder is told: at expires_at, or at the deadline if that is earlier and applies (A3, T7).
-func (m *model) until(t *modelTask) lease.Instant {
+// expiresAt returns the end of the lease that an answer to the holder names: expires_at, or the deadline if that is earlier and applies (A3, T7).
+func (m *model) expiresAt(t *modelTask) lease.Instant {
 	if left := lease.Instant(t.deadline - m.now.Wall); t.deadline > 0 && !t.cancelAsked && t.live.expires > m.now.Serving+left {
 		return m.now.Serving + left
 	}
@@ -168,7 +168,7 @@ func (m *model) until(t *modelTask) lease.Instant {
 // end ends the live lease and returns it. The caller sets the new state of the task.
 func (t *modelTask) end(cause lease.Reason, at lease.Wall) *modelLease {
 	l := t.live
-	l.cause, t.live, t.waits = cause, nil, at
+	l.cause, t.live, t.waitingSince = cause, nil, at
 	t.ended = append(t.ended, l)
 	t.history = append(t.history, l.events...)
 	if l.acked || cause == lease.Reported {
@@ -189,7 +189,7 @@ func (t *modelTask) schedule(at lease.Instant) {
 	t.state, t.readyAt, t.retryAt = lease.Scheduled, 0, at
 }
 
-// backoff returns the wait after n earlier ones (T3).
+// backoff returns how long the task waits after n earlier backoffs (T3).
 func (m *model) backoff(t *modelTask, n uint32) lease.Instant {
 	p := t.policy
 	d := float64(p.InitialBackoff)
@@ -203,8 +203,8 @@ func (m *model) backoff(t *modelTask, n uint32) lease.Instant {
 	return max(1, lease.Instant(d*(0.8+0.4*share)))
 }
 
-// failed counts a failure (T4, T5).
-func (m *model) failed(t *modelTask, f *lease.Failure, at lease.Now) {
+// countFailure counts a failure, and fails the task or schedules its retry (T4, T5).
+func (m *model) countFailure(t *modelTask, f *lease.Failure, at lease.Now) {
 	t.releases = 0
 	t.failures++
 	switch {

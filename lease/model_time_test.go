@@ -6,19 +6,19 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// event is a timer of a task, which is due on the serving clock or on the wall clock.
-type event struct {
+// modelTimer is a timer of a task, which is due on the serving clock or on the wall clock.
+type modelTimer struct {
 	serving lease.Instant
 	wall    lease.Wall // used if serving is 0
-	happens func(at lease.Now)
+	fire    func(at lease.Now)
 }
 
-// settle lets all due timers of a task happen, the longest due first, each at the time at which it was due (A3).
-func (m *model) settle(t *modelTask) {
+// applyDueTimers fires all due timers of a task, the longest due first, each at the time at which it was due (A3).
+func (m *model) applyDueTimers(t *modelTask) {
 	for !t.gone {
-		var first *event
+		var first *modelTimer
 		var longest lease.Instant
-		events := m.events(t)
+		events := m.timers(t)
 		for i := range events {
 			lag := m.lag(events[i])
 			if lag >= 0 && (first == nil || lag > longest) {
@@ -32,25 +32,25 @@ func (m *model) settle(t *modelTask) {
 		if first.serving != 0 {
 			at = lease.Now{Serving: first.serving, Wall: m.now.Wall - lease.Wall(longest)}
 		}
-		first.happens(at)
+		first.fire(at)
 	}
 }
 
-func (m *model) lag(e event) lease.Instant {
+func (m *model) lag(e modelTimer) lease.Instant {
 	if e.serving != 0 {
 		return m.now.Serving - e.serving
 	}
 	return lease.Instant(m.now.Wall - e.wall)
 }
 
-// events lists the timers of the task in its present state. Of two that have been due for equally long, settle takes the first in the list.
-func (m *model) events(t *modelTask) []event {
+// timers lists the timers of the task in its present state. Of two that have been due for equally long, applyDueTimers fires the first in the list.
+func (m *model) timers(t *modelTask) []modelTimer {
 	if t.state.Final() {
-		return []event{{wall: t.finishedAt + lease.Wall(t.spec.Retention), happens: func(lease.Now) { m.remove(t) }}}
+		return []modelTimer{{wall: t.finishedAt + lease.Wall(t.spec.Retention), fire: func(lease.Now) { m.remove(t) }}}
 	}
-	var all []event
+	var all []modelTimer
 	if t.deadline != 0 && !t.cancelAsked {
-		all = append(all, event{wall: t.deadline, happens: func(at lease.Now) {
+		all = append(all, modelTimer{wall: t.deadline, fire: func(at lease.Now) {
 			if t.live != nil {
 				t.end(lease.DeadlineExceeded, at.Wall)
 			}
@@ -59,18 +59,18 @@ func (m *model) events(t *modelTask) []event {
 		}})
 	}
 	if first := firstExpiry(t.spec); first != 0 && t.live == nil {
-		all = append(all, event{wall: max(first, t.waits), happens: func(at lease.Now) { t.resourceGone(at.Wall) }})
+		all = append(all, modelTimer{wall: max(first, t.waitingSince), fire: func(at lease.Now) { t.loseResource(at.Wall) }})
 	}
 	switch {
 	case t.live != nil:
-		return append(all, m.leaseEvents(t)...)
+		return append(all, m.leaseTimers(t)...)
 	case t.state == lease.Scheduled:
-		return append(all, event{serving: t.retryAt, wall: t.runAt, happens: func(at lease.Now) {
+		return append(all, modelTimer{serving: t.retryAt, wall: t.runAt, fire: func(at lease.Now) {
 			t.ready(at.Serving)
 			t.note(lease.EventReady, lease.NoReason)
 		}})
 	case t.spec.StartTimeout != 0:
-		return append(all, event{serving: t.readyAt + lease.Instant(t.spec.StartTimeout), happens: func(at lease.Now) {
+		return append(all, modelTimer{serving: t.readyAt + lease.Instant(t.spec.StartTimeout), fire: func(at lease.Now) {
 			t.finish(lease.Failed, lease.StartTimeout, at.Wall)
 			t.note(lease.EventEnded, lease.StartTimeout)
 		}})
@@ -88,54 +88,54 @@ func firstExpiry(s *lease.Spec) (first lease.Wall) {
 	return first
 }
 
-// resourceGone ends a waiting task, one of whose resources has expired or whose worker is gone (W12).
-func (t *modelTask) resourceGone(at lease.Wall) {
+// loseResource ends a waiting task, one of whose resources has expired or whose worker is gone (W12).
+func (t *modelTask) loseResource(at lease.Wall) {
 	t.finish(lease.Failed, lease.ResourceGone, at)
 	t.note(lease.EventEnded, lease.ResourceGone)
 }
 
-func (m *model) leaseEvents(t *modelTask) []event {
-	var all []event
+func (m *model) leaseTimers(t *modelTask) []modelTimer {
+	var all []modelTimer
 	l := t.live
 	if l.attemptBy != 0 && !t.cancelAsked {
-		all = append(all, event{serving: l.attemptBy, happens: func(at lease.Now) {
+		all = append(all, modelTimer{serving: l.attemptBy, fire: func(at lease.Now) {
 			t.end(lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
-			m.failed(t, &lease.Failure{Category: lease.Timeout}, at)
+			m.countFailure(t, &lease.Failure{Category: lease.Timeout}, at)
 			if t.state == lease.Failed {
 				t.reason = lease.DeadlineExceeded
 			}
 		}})
 	}
 	if t.cancelAsked {
-		all = append(all, event{serving: l.cancelBy, happens: func(at lease.Now) {
+		all = append(all, modelTimer{serving: l.cancelBy, fire: func(at lease.Now) {
 			t.end(lease.CancelTimeout, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.CancelTimeout)
 			t.finish(lease.Failed, lease.CancelTimeout, at.Wall)
 		}})
 	}
 	if l.ackBy != 0 && !l.acked {
-		all = append(all, event{serving: l.ackBy, happens: func(at lease.Now) { m.silent(t, lease.DispatchUnacked, at) }})
+		all = append(all, modelTimer{serving: l.ackBy, fire: func(at lease.Now) { m.endSilent(t, lease.DispatchUnacked, at) }})
 	}
-	return append(all, event{serving: l.expires, happens: func(at lease.Now) { m.silent(t, lease.LeaseExpired, at) }})
+	return append(all, modelTimer{serving: l.expires, fire: func(at lease.Now) { m.endSilent(t, lease.LeaseExpired, at) }})
 }
 
-// silent ends a lease that expired or was never acknowledged, and decides what becomes of the task (T5, T7, W5).
-func (m *model) silent(t *modelTask, cause lease.Reason, at lease.Now) {
+// endSilent ends a lease that expired or was never acknowledged, and decides the next state of the task (T5, T7, W5).
+func (m *model) endSilent(t *modelTask, cause lease.Reason, at lease.Now) {
 	l := t.end(cause, at.Wall)
 	t.note(lease.EventLeaseEnded, cause)
 	switch {
 	case t.cancelAsked:
 		t.finish(lease.Cancelled, lease.TaskCancelled, at.Wall)
 	case !l.acked:
-		m.undelivered(t, l, at)
+		m.countUnacked(t, l, at)
 	default:
-		m.lost(t, at)
+		m.countLoss(t, at)
 	}
 }
 
-// undelivered counts a grant that was never acknowledged. Several in a row to one worker process count once; the sixth ends the task (W5).
-func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
+// countUnacked counts a grant that was never acknowledged. Several in a row to one worker process count once; the sixth ends the task (W5).
+func (m *model) countUnacked(t *modelTask, l *modelLease, at lease.Now) {
 	process, _, _ := strings.Cut(l.session, "-")
 	if process == "" || process != t.unackedBy {
 		t.unacked++
@@ -148,8 +148,8 @@ func (m *model) undelivered(t *modelTask, l *modelLease, at lease.Now) {
 	t.ready(at.Serving)
 }
 
-// lost counts a loss: after the first the task is READY at once, after later ones it waits, and the last one of the budget ends it (T5).
-func (m *model) lost(t *modelTask, at lease.Now) {
+// countLoss counts a loss. After the first loss the task is READY at once, after later ones it waits, and the last one of the budget ends it (T5).
+func (m *model) countLoss(t *modelTask, at lease.Now) {
 	t.releases = 0
 	t.losses++
 	switch {
@@ -164,7 +164,7 @@ func (m *model) lost(t *modelTask, at lease.Now) {
 
 // due returns when the next timer of the task is due on each clock; 0 is never.
 func (m *model) due(t *modelTask) (serving lease.Instant, wall lease.Wall) {
-	for _, e := range m.events(t) {
+	for _, e := range m.timers(t) {
 		if e.serving != 0 && (serving == 0 || e.serving < serving) {
 			serving = e.serving
 		}

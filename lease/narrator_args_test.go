@@ -32,15 +32,15 @@ func (n *narrator) spec(w words) *lease.Spec {
 	return s
 }
 
-// set replaces all settings of queue "q": "queue paused=true max_inflight=1 rate=2 burst=1 max_attempts=1".
-func (n *narrator) set(w words) {
+// setQueue replaces all settings of queue "q": "queue paused=true max_inflight=1 rate=2 burst=1 max_attempts=1".
+func (n *narrator) setQueue(w words) {
 	s := &lease.Settings{
 		Paused: w.options["paused"] == "true", MaxInflight: uint32(n.number(w, "max_inflight", 0)),
 		Rate:  lease.Rate{PerSecond: float64(n.number(w, "rate", 0)), Burst: uint32(n.number(w, "burst", 0))},
 		Retry: lease.RetryPolicy{MaxAttempts: uint32(n.number(w, "max_attempts", 0)), InitialBackoff: n.duration(w, "backoff")},
 	}
 	if err := s.Check(n.rules.Limits); err != nil {
-		n.refused(err)
+		n.printRefusal(err)
 		return
 	}
 	n.store.settings[specKey{1, "q"}] = s
@@ -58,7 +58,7 @@ var kinds = map[string]lease.Kind{
 	"complete": lease.KindComplete, "fail": lease.KindFail, "release": lease.KindRelease,
 }
 
-// report reads what a worker says: "complete t1 lease=t1/2 attempt=2 output=x". Without lease= it is under the newest lease of the task. Task "none"
+// report reads the report of a worker: "complete t1 lease=t1/2 attempt=2 output=x". Without lease= it is under the newest lease of the task. Task "none"
 // and lease=none send an empty id, task "unknown" sends an id that no task has, and any other name that is not known is sent as the id.
 func (n *narrator) report(verb string, w words) *lease.Report {
 	r := &lease.Report{

@@ -10,8 +10,8 @@ import (
 
 func (n *narrator) printf(format string, args ...any) { fmt.Fprintf(&n.out, format+"\n", args...) }
 
-// answer prints a verdict and everything else in the answer to a worker.
-func (n *narrator) answer(a lease.Answer) {
+// printAnswer prints a verdict and everything else in the answer to a worker.
+func (n *narrator) printAnswer(a lease.Answer) {
 	parts := []string{strings.TrimSuffix(fmt.Sprintf("%v %v", a.Verdict, a.Reason), " NONE")}
 	add := func(told bool, format string, args ...any) {
 		if told {
@@ -32,7 +32,7 @@ func (n *narrator) answer(a lease.Answer) {
 	n.printf("%s%s", strings.Join(parts, ", "), detail)
 }
 
-func (n *narrator) refused(err error) {
+func (n *narrator) printRefusal(err error) {
 	text := err.Error()
 	for name, id := range n.tasks {
 		text = strings.ReplaceAll(text, id.String(), name)
@@ -40,8 +40,8 @@ func (n *narrator) refused(err error) {
 	n.printf("refused: %s", text)
 }
 
-// changed prints how a step changed a task, and what its holder has to be told.
-func (n *narrator) changed(c *lease.Change) {
+// printChange prints how a step changed a task, and what the caller has to send to the holder.
+func (n *narrator) printChange(c *lease.Change) {
 	name := n.name(taskOf(c))
 	switch {
 	case c.New == nil:
@@ -156,8 +156,8 @@ var eventNames = map[lease.EventType]string{
 	lease.EventRefused: "refused", lease.EventAdopted: "adopted",
 }
 
-// compare prints the fencing tokens of two attempts, each given as epoch.attempt, and whether the first is below the second: "compare 1.3 2.1".
-func (n *narrator) compare(w words) {
+// compareTokens prints the fencing tokens of two attempts, each given as epoch.attempt, and whether the first is below the second: "compare 1.3 2.1".
+func (n *narrator) compareTokens(w words) {
 	var tokens [2]uint64
 	for i, name := range w.names {
 		epoch, attempt, _ := strings.Cut(name, ".")

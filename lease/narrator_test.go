@@ -13,15 +13,15 @@ import (
 // narrator runs the commands of a transcript and prints their results. Names stand for ids: "t1" is a task, "t1/2" is the lease of its second
 // attempt. A grant with "as=old" gives the lease the name "old" instead.
 type narrator struct {
-	t      *testing.T
-	rules  *lease.Rules
-	store  *memory
-	saved  *memory // what the command backup saved
-	now    lease.Now
-	tasks  map[string]lease.TaskID
-	leases map[string]string // lease ids by name
-	said   lease.Judge       // the last report, which the command replay sends again
-	out    strings.Builder
+	t         *testing.T
+	rules     *lease.Rules
+	store     *memory
+	saved     *memory // the copy that the command backup made
+	now       lease.Now
+	tasks     map[string]lease.TaskID
+	leases    map[string]string // lease ids by name
+	lastJudge lease.Judge       // the last report, which the command replay sends again
+	out       strings.Builder
 }
 
 // firstDay is the wall time at which transcripts and simulations begin.
@@ -61,7 +61,7 @@ func parseWords(fields []string) words {
 	return w
 }
 
-// text returns an option with spaces in the place of underscores: an option of a transcript cannot have spaces.
+// text returns an option with its underscores replaced by spaces: an option of a transcript cannot have spaces.
 func (w words) text(option string) string { return strings.ReplaceAll(w.options[option], "_", " ") }
 
 // run executes one line of a transcript and returns what it printed.
@@ -75,10 +75,10 @@ func (n *narrator) run(line string) string {
 	case "grant":
 		n.grant(w)
 	case "start", "heartbeat", "ack", "complete", "fail", "release":
-		n.said = lease.Judge{Tenant: n.tenant(w), Reports: []*lease.Report{n.report(verb, w)}}
-		n.say()
+		n.lastJudge = lease.Judge{Tenant: n.tenant(w), Reports: []*lease.Report{n.report(verb, w)}}
+		n.judge()
 	case "replay":
-		n.say()
+		n.judge()
 	case "requeue":
 		n.requeue(w)
 	case "cancel":
@@ -102,13 +102,13 @@ func (n *narrator) run(line string) string {
 	case "history":
 		n.history(w)
 	default:
-		n.world(verb, w)
+		n.runOther(verb, w)
 	}
 	return n.out.String()
 }
 
-// world runs the commands that are not steps of the rules: on clocks, settings, limits and the store.
-func (n *narrator) world(verb string, w words) {
+// runOther runs the commands that are not steps of the rules: on clocks, settings, limits and the store.
+func (n *narrator) runOther(verb string, w words) {
 	switch verb {
 	case "advance": // moves both clocks
 		d := n.parseDuration(w.names[0])
@@ -117,7 +117,7 @@ func (n *narrator) world(verb string, w words) {
 	case "jump": // moves the wall clock only
 		n.now.Wall = n.now.Wall.Add(n.parseDuration(w.names[0]))
 	case "queue":
-		n.set(w)
+		n.setQueue(w)
 	case "limit":
 		n.rules.Limits.Discarded = n.number(w, "discarded", n.rules.Limits.Discarded)
 		n.rules.Limits.Output = n.number(w, "output", n.rules.Limits.Output)
@@ -129,7 +129,7 @@ func (n *narrator) world(verb string, w words) {
 	case "crash": // the store goes back to the backup, which stands for what was durable; unlike a restore, the epoch stays
 		n.store = n.saved.backup()
 	case "compare":
-		n.compare(w)
+		n.compareTokens(w)
 	default:
 		n.t.Fatalf("unknown command %q", verb)
 	}
@@ -170,16 +170,16 @@ func (n *narrator) step(c lease.Command) lease.Step {
 	out := n.rules.Step(n.now, n.store, c)
 	n.store.apply(out.Changes)
 	for i := range out.Changes {
-		n.changed(&out.Changes[i])
+		n.printChange(&out.Changes[i])
 	}
 	return out
 }
 
-// ask is step for a command of a producer or an operator, which may be refused.
+// ask runs a command of a producer or an operator, as step does. If the command is refused, it prints the error.
 func (n *narrator) ask(c lease.Command) {
 	out := n.step(c)
 	if out.Err != nil {
-		n.refused(out.Err)
+		n.printRefusal(out.Err)
 	}
 }
 
@@ -197,7 +197,7 @@ func (n *narrator) submit(fields []string) {
 	out := n.rules.Step(n.now, n.store, c)
 	n.store.apply(out.Changes)
 	if out.Err != nil {
-		n.refused(fmt.Errorf("spec %d: %w", out.ErrSpec, out.Err))
+		n.printRefusal(fmt.Errorf("spec %d: %w", out.ErrSpec, out.Err))
 		return
 	}
 	for i, s := range out.Submitted {
@@ -248,11 +248,11 @@ func (n *narrator) requeue(w words) {
 	n.step(c)
 }
 
-func (n *narrator) say() {
-	out := n.rules.Step(n.now, n.store, n.said)
+func (n *narrator) judge() {
+	out := n.rules.Step(n.now, n.store, n.lastJudge)
 	n.store.apply(out.Changes)
-	n.answer(out.Answers[0])
+	n.printAnswer(out.Answers[0])
 	for i := range out.Changes {
-		n.changed(&out.Changes[i])
+		n.printChange(&out.Changes[i])
 	}
 }

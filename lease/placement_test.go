@@ -24,26 +24,26 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 		{"nothing", nil, nil},
 		{"an empty list of everything", &Requirements{}, nil},
 		{
-			"all that there is",
+			"everything that the worker has",
 			&Requirements{
 				Runtimes: []string{"node", "python3"}, Features: []string{"avx"},
 				Labels: map[string]string{"zone": "b", "empty": ""}, Resources: map[string]float64{"vram_gb": 80},
 			},
 			nil,
 		},
-		{"less", &Requirements{Runtimes: []string{"node"}, Resources: map[string]float64{"vram_gb": 0.5}}, nil},
-		{"one runtime more", &Requirements{Runtimes: []string{"node", "ruby"}}, []string{`runtime "ruby"`}},
+		{"less than the worker has", &Requirements{Runtimes: []string{"node"}, Resources: map[string]float64{"vram_gb": 0.5}}, nil},
+		{"one runtime that the worker lacks", &Requirements{Runtimes: []string{"node", "ruby"}}, []string{`runtime "ruby"`}},
 		{"a feature that is a runtime", &Requirements{Features: []string{"node"}}, []string{`feature "node"`}},
 		{"another value", &Requirements{Labels: map[string]string{"zone": "a"}}, []string{`label "zone" = "a"`}},
-		{"a label that is not there", &Requirements{Labels: map[string]string{"none": ""}}, []string{`label "none" = ""`}},
-		{"a little more", &Requirements{Resources: map[string]float64{"vram_gb": 80.001}}, []string{`resource "vram_gb" >= 80.001`}},
+		{"a label that the worker does not have", &Requirements{Labels: map[string]string{"none": ""}}, []string{`label "none" = ""`}},
+		{"slightly more of a resource", &Requirements{Resources: map[string]float64{"vram_gb": 80.001}}, []string{`resource "vram_gb" >= 80.001`}},
 		{
-			"a resource that is not there",
+			"a resource that the worker does not have",
 			&Requirements{Resources: map[string]float64{"disk": math.SmallestNonzeroFloat64}},
 			[]string{`resource "disk" >= 5e-324`},
 		},
 		{
-			"several, in order",
+			"several requirements, sorted",
 			&Requirements{
 				Runtimes: []string{"ruby", "go"}, Features: []string{"x"},
 				Labels: map[string]string{"b": "1", "a": "2"}, Resources: map[string]float64{"nothing": 1},
@@ -71,7 +71,7 @@ func names(n int) (all []string) {
 	return all
 }
 
-func table[V any](n int, v V) map[string]V {
+func mapOf[V any](n int, v V) map[string]V {
 	all := map[string]V{}
 	for _, name := range names(n) {
 		all[name] = v
@@ -91,10 +91,10 @@ func pinned(n int, change func(last *ResourceRef)) Spec {
 	return s
 }
 
-// as leaves the reference of pinned as it is.
-func as(*ResourceRef) {}
+// unchanged is an argument for pinned that leaves the last reference as it is.
+func unchanged(*ResourceRef) {}
 
-func bound(a Affinity) Spec { return Spec{Affinity: &a} }
+func withAffinity(a Affinity) Spec { return Spec{Affinity: &a} }
 
 func traced(tr Trace) Spec { return Spec{Trace: &tr} }
 
@@ -112,8 +112,8 @@ func TestPlacementLimits(t *testing.T) {
 	}{
 		{requiring(Requirements{Runtimes: names(16)}), requiring(Requirements{Runtimes: names(17)}), "requirements.runtimes", "16"},
 		{requiring(Requirements{Features: names(16)}), requiring(Requirements{Features: names(17)}), "requirements.features", "16"},
-		{requiring(Requirements{Labels: table(16, "")}), requiring(Requirements{Labels: table(17, "")}), "requirements.labels", "16"},
-		{requiring(Requirements{Resources: table(16, 1.0)}), requiring(Requirements{Resources: table(17, 1.0)}), "requirements.resources", "16"},
+		{requiring(Requirements{Labels: mapOf(16, "")}), requiring(Requirements{Labels: mapOf(17, "")}), "requirements.labels", "16"},
+		{requiring(Requirements{Resources: mapOf(16, 1.0)}), requiring(Requirements{Resources: mapOf(17, 1.0)}), "requirements.resources", "16"},
 		{requiring(Requirements{Runtimes: []string{full}}), requiring(Requirements{Runtimes: []string{"a", over}}), "requirements.runtimes[1]", "8"},
 		{requiring(Requirements{}), requiring(Requirements{Features: []string{""}}), "requirements.features[0]", "empty"},
 		{requiring(Requirements{Labels: map[string]string{full: full}}), requiring(Requirements{Labels: map[string]string{"a": over}}), "requirements.labels", "8"},
@@ -131,9 +131,9 @@ func TestPlacementLimits(t *testing.T) {
 		{Spec{}, requiring(Requirements{Resources: map[string]float64{"a": -1}}), `requirements.resources["a"]`, "greater than 0"},
 		{Spec{}, requiring(Requirements{Resources: map[string]float64{"": 1}}), "requirements.resources", "empty"},
 
-		{pinned(32, as), pinned(33, as), "resource_refs", "32"},
-		{pinned(1, as), pinned(1, func(r *ResourceRef) { r.ResourceID = "" }), "resource_refs[0].resource_id", "empty"},
-		{pinned(1, as), pinned(1, func(r *ResourceRef) { r.Worker = "" }), "resource_refs[0].worker_id", "empty"},
+		{pinned(32, unchanged), pinned(33, unchanged), "resource_refs", "32"},
+		{pinned(1, unchanged), pinned(1, func(r *ResourceRef) { r.ResourceID = "" }), "resource_refs[0].resource_id", "empty"},
+		{pinned(1, unchanged), pinned(1, func(r *ResourceRef) { r.Worker = "" }), "resource_refs[0].worker_id", "empty"},
 		{
 			pinned(3, func(r *ResourceRef) { r.ResourceID = full }),
 			pinned(3, func(r *ResourceRef) { r.ResourceID = over }), "resource_refs[2].resource_id", "8",
@@ -143,8 +143,8 @@ func TestPlacementLimits(t *testing.T) {
 		{pinned(1, func(r *ResourceRef) { r.Scope = full }), pinned(1, func(r *ResourceRef) { r.Scope = over }), "resource_refs[0].scope", "8"},
 		{pinned(1, func(r *ResourceRef) { r.ExpiresAt = 0 }), pinned(1, func(r *ResourceRef) { r.ExpiresAt = -1 }), "resource_refs[0].expires_at", "1970"},
 		{
-			pinned(1, func(r *ResourceRef) { r.Metadata = table(8, full) }),
-			pinned(1, func(r *ResourceRef) { r.Metadata = table(9, full) }), "resource_refs[0].metadata", "8",
+			pinned(1, func(r *ResourceRef) { r.Metadata = mapOf(8, full) }),
+			pinned(1, func(r *ResourceRef) { r.Metadata = mapOf(9, full) }), "resource_refs[0].metadata", "8",
 		},
 		{
 			pinned(2, func(r *ResourceRef) { r.Metadata = map[string]string{full: full} }),
@@ -155,11 +155,11 @@ func TestPlacementLimits(t *testing.T) {
 			pinned(3, func(r *ResourceRef) { r.Worker = "w2" }), "resource_refs[2].worker_id", `"w2"`,
 		},
 
-		{bound(Affinity{Key: full}), bound(Affinity{Key: over}), "affinity.key", "8"},
-		{bound(Affinity{Key: "k"}), bound(Affinity{}), "affinity.key", "empty"},
-		{bound(Affinity{Key: "k", Mode: Preferred}), bound(Affinity{Key: "k", Mode: Preferred + 1}), "affinity.mode", "3"},
-		{bound(Affinity{Key: "k", TTL: MinAffinityTTL}), bound(Affinity{Key: "k", TTL: MinAffinityTTL - 1}), "affinity.ttl", "1s"},
-		{bound(Affinity{Key: "k", TTL: MaxAffinityTTL}), bound(Affinity{Key: "k", TTL: MaxAffinityTTL + 1}), "affinity.ttl", "24h"},
+		{withAffinity(Affinity{Key: full}), withAffinity(Affinity{Key: over}), "affinity.key", "8"},
+		{withAffinity(Affinity{Key: "k"}), withAffinity(Affinity{}), "affinity.key", "empty"},
+		{withAffinity(Affinity{Key: "k", Mode: Preferred}), withAffinity(Affinity{Key: "k", Mode: Preferred + 1}), "affinity.mode", "3"},
+		{withAffinity(Affinity{Key: "k", TTL: MinAffinityTTL}), withAffinity(Affinity{Key: "k", TTL: MinAffinityTTL - 1}), "affinity.ttl", "1s"},
+		{withAffinity(Affinity{Key: "k", TTL: MaxAffinityTTL}), withAffinity(Affinity{Key: "k", TTL: MaxAffinityTTL + 1}), "affinity.ttl", "24h"},
 
 		{traced(Trace{Host: full}), traced(Trace{Host: over}), "trace_meta.host_node_id", "8"},
 		{traced(Trace{Chain: names(64)}), traced(Trace{Chain: names(65)}), "trace_meta.middleware_chain", "64"},
@@ -183,10 +183,10 @@ func TestCapabilitiesLimits(t *testing.T) {
 	}{
 		{Capabilities{Runtimes: names(256)}, Capabilities{Runtimes: names(257)}, "runtimes: has 257 entries; the limit is 256"},
 		{Capabilities{Features: names(256)}, Capabilities{Features: names(257)}, "features: has 257 entries; the limit is 256"},
-		{Capabilities{Labels: table(256, "")}, Capabilities{Labels: table(257, "")}, "labels: has 257 entries; the limit is 256"},
-		{Capabilities{Resources: table(256, 0.0)}, Capabilities{Resources: table(257, 1.0)}, "resources: has 257 entries; the limit is 256"},
-		{Capabilities{Resources: table(1, 0.0)}, Capabilities{Resources: table(1, -1.0)}, `resources["n0"]: is -1; it cannot be negative`},
-		{Capabilities{}, Capabilities{Resources: table(1, math.Inf(1))}, `resources["n0"]: is +Inf; it must be finite`},
+		{Capabilities{Labels: mapOf(256, "")}, Capabilities{Labels: mapOf(257, "")}, "labels: has 257 entries; the limit is 256"},
+		{Capabilities{Resources: mapOf(256, 0.0)}, Capabilities{Resources: mapOf(257, 1.0)}, "resources: has 257 entries; the limit is 256"},
+		{Capabilities{Resources: mapOf(1, 0.0)}, Capabilities{Resources: mapOf(1, -1.0)}, `resources["n0"]: is -1; it cannot be negative`},
+		{Capabilities{}, Capabilities{Resources: mapOf(1, math.Inf(1))}, `resources["n0"]: is +Inf; it must be finite`},
 		{Capabilities{}, Capabilities{Features: []string{"a", ""}}, "features[1]: must not be empty"},
 	} {
 		if err := c.good.Check(DefaultLimits()); err != nil {
@@ -198,8 +198,9 @@ func TestCapabilitiesLimits(t *testing.T) {
 	}
 }
 
+// Fill sets an affinity without mode and TTL to PREFERRED and 10 minutes.
 func TestFillSetsDefaultsOfAffinity(t *testing.T) {
-	s := bound(Affinity{Key: "k"})
+	s := withAffinity(Affinity{Key: "k"})
 	s.Queue = "q"
 	if err := s.Fill(DefaultLimits()); err != nil {
 		t.Fatal(err)
@@ -211,19 +212,19 @@ func TestFillSetsDefaultsOfAffinity(t *testing.T) {
 
 // An artifact for which the report names no worker gets the worker that held the lease. This must happen in a copy: V13 compares the digest of the
 // report as it was sent.
-func TestArtifactsAreTheHolders(t *testing.T) {
+func TestArtifactWithoutWorkerGetsTheHolder(t *testing.T) {
 	reported := &Result{Artifacts: []Artifact{{ResourceID: "a"}, {ResourceID: "b", WorkerID: "other"}}}
 	filled := reported.withWorker("me")
 	if got := filled.Artifacts; got[0].WorkerID != "me" || got[1].WorkerID != "other" {
 		t.Errorf(`the workers of the artifacts are %q and %q, want "me" and "other"`, got[0].WorkerID, got[1].WorkerID)
 	}
 	if reported.Artifacts[0].WorkerID != "" {
-		t.Error("the result that was reported has changed, and so has its digest")
+		t.Error("withWorker changed the result that was reported, and so its digest; want a copy")
 	}
 	if again := filled.withWorker("else"); again != filled {
 		t.Error("a result whose artifacts all name a worker is copied, want the same pointer")
 	}
 	if none := (*Result)(nil); none.withWorker("me") != nil {
-		t.Error("by of a nil result is not nil")
+		t.Error("withWorker of a nil result is not nil")
 	}
 }

@@ -29,7 +29,7 @@ func TestLeaseIDInMemoryAndFromStoreAreJudgedAlike(t *testing.T) {
 		}
 		others = append(others, id[:i]+string(c)+id[i+1:])
 	}
-	for name, task := range map[string]*lease.Task{"granted": granted, "read": &read} {
+	for name, task := range map[string]*lease.Task{"in memory": granted, "from the store": &read} {
 		l.view.task = task
 		judge := func(tenant, id string) lease.Reason {
 			r := &lease.Report{Kind: lease.KindComplete, TaskID: task.ID.String(), LeaseID: id}

@@ -12,7 +12,7 @@ func no() *bool  { b := false; return &b }
 
 // V13: reports that differ in kind, output, artifacts (also in their order) or in the error's category, message, stack trace or retryable have
 // different digests. So do reports whose fields would be equal if they were joined without their lengths, such as "aw" and "a", "w".
-func TestDigestTellsContentsApart(t *testing.T) {
+func TestDifferentReportsHaveDifferentDigests(t *testing.T) {
 	t.Attr("rules", "V13")
 	complete := func(output string, artifacts ...Artifact) *Report {
 		return &Report{Kind: KindComplete, Result: &Result{Output: []byte(output), Artifacts: artifacts}}
@@ -48,33 +48,33 @@ func TestDigestTellsContentsApart(t *testing.T) {
 	}
 }
 
-// Bare is true for a Complete that brought neither output nor artifacts, with or without a Result, and false for everything else: an adoption has
-// no digest of its own, and must not count as bare either.
-func TestBareOutcome(t *testing.T) {
-	bare := &Report{Kind: KindComplete}
+// EmptyComplete is true for a Complete without output and artifacts, with or without a Result. It is false for all other outcomes, also for an adopted
+// result.
+func TestEmptyComplete(t *testing.T) {
+	noResult := &Report{Kind: KindComplete}
 	for _, tt := range []struct {
 		report *Report
 		kind   Kind // of the outcome
 		want   bool
 	}{
-		{bare, KindComplete, true},
+		{noResult, KindComplete, true},
 		{&Report{Kind: KindComplete, Result: &Result{}}, KindComplete, true},
 		{&Report{Kind: KindComplete, Result: &Result{Output: []byte{0}}}, KindComplete, false},
 		{&Report{Kind: KindComplete, Result: &Result{Artifacts: []Artifact{{}}}}, KindComplete, false},
 		{&Report{Kind: KindFail, Failure: &Failure{}}, KindFail, false},
 		{&Report{Kind: KindRelease}, KindRelease, false},
-		{bare, KindAdopt, false},
+		{noResult, KindAdopt, false},
 	} {
 		c := Committed{Kind: tt.kind, Digest: tt.report.Digest()}
 		if c.EmptyComplete() != tt.want {
-			t.Errorf("Bare of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.EmptyComplete(), tt.want)
+			t.Errorf("EmptyComplete of %+v as an outcome of kind %v is %t, want %t", tt.report, tt.kind, c.EmptyComplete(), tt.want)
 		}
 	}
 }
 
 // V13: two reports are the same report if they differ only in ids, sender, metrics, checkpoint, delay, retry_after or in what a cancelled worker
 // had done.
-func TestDigestCoversNothingElse(t *testing.T) {
+func TestDigestIgnoresIDsAndMetrics(t *testing.T) {
 	t.Attr("rules", "V13")
 	for name, same := range map[string][2]*Report{
 		"metrics, ids, session": {
@@ -103,15 +103,15 @@ func TestDigestCoversNothingElse(t *testing.T) {
 	}
 }
 
-// V13: a value of more than 32 bytes enters the digest as its length and its hash. A value of 32 bytes that is this hash enters as its length and
-// itself, so that the two differ by the length.
+// V13: a value of more than 32 bytes enters the digest as its length and its hash. If another value of 32 bytes is equal to this hash, it enters as its
+// length and itself, so the two differ by the length.
 func TestDigestOfLongValues(t *testing.T) {
 	t.Attr("rules", "V13")
 	var short, long digester
 	long = long.bytes(bytes.Repeat([]byte("x"), 33))
 	short = short.bytes(long[1:])
 	if bytes.Equal(short, long) {
-		t.Error("a value of 33 bytes and its hash, as a value of 32 bytes, are written alike, want them to differ in the length")
+		t.Error("a value of 33 bytes and a value of 32 bytes that is its hash are written in the same way, want different lengths")
 	}
 }
 

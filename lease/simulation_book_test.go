@@ -7,11 +7,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// book remembers what workers were told, over all crashes, and checks that it stays true. It does not know the rules.
+// book records what the coordinator told the workers, over all crashes, and checks that later answers and changes do not contradict it. It does not
+// know the rules.
 type book struct {
-	uptime lease.Instant // for how long a coordinator has been up, stalls included: the time in which the book measures leases
+	uptime lease.Instant // for how long a coordinator has been up, stalls included. The book measures leases in this time.
 	starts int
-	tokens map[lease.TaskID]uint64 // A2: the greatest fencing token that was told
+	tokens map[lease.TaskID]uint64 // A2: the greatest fencing token that a worker was told
 	leases map[string]*toldLease
 	nonces map[uint64]*toldLease
 }
@@ -19,9 +20,9 @@ type book struct {
 type toldLease struct {
 	ttl    time.Duration
 	until  lease.Instant // in uptime: the holder was told that the lease is live until then, so it must not expire before (A9)
-	closed lease.Answer  // to the report that was COMMITTED
+	answer lease.Answer  // to the report that was COMMITTED
 	report *lease.Report // that report
-	ended  lease.Reason  // with which CANCELLED was told; 0: it was not
+	ended  lease.Reason  // the reason with which CANCELLED was told; 0 if it was not told
 
 	// The last renewal that is durable, whether or not the worker was told of it.
 	renewed lease.Instant // in uptime
@@ -32,12 +33,12 @@ func newBook() *book {
 	return &book{tokens: map[lease.TaskID]uint64{}, leases: map[string]*toldLease{}, nonces: map[uint64]*toldLease{}}
 }
 
-// granted notes a grant of which the worker is told.
-func (b *book) granted(t *telling) error {
+// grantTold records a grant of which the worker is told.
+func (b *book) grantTold(t *notice) error {
 	k := t.claim
 	token := lease.FencingToken(k.epoch, k.attempt)
 	if token <= b.tokens[k.id] {
-		return fmt.Errorf("A2: token %d is told after token %d", token, b.tokens[k.id])
+		return fmt.Errorf("A2: token %d is told after token %d, want a greater one", token, b.tokens[k.id])
 	}
 	b.tokens[k.id] = token
 	l := &toldLease{ttl: k.ttl, until: t.until, renewed: t.at, starts: b.starts}
@@ -45,16 +46,17 @@ func (b *book) granted(t *telling) error {
 	return nil
 }
 
-// renewed notes that a report is durable, and if it renewed the lease, that too. What is COMMITTED must come at most two TTL of uptime and a second
-// for each start after the last renewal, because a silent lease ends by then (A9).
-func (b *book) renewed(t *telling) error {
+// reportDurable records that a report is durable, and that it renewed the lease if it did. A COMMITTED report must come at most two TTL of uptime, and
+// one second for each start, after the last renewal, because a silent lease ends by then (A9).
+func (b *book) reportDurable(t *notice) error {
 	l := b.leases[t.report.LeaseID]
 	if l == nil || t.answer.Verdict != lease.VerdictCommitted || t.answer.Replayed {
 		return nil
 	}
 	bound := 2*l.ttl + time.Duration(t.starts-l.starts)*time.Duration(saveClock)
 	if silent := t.at.Sub(l.renewed); silent > bound {
-		return fmt.Errorf("A9: a lease with a TTL of %v lived through %v of silence and %d starts", l.ttl, silent, t.starts-l.starts)
+		return fmt.Errorf("A9: a lease with a TTL of %v is live after %v of silence and %d starts, want it ended after %v",
+			l.ttl, silent, t.starts-l.starts, bound)
 	}
 	if t.answer.ExpiresAt != 0 && t.report.Kind != lease.KindAck {
 		l.renewed, l.starts = t.at, t.starts
@@ -62,8 +64,8 @@ func (b *book) renewed(t *telling) error {
 	return nil
 }
 
-// answered notes a verdict of which the worker is told.
-func (b *book) answered(t *telling) error {
+// answerTold records a verdict of which the worker is told.
+func (b *book) answerTold(t *notice) error {
 	l := b.leases[t.report.LeaseID]
 	if l == nil {
 		return nil
@@ -79,24 +81,24 @@ func (b *book) answered(t *telling) error {
 	return nil
 }
 
-func (l *toldLease) replayed(t *telling) error {
+func (l *toldLease) replayed(t *notice) error {
 	a := t.answer
 	a.Replayed = false
-	if l.report != nil && (a != l.closed || !sameReport(l.report, t.report)) {
-		return fmt.Errorf("A10: %+v was told, and is replayed as %+v", l.closed, a)
+	if l.report != nil && (a != l.answer || !sameReport(l.report, t.report)) {
+		return fmt.Errorf("A10: %+v was told, and is replayed as %+v", l.answer, a)
 	}
-	l.closed, l.report = a, t.report
+	l.answer, l.report = a, t.report
 	return nil
 }
 
-func (l *toldLease) committed(t *telling) error {
+func (l *toldLease) committed(t *notice) error {
 	switch {
 	case l.ended != lease.NoReason:
 		return fmt.Errorf("A4, A10: %v is COMMITTED under a lease whose worker was told before that it had ended with %v", t.report.Kind, l.ended)
 	case l.report != nil:
 		return fmt.Errorf("A5: %v is COMMITTED under a lease under which a report was COMMITTED before", t.report.Kind)
 	case t.report.Kind.Closes():
-		l.closed, l.report = t.answer, t.report
+		l.answer, l.report = t.answer, t.report
 	default:
 		l.until = max(l.until, t.until)
 	}
@@ -128,7 +130,7 @@ func (b *book) expired(c *lease.Change) error {
 	return nil
 }
 
-// restored forgets all leases: the restore has lost those granted after the backup, and has ended the others. Tokens still have to rise (A2).
+// restored removes all leases: the restore has lost those granted after the backup, and has ended the others. Tokens still have to rise (A2).
 func (b *book) restored() {
 	clear(b.leases)
 	clear(b.nonces)

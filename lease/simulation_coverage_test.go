@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// outcomes lists every possible outcome of each command: the verdicts on what a worker says, and what other commands do or why they are refused.
+// outcomes lists every possible outcome of each command: the verdicts on reports of workers, and what other commands do or why they are refused.
 // The simulation fails if an outcome occurs that is not listed, or if a listed one does not occur often enough.
 var outcomes = map[string]string{
 	"start":     always + open + cancelled,
@@ -34,7 +34,7 @@ var outcomes = map[string]string{
 
 const (
 	always = "COMMITTED/NONE, REJECTED/INVALID_REQUEST, REJECTED/UNKNOWN_TASK, REJECTED/INVALID_LEASE, "
-	// open is for what a worker may repeat while the lease is live, closes is for reports, which end the lease (V4, V5).
+	// open is for the reports that a worker may repeat while the lease is live; closes is for those that end the lease (V4, V5).
 	open      = "CANCELLED/ALREADY_REPORTED, "
 	closes    = "COMMITTED/NONE replayed, REJECTED/DUPLICATE_REPORT, "
 	cancelled = "CANCELLED/COORDINATOR_RECOVERED, CANCELLED/TASK_GONE, CANCELLED/SUPERSEDED, CANCELLED/LEASE_EXPIRED, " +
@@ -49,13 +49,13 @@ const (
 //     REPORTED is why a lease ends, and then V4 and V5 answer its holder.
 //   - A grant that fails because the attempt numbers are used up: that takes two million grants of one task.
 
-// outcome is a command, and what came of it in the words of the table outcomes.
-type outcome struct{ command, is string }
+// outcome is a command and the name of its outcome in the table outcomes.
+type outcome struct{ command, name string }
 
 // coverage counts how often each outcome occurred while at least one lease was live.
 type coverage struct {
-	seen     map[outcome]int64
-	draining lease.Instant // the longest time from the end of the faults until all tasks had ended
+	seen         map[outcome]int64
+	longestDrain lease.Instant // the longest time from the end of the faults until all tasks had ended
 }
 
 func newCoverage() *coverage { return &coverage{seen: map[outcome]int64{}} }
@@ -64,22 +64,22 @@ func (c *coverage) add(other *coverage) {
 	for o, n := range other.seen {
 		c.seen[o] += n
 	}
-	c.draining = max(c.draining, other.draining)
+	c.longestDrain = max(c.longestDrain, other.longestDrain)
 }
 
-// check fails unless each outcome of the table occurred at least least times, and no other outcome occurred.
-func (c *coverage) check(t *testing.T, least int64) {
+// check fails unless each outcome of the table occurred at least minimum times, and no other outcome occurred.
+func (c *coverage) check(t *testing.T, minimum int64) {
 	t.Helper()
 	reachable := map[outcome]bool{}
 	for command, list := range outcomes {
-		for is := range strings.SplitSeq(strings.TrimSuffix(list, ", "), ", ") {
-			reachable[outcome{command, is}] = true
+		for name := range strings.SplitSeq(strings.TrimSuffix(list, ", "), ", ") {
+			reachable[outcome{command, name}] = true
 		}
 	}
 	rarest := outcome{}
 	for o := range reachable {
-		if n := c.seen[o]; n < least {
-			t.Errorf("the outcome of %s was %q %d times, want at least %d", o.command, o.is, n, least)
+		if n := c.seen[o]; n < minimum {
+			t.Errorf("the outcome of %s was %q %d times, want at least %d", o.command, o.name, n, minimum)
 		}
 		if rarest == (outcome{}) || c.seen[o] < c.seen[rarest] {
 			rarest = o
@@ -87,11 +87,11 @@ func (c *coverage) check(t *testing.T, least int64) {
 	}
 	for o, n := range c.seen {
 		if !reachable[o] {
-			t.Errorf("the outcome of %s was %q %d times, which the table outcomes does not list", o.command, o.is, n)
+			t.Errorf("the outcome of %s was %q %d times, which the table outcomes does not list", o.command, o.name, n)
 		}
 	}
 	t.Logf("%d outcomes, the rarest %d times (%s: %s); the slowest drain took %v",
-		len(reachable), c.seen[rarest], rarest.command, rarest.is, c.draining.Sub(0))
+		len(reachable), c.seen[rarest], rarest.command, rarest.name, c.longestDrain.Sub(0))
 	if testing.Verbose() {
 		t.Log(c.table())
 	}
@@ -100,14 +100,14 @@ func (c *coverage) check(t *testing.T, least int64) {
 func (c *coverage) table() string {
 	var lines []string
 	for o, n := range c.seen {
-		lines = append(lines, fmt.Sprintf("%-10s %-36s %10d", o.command, o.is, n))
+		lines = append(lines, fmt.Sprintf("%-10s %-36s %10d", o.command, o.name, n))
 	}
 	slices.Sort(lines)
 	return "\n" + strings.Join(lines, "\n")
 }
 
-// verdicts has the names of all pairs of verdict and reason, so that nameOf does not allocate.
-var verdicts = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]string) {
+// answerNames has the names of all pairs of verdict and reason, so that answerName does not allocate.
+var answerNames = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]string) {
 	for v := range names {
 		for r := range names[v] {
 			names[v][r] = lease.Verdict(v).String() + "/" + lease.Reason(r).String()
@@ -116,9 +116,9 @@ var verdicts = func() (names [lease.VerdictRejected + 1][lease.ResourceGone + 1]
 	return names
 }()
 
-func nameOf(a lease.Answer) string {
+func answerName(a lease.Answer) string {
 	if a.Replayed {
 		return "COMMITTED/NONE replayed"
 	}
-	return verdicts[a.Verdict][a.Reason]
+	return answerNames[a.Verdict][a.Reason]
 }

@@ -13,10 +13,10 @@ import (
 // limit that the simulation uses.
 const drainWithin = 10 * time.Minute
 
-// drain ends the faults and checks that every task ends (liveness): from here on, the network delivers each message once, all workers do what they
-// must, no queue is paused, and the wall clock goes on from the latest time that it has shown.
+// drain ends the faults and checks that every task then ends (liveness). From here on, the network delivers each message once, all workers do what they
+// must, no queue is paused, and the wall clock continues from the latest time that it has shown.
 func (w *world) drain() error {
-	w.calm = true
+	w.faultsOver = true
 	w.model.now.Wall = w.latest
 	for _, k := range w.workers {
 		k.habit = habits[0]
@@ -27,26 +27,26 @@ func (w *world) drain() error {
 			resumed = *s
 		}
 		resumed.Paused = false
-		if err := w.set(key, resumed); err != nil {
+		if err := w.setQueue(key, resumed); err != nil {
 			return err
 		}
 	}
 	began := w.model.now.Serving
-	for !w.drained() {
-		busy, err := w.settleDown()
+	for !w.allEnded() {
+		busy, err := w.runWithoutTime()
 		if err != nil {
 			return err
 		}
 		if !busy {
-			if err := w.pass(w.untilNext()); err != nil {
+			if err := w.advance(w.untilNext()); err != nil {
 				return err
 			}
 		}
 		if took := w.model.now.Serving.Sub(began); took > drainWithin {
-			return fmt.Errorf("not drained %v after the last fault:\n%s", took, w.leftovers())
+			return fmt.Errorf("%v after the last fault these tasks have not ended, want all ended within %v:\n%s", took, drainWithin, w.unfinishedTasks())
 		}
 	}
-	w.seen.draining = max(w.seen.draining, w.model.now.Serving-began)
+	w.coverage.longestDrain = max(w.coverage.longestDrain, w.model.now.Serving-began)
 	return w.compareAll()
 }
 
@@ -64,17 +64,17 @@ func (w *world) waiting() []*lease.Task {
 	return all
 }
 
-func (w *world) drained() bool { return len(w.waiting()) == 0 }
+func (w *world) allEnded() bool { return len(w.waiting()) == 0 }
 
-func (w *world) leftovers() (all string) {
+func (w *world) unfinishedTasks() (all string) {
 	for _, t := range w.waiting() {
 		all += fmt.Sprintf("  %+v\n", factsOf(t))
 	}
 	return all
 }
 
-// settleDown lets everybody do all that can be done without time passing; busy is false if there was nothing to do.
-func (w *world) settleDown() (busy bool, err error) {
+// runWithoutTime lets the network, the workers and the coordinator do all that they can do before time passes. busy is false if there was nothing to do.
+func (w *world) runWithoutTime() (busy bool, err error) {
 	before := w.steps
 	for len(w.net.up) > 0 {
 		if err := w.deliverUp(); err != nil {
@@ -90,7 +90,7 @@ func (w *world) settleDown() (busy bool, err error) {
 		}
 	}
 	for _, k := range w.workers {
-		for _, h := range slices.Clone(k.holds) {
+		for _, h := range slices.Clone(k.held) {
 			w.act(k, h)
 		}
 	}
@@ -109,14 +109,14 @@ func (w *world) serve() error {
 			}
 		}
 	}
-	if err := w.nudge(); err != nil {
+	if err := w.unparkNext(); err != nil {
 		return err
 	}
 	for _, t := range w.waiting() {
 		if t.State() != lease.Ready || t.Parked || w.host.Queue(t.ID.Space, t.Spec.Queue).Blocked(w.model.now.Serving) != lease.NoBlock {
 			continue
 		}
-		if k := w.idle(); k != nil {
+		if k := w.workerWithRoom(); k != nil {
 			if err := w.grantTo(k, t.ID); err != nil {
 				return err
 			}
@@ -125,11 +125,11 @@ func (w *world) serve() error {
 	return nil
 }
 
-// idle returns a worker that has room for another task, or nil. Grants of which the worker has not been told yet take up room.
-func (w *world) idle() *worker {
+// workerWithRoom returns a worker that has room for another task, or nil. Grants of which the worker has not been told yet take up room.
+func (w *world) workerWithRoom() *worker {
 	for _, k := range w.workers {
-		n := len(k.holds)
-		for _, t := range w.host.untold {
+		n := len(k.held)
+		for _, t := range w.host.unsent {
 			if t.to == k && t.claim != nil {
 				n++
 			}

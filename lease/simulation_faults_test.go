@@ -6,10 +6,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// How time passes, and which faults befall the coordinator.
+// How time passes, and which faults the coordinator has.
 
-// saved is a backup, as a restore needs it.
-type saved struct {
+// simBackup is a backup of the store and of the model, for a restore.
+type simBackup struct {
 	disk    *memory
 	model   *model
 	serving lease.Instant
@@ -29,33 +29,33 @@ func (w *world) passTime() error {
 	if w.chance(1) {
 		d = pick(w, time.Hour, 30*time.Second)
 	}
-	return w.pass(max(d, 0))
+	return w.advance(max(d, 0))
 }
 
-// pass moves all clocks while the coordinator serves. If leases are live or a batch waits, it commits once a second has passed since the serving
-// clock was last saved. The clock that is on the disk afterwards is at most a second old (A9).
-func (w *world) pass(d time.Duration) error {
-	save := (w.host.live > 0 || len(w.host.batch) > 0) && w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
+// advance moves all clocks while the coordinator serves. If leases are live or a batch waits, and the serving clock on the disk would become older than
+// a second, advance commits first. Afterwards the clock on the disk is at most a second old (A9).
+func (w *world) advance(d time.Duration) error {
+	save := (w.host.liveLeases > 0 || len(w.host.batch) > 0) && w.model.now.Serving.Add(d).Sub(w.host.diskClock) >= time.Duration(saveClock)
 	if save {
 		if err := w.commit(); err != nil {
 			return err
 		}
 	}
-	w.elapse(d)
+	w.moveClocks(d)
 	if save {
 		w.host.diskClock = max(w.host.diskClock, w.model.now.Serving-lease.Instant(w.rng.Int64N(int64(saveClock))))
 	}
 	return nil
 }
 
-func (w *world) elapse(d time.Duration) {
+func (w *world) moveClocks(d time.Duration) {
 	now := &w.model.now
 	*now = lease.Now{Serving: now.Serving.Add(d), Wall: now.Wall.Add(d)}
 	w.book.uptime = w.book.uptime.Add(d)
 	w.latest = max(w.latest, now.Wall)
 }
 
-func (w *world) trouble() error {
+func (w *world) injectFault() error {
 	switch n := w.rng.IntN(100); {
 	case n < 25:
 		return w.standStill(pick(w, 200*time.Millisecond, time.Second, 10*time.Second))
@@ -74,16 +74,16 @@ func (w *world) trouble() error {
 	}
 }
 
-// standStill stops the coordinator for d, either between two commits or during a slow one. Before it hears anything else, each live lease gets the
-// time back (A8).
+// standStill stops the coordinator for d, either between two commits or during a slow one. Before the coordinator receives any other message, each live
+// lease is extended by this time (A8).
 func (w *world) standStill(d time.Duration) error {
 	if w.chance(50) {
 		if err := w.commit(); err != nil {
 			return err
 		}
-		w.elapse(d)
-	} else { // a slow commit: what was decided before the stall is told after it
-		w.elapse(d)
+		w.moveClocks(d)
+	} else { // a slow commit: workers are told after the stall what was decided before it
+		w.moveClocks(d)
 		if err := w.commit(); err != nil {
 			return err
 		}
@@ -98,22 +98,22 @@ func (w *world) standStill(d time.Duration) error {
 
 // crash kills the coordinator and starts it again.
 func (w *world) crash() error {
-	if err := w.die(); err != nil {
+	if err := w.kill(); err != nil {
 		return err
 	}
 	w.start(w.host.diskClock)
 	return nil
 }
 
-// die kills the coordinator. The current batch is either durable, though nobody is told of it, or lost. What is on its way to the coordinator is
-// either lost or arrives after the start.
-func (w *world) die() error {
+// kill kills the coordinator. The current batch is either lost, or durable without anybody being told of it. Messages on their way to the coordinator
+// are either lost or arrive after the start.
+func (w *world) kill() error {
 	if w.chance(50) {
 		for _, t := range w.durable() {
 			if t.report == nil {
 				continue
 			}
-			if err := w.book.renewed(&t); err != nil {
+			if err := w.book.reportDurable(&t); err != nil {
 				return err
 			}
 		}
@@ -124,8 +124,8 @@ func (w *world) die() error {
 	return nil
 }
 
-// start starts the coordinator from its disk, with the serving clock at the given time, which was saved there. While it was down, the wall clock went
-// on, or was set back.
+// start starts the coordinator from its disk, with the serving clock at the given time, which was saved there. While it was down, the wall clock
+// continued, or somebody set it back.
 func (w *world) start(serving lease.Instant) {
 	w.model.undo()
 	w.model.now.Serving = serving
@@ -140,10 +140,10 @@ func (w *world) start(serving lease.Instant) {
 	}
 }
 
-// invalidate is a crash and a start with --recovery=invalidate, which begins a new epoch and ends all leases (A9). Their ends are not committed here,
-// so a later crash may lose them: the leases are not live all the same, because their epoch is older (V7).
+// invalidate is a crash and a start with --recovery=invalidate, which begins a new epoch and ends all leases (A9). It does not commit the ends of these
+// leases, so a later crash may lose the ends. The leases then stay invalid, because their epoch is older (V7).
 func (w *world) invalidate() error {
-	if err := w.die(); err != nil {
+	if err := w.kill(); err != nil {
 		return err
 	}
 	w.start(w.host.diskClock)
@@ -168,24 +168,24 @@ func (w *world) backup() error {
 	if err := w.commit(); err != nil {
 		return err
 	}
-	w.saved = &saved{w.host.disk.backup(), w.model.backup(), w.host.diskClock}
+	w.lastBackup = &simBackup{w.host.disk.backup(), w.model.backup(), w.host.diskClock}
 	return nil
 }
 
 // restore goes back to the last backup, if there is one, and begins a new epoch, which ends the leases of the backup (A11).
 func (w *world) restore() error {
-	if w.saved == nil {
+	if w.lastBackup == nil {
 		return nil
 	}
 	now, epoch := w.model.now, w.model.epoch
-	w.model = w.saved.model.backup()
+	w.model = w.lastBackup.model.backup()
 	w.model.now, w.model.epoch = now, epoch
-	w.host.disk = w.saved.disk.backup()
-	w.host.diskClock = w.saved.serving
+	w.host.disk = w.lastBackup.disk.backup()
+	w.host.diskClock = w.lastBackup.serving
 	w.watch.forget()
 	w.book.restored()
-	w.start(w.saved.serving)
-	w.model.useUp()
-	w.host.useUp(w.saved.serving)
+	w.start(w.lastBackup.serving)
+	w.model.useUpRateLimits()
+	w.host.useUpRateLimits(w.lastBackup.serving)
 	return w.newEpoch()
 }

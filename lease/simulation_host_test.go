@@ -8,8 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// host does what lease/doc.go asks of the caller of the rules: it keeps the tasks, commits in batches, tells nothing before the commit, saves the
-// serving clock, and brings parked tasks back. A crash leaves what is in the fields that begin with disk.
+// host does what lease/doc.go asks of the caller of the rules: it stores the tasks, commits in batches, tells workers nothing before the commit, saves
+// the serving clock, and unparks tasks. After a crash, only the fields that begin with disk are left.
 type host struct {
 	*memory // the newest versions, durable or not
 	rules   *lease.Rules
@@ -19,10 +19,10 @@ type host struct {
 	diskBuckets map[specKey]lease.Bucket
 	diskClock   lease.Instant // the serving clock as it was last saved
 
-	batch  []lease.Change
-	untold []telling        // what workers are told once the batch is durable
-	live   int              // number of live leases
-	nudged map[specKey]bool // concurrency keys whose parked tasks must be looked at; see rekey
+	batch       []lease.Change
+	unsent      []notice         // what workers are told once the batch is durable
+	liveLeases  int              // number of live leases
+	keysToCheck map[specKey]bool // concurrency keys of which a parked task may have room now; see markKey
 }
 
 // saveClock is how often the serving clock is saved while leases are live (A9).
@@ -33,7 +33,7 @@ func newHost(now lease.Now, entropy func() uint64) *host {
 	limits.Output, limits.Discarded = modelOutput, modelDiscarded
 	return &host{
 		memory: newMemory(), disk: newMemory(), diskClock: now.Serving,
-		buckets: map[specKey]lease.Bucket{}, diskBuckets: map[specKey]lease.Bucket{}, nudged: map[specKey]bool{},
+		buckets: map[specKey]lease.Bucket{}, diskBuckets: map[specKey]lease.Bucket{}, keysToCheck: map[specKey]bool{},
 		rules: &lease.Rules{Limits: limits, Authority: authorityOf(1), Entropy: entropy, AckWithin: lease.DefaultAckWithin},
 	}
 }
@@ -51,62 +51,62 @@ func (h *host) Queue(space uint32, name string) lease.Queue {
 	return q
 }
 
-// take applies the changes of a step and adds them to the batch.
-func (h *host) take(changes []lease.Change) {
+// addChanges applies the changes of a step and adds them to the batch.
+func (h *host) addChanges(changes []lease.Change) {
 	h.apply(changes)
 	h.batch = append(h.batch, changes...)
 	for i := range changes {
 		c := &changes[i]
 		if liveLease(c.Old) != nil {
-			h.live--
+			h.liveLeases--
 		}
 		if liveLease(c.New) != nil {
-			h.live++
+			h.liveLeases++
 		}
-		h.rekey(c)
+		h.markKey(c)
 	}
 }
 
-// granted counts a grant against the rate limit of its queue.
-func (h *host) granted(t *lease.Task, now lease.Instant) {
+// countGrant counts a grant against the rate limit of its queue.
+func (h *host) countGrant(t *lease.Task, now lease.Instant) {
 	key := specKey{t.ID.Space, t.Spec.Queue}
 	if s := h.settings[key]; s != nil && s.Rate.PerSecond != 0 {
 		h.buckets[key] = s.Rate.Take(h.buckets[key], now)
 	}
 }
 
-// govern sets the settings of a queue. Its rate limit begins used up. It replaces the map of settings, because the disk and backups share the old
-// one.
-func (h *host) govern(key specKey, s *lease.Settings, now lease.Instant) {
+// setQueue sets the settings of a queue. Its rate limit begins used up. setQueue replaces the map of settings, because the disk and backups share the
+// old one.
+func (h *host) setQueue(key specKey, s *lease.Settings, now lease.Instant) {
 	h.settings = maps.Clone(h.settings)
 	h.settings[key] = s
 	h.buckets[key] = lease.UsedUp(now)
 }
 
-// rekey marks the concurrency key of a changed task if a lease of it has ended, or a task that was to be granted next may be gone: then the first
-// parked task of each line of the key may be brought back.
-func (h *host) rekey(c *lease.Change) {
+// markKey marks the concurrency key of a changed task if a lease of the key has ended, or if a READY task of the key is no longer READY. Then the first
+// parked task of each line of the key may be unparked.
+func (h *host) markKey(c *lease.Change) {
 	t := c.Old
 	if t == nil || t.Spec.ConcurrencyKey == "" {
 		return
 	}
 	waits := func(t *lease.Task) bool { return t != nil && t.State() == lease.Ready }
 	if t.Lease != nil && liveLease(c.New) == nil || waits(t) && !waits(c.New) {
-		h.nudged[specKey{t.ID.Space, t.Spec.ConcurrencyKey}] = true
+		h.keysToCheck[specKey{t.ID.Space, t.Spec.ConcurrencyKey}] = true
 	}
 }
 
-// nudgeAll marks all keys under which tasks are parked. It is for a start, which does not know what was marked before.
-func (h *host) nudgeAll() {
+// markParkedKeys marks all keys under which tasks are parked. A start calls it, because the marks of before are lost.
+func (h *host) markParkedKeys() {
 	for id, t := range h.tasks {
 		if t.Parked {
-			h.nudged[specKey{id.Space, t.Spec.ConcurrencyKey}] = true
+			h.keysToCheck[specKey{id.Space, t.Spec.ConcurrencyKey}] = true
 		}
 	}
 }
 
-// next returns the first parked task of each line of a key, if the key has room for that task.
-func (h *host) next(key specKey) []lease.TaskID {
+// firstParked returns the first parked task of each line of a key, if the key has room for that task.
+func (h *host) firstParked(key specKey) []lease.TaskID {
 	first := map[lease.Line]*lease.Task{}
 	for id, t := range h.tasks {
 		if !t.Parked || id.Space != key.space || t.Spec.ConcurrencyKey != key.key {
@@ -127,34 +127,34 @@ func (h *host) next(key specKey) []lease.TaskID {
 }
 
 // commit makes the batch durable and returns what workers may be told now.
-func (h *host) commit(now lease.Instant) []telling {
+func (h *host) commit(now lease.Instant) []notice {
 	h.disk.apply(h.batch)
 	maps.Copy(h.disk.seqs, h.seqs)
 	h.disk.settings = h.settings
 	h.diskBuckets = maps.Clone(h.buckets)
 	h.diskClock = now
 	h.batch = h.batch[:0]
-	told := h.untold
-	h.untold = nil
+	told := h.unsent
+	h.unsent = nil
 	return told
 }
 
 // start goes back to what is on the disk.
 func (h *host) start(now lease.Instant) {
 	h.memory = h.disk.backup()
-	h.batch, h.untold, h.live = nil, nil, 0
-	clear(h.nudged)
+	h.batch, h.unsent, h.liveLeases = nil, nil, 0
+	clear(h.keysToCheck)
 	for _, t := range h.tasks {
 		if t.Lease != nil {
-			h.live++
+			h.liveLeases++
 		}
 	}
 	h.buckets = maps.Clone(h.diskBuckets)
-	h.nudgeAll()
+	h.markParkedKeys()
 }
 
-// useUp uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
-func (h *host) useUp(now lease.Instant) {
+// useUpRateLimits uses up all rate limits, as a restore does: the coordinator does not know which grants it made after the backup.
+func (h *host) useUpRateLimits(now lease.Instant) {
 	for key := range h.settings {
 		h.buckets[key] = lease.UsedUp(now)
 	}

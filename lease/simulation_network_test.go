@@ -17,46 +17,46 @@ type claim struct {
 	ttl   time.Duration
 }
 
-// telling is something that a worker is told once it is durable: a grant (claim), or the verdict on a report (report and answer).
-type telling struct {
-	to     *worker // nil: a stranger, who hears nothing
+// notice is a message to a worker, sent when what it says is durable: a grant (claim), or the verdict on a report (report and answer).
+type notice struct {
+	to     *worker // nil: a stranger, who does not receive it
 	claim  *claim
 	report *lease.Report
 	answer lease.Answer
 
 	at     lease.Instant // when it was decided, in uptime
-	until  lease.Instant // until when the lease is live according to it, in uptime; 0: it does not say
-	starts int           // of the coordinator until it was decided
+	until  lease.Instant // the end of the lease that the message names, in uptime; 0 if it names none
+	starts int           // how often the coordinator had started when it was decided
 }
 
-// request is what somebody says to the coordinator.
+// request is a message to the coordinator.
 type request struct {
-	from *worker // nil: a stranger
-	say  lease.Judge
+	from  *worker // nil: a stranger
+	judge lease.Judge
 }
 
-// network holds the messages that were sent and not yet received: up to the coordinator, down to the workers. It delivers them in any order, with any
-// delay.
+// network holds the messages that were sent and not yet received: up to the coordinator, down to the workers. It delivers them in any order and after
+// any delay.
 type network struct {
 	up   []request
-	down []telling
+	down []notice
 }
 
-// mayWait bounds the messages that wait in each direction. When there is one more, the oldest is lost.
-const mayWait = 48
+// maxQueued is the largest number of messages that wait in each direction. If there is one more, the oldest is lost.
+const maxQueued = 48
 
 // send gives a message to the network, which may lose or double it.
 func send[T any](w *world, way *[]T, m T) {
-	if w.lossy(6) {
+	if w.faultChance(6) {
 		return
 	}
-	*way = keep(*way, m, mayWait)
-	if w.lossy(6) {
-		*way = keep(*way, m, mayWait)
+	*way = appendBounded(*way, m, maxQueued)
+	if w.faultChance(6) {
+		*way = appendBounded(*way, m, maxQueued)
 	}
 }
 
-// receive takes a random message out of the network, mostly a recent one; once the faults are over, the oldest.
+// receive takes a random message out of the network, mostly a recent one. When the faults are over, it takes the oldest.
 func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	n := len(*way)
 	if n == 0 {
@@ -66,7 +66,7 @@ func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	if w.chance(70) {
 		i = max(i, w.rng.IntN(n), w.rng.IntN(n))
 	}
-	if w.calm {
+	if w.faultsOver {
 		i = 0
 	}
 	m = (*way)[i]
@@ -74,8 +74,8 @@ func receive[T any](w *world, way *[]T) (m T, ok bool) {
 	return m, true
 }
 
-// keep appends to a list of at most size entries. If the list is full, its oldest entry goes.
-func keep[T any](list []T, x T, size int) []T {
+// appendBounded appends to a list of at most size entries. If the list is full, it removes the oldest entry.
+func appendBounded[T any](list []T, x T, size int) []T {
 	if len(list) == size {
 		list = append(list[:0], list[1:]...)
 	}

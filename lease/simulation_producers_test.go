@@ -36,18 +36,18 @@ func (w *world) submit() error {
 		return fmt.Errorf("submit is refused: %q for spec %d; the model says %q for %d", got, out.ErrSpec, refusal, first)
 	}
 	if refusal != "" {
-		return w.came("submit", refusal)
+		return w.countOutcome("submit", refusal)
 	}
-	is := "existing"
+	outcome := "existing"
 	for i, result := range out.Submitted {
 		if result.Created {
-			is = "created"
+			outcome = "created"
 		}
 		if err := w.submitted(c, i, result); err != nil {
 			return err
 		}
 	}
-	return w.came("submit", is)
+	return w.countOutcome("submit", outcome)
 }
 
 // submitted compares the result for one spec of a batch with the model, and adds a new task to the model.
@@ -104,8 +104,8 @@ func (w *world) spec() *lease.Spec {
 	return spec
 }
 
-// refs returns references that pin a task to a worker. The rules grant the task to any worker, as placement is the coordinator's business; what is
-// tested here is that resources expire and workers are lost.
+// refs returns references that pin a task to a worker. The rules grant the task to any worker, because the coordinator decides about placement. The
+// references are here to test that resources expire and that workers are lost.
 func (w *world) refs() []lease.ResourceRef {
 	worker := pick(w, "w0", "w1")
 	all := []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
@@ -159,25 +159,25 @@ func (w *world) operate() error {
 	case n < 95:
 		return w.forget()
 	}
-	return w.govern()
+	return w.updateRandomQueue()
 }
 
 func (w *world) cancel() error {
 	id := w.anyTask()
 	c := lease.Cancel{Tenant: w.tenantOf(id), Task: id, Reason: pick(w, "", "mind changed")}
-	return w.ask("cancel", c, func() string { return w.model.cancel(c.Tenant, id.String(), c.Reason) })
+	return w.runCommand("cancel", c, func() string { return w.model.cancel(c.Tenant, id.String(), c.Reason) })
 }
 
 func (w *world) retry() error {
 	id := w.anyTask()
 	now := w.model.now.Wall
 	c := lease.Retry{Tenant: w.tenantOf(id), Task: id, Deadline: pick(w, 0, 0, now, now+1, now.Add(time.Minute))}
-	return w.ask("retry", c, func() string { return w.model.retry(c.Tenant, id.String(), c.Deadline) })
+	return w.runCommand("retry", c, func() string { return w.model.retry(c.Tenant, id.String(), c.Deadline) })
 }
 
 func (w *world) delete(id lease.TaskID, force bool) error {
 	c := lease.Delete{Tenant: w.tenantOf(id), Task: id, Force: force}
-	return w.ask("delete", c, func() string { return w.model.delete(c.Tenant, id.String(), c.Force) })
+	return w.runCommand("delete", c, func() string { return w.model.delete(c.Tenant, id.String(), c.Force) })
 }
 
 // adopt tries a few tasks, to find one with a kept result.
@@ -193,37 +193,37 @@ func (w *world) adopt() error {
 	if err != nil {
 		return err
 	}
-	result, is := w.model.adopt(c.Tenant, id.String(), c.Attempt)
-	if err := sameRefusal(out.Err, is); err != nil {
+	result, outcome := w.model.adopt(c.Tenant, id.String(), c.Attempt)
+	if err := sameRefusal(out.Err, outcome); err != nil {
 		return err
 	}
-	if is == "adopted" && out.Changes[0].Result != result {
+	if outcome == "adopted" && out.Changes[0].Result != result {
 		return fmt.Errorf("V15: the result that is adopted is not the one that the model has kept for the attempt")
 	}
-	return w.came("adopt", is)
+	return w.countOutcome("adopt", outcome)
 }
 
-// ask does a command in the rules and in the model, and compares whether and why it is refused.
-func (w *world) ask(command string, c lease.Command, inModel func() string) error {
+// runCommand runs a command in the rules and in the model, and compares whether and why they refuse it.
+func (w *world) runCommand(command string, c lease.Command, inModel func() string) error {
 	out, err := w.do(c)
 	if err != nil {
 		return err
 	}
-	is := inModel()
-	if err := sameRefusal(out.Err, is); err != nil {
+	outcome := inModel()
+	if err := sameRefusal(out.Err, outcome); err != nil {
 		return err
 	}
-	return w.came(command, is)
+	return w.countOutcome(command, outcome)
 }
 
-func sameRefusal(err error, is string) error {
-	switch is {
+func sameRefusal(err error, outcome string) error {
+	switch outcome {
 	case refusedNotFound, refusedState, refusedField, refusedExists:
 	default:
-		is = ""
+		outcome = ""
 	}
-	if got := refusalIn(err); got != is {
-		return fmt.Errorf("refused: %q; the model says %q", got, is)
+	if got := refusalIn(err); got != outcome {
+		return fmt.Errorf("refused: %q; the model says %q", got, outcome)
 	}
 	return nil
 }
@@ -248,8 +248,8 @@ func refusalIn(err error) string {
 	return err.Error()
 }
 
-// govern changes the settings of a random queue, and commits the change at once.
-func (w *world) govern() error {
+// updateRandomQueue changes the settings of a random queue, and commits the change at once.
+func (w *world) updateRandomQueue() error {
 	s := lease.Settings{Paused: w.chance(15), MaxInflight: pick[uint32](w, 0, 0, 0, 1, 3)}
 	if w.chance(40) {
 		s.Rate = lease.Rate{PerSecond: pick(w, 0.5, 3, 50), Burst: pick[uint32](w, 0, 1, 3)}
@@ -260,18 +260,18 @@ func (w *world) govern() error {
 	if w.chance(20) { // longer than the backoffs that tasks set, so that policyOf has to adjust
 		s.Retry.InitialBackoff, s.Retry.MaxBackoff = 5*time.Second, pick(w, 0, 10*time.Second)
 	}
-	return w.set(pick(w, queues...), s)
+	return w.setQueue(pick(w, queues...), s)
 }
 
 // queues are all queues of the simulation.
 var queues = []specKey{{1, "q"}, {1, "r"}, {2, "q"}, {2, "r"}}
 
-func (w *world) set(queue specKey, s lease.Settings) error {
+func (w *world) setQueue(queue specKey, s lease.Settings) error {
 	if err := s.Check(w.host.rules.Limits); err != nil {
 		return err
 	}
-	w.host.govern(queue, &s, w.model.now.Serving)
-	w.model.govern(queue, s)
+	w.host.setQueue(queue, &s, w.model.now.Serving)
+	w.model.setQueue(queue, s)
 	return w.commit()
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What the coordinator does: it hears reports, grants, expires, commits and tells.
+// What the coordinator does: it receives reports, grants, expires, commits, and sends answers and grants.
 
 // deliverUp delivers a request to the coordinator, half of the time together with others about the same task.
 func (w *world) deliverUp() error {
@@ -18,18 +18,18 @@ func (w *world) deliverUp() error {
 	if !ok {
 		return nil
 	}
-	w.said = keep(w.said, r.say, 40)
-	if w.calm || w.chance(50) {
-		return w.say([]request{r})
+	w.received = appendBounded(w.received, r.judge, 40)
+	if w.faultsOver || w.chance(50) {
+		return w.judge([]request{r})
 	}
-	return w.say(w.join(r))
+	return w.judge(w.takeSameTask(r))
 }
 
-// join takes some of the other requests about the same task out of the network, to be decided in one step with r.
-func (w *world) join(r request) []request {
+// takeSameTask takes some of the other requests about the same task out of the network, so that one step decides them together with r.
+func (w *world) takeSameTask(r request) []request {
 	all := []request{r}
 	w.net.up = slices.DeleteFunc(w.net.up, func(other request) bool {
-		joins := other.say.Tenant == r.say.Tenant && other.say.Reports[0].TaskID == r.say.Reports[0].TaskID && w.chance(50)
+		joins := other.judge.Tenant == r.judge.Tenant && other.judge.Reports[0].TaskID == r.judge.Reports[0].TaskID && w.chance(50)
 		if joins {
 			all = append(all, other)
 		}
@@ -41,23 +41,23 @@ func (w *world) join(r request) []request {
 func (w *world) deliverDown() error {
 	t, ok := receive(w, &w.net.down)
 	if ok && t.to != nil {
-		w.hear(t.to, t)
+		w.deliverNotice(t.to, t)
 	}
 	return nil
 }
 
-// say gives the rules the reports about one task in one step, and the model one after the other, and compares the answers.
-func (w *world) say(all []request) error {
-	c := lease.Judge{Tenant: all[0].say.Tenant}
+// judge gives the reports about one task to the rules in one step and to the model one after the other, and compares the answers.
+func (w *world) judge(all []request) error {
+	c := lease.Judge{Tenant: all[0].judge.Tenant}
 	for _, r := range all {
-		c.Reports = append(c.Reports, r.say.Reports...)
+		c.Reports = append(c.Reports, r.judge.Reports...)
 	}
 	out, err := w.do(c)
 	if err != nil {
 		return err
 	}
 	for i, r := range c.Reports {
-		got, want := &out.Answers[i], w.model.say(c.Tenant, r)
+		got, want := &out.Answers[i], w.model.judge(c.Tenant, r)
 		got.Detail = ""
 		if live := got.Holding != (lease.Holding{}); live != (got.ExpiresAt != 0) ||
 			live && w.host.rules.Authority.Issue(got.Holding.Tenant, got.Holding.Ticket) != r.LeaseID {
@@ -67,13 +67,13 @@ func (w *world) say(all []request) error {
 		if *got != want {
 			return fmt.Errorf("the rules answer %+v\nthe model answers %+v", *got, want)
 		}
-		w.tell(telling{to: all[i].from, report: r, answer: want}, want.ExpiresAt)
+		w.addNotice(notice{to: all[i].from, report: r, answer: want}, want.ExpiresAt)
 	}
 	if err := checkStored(c.Reports, out); err != nil {
 		return err
 	}
 	for i, r := range c.Reports {
-		if err := w.came(r.Kind.String(), nameOf(out.Answers[i])); err != nil {
+		if err := w.countOutcome(r.Kind.String(), answerName(out.Answers[i])); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func checkStored(reports []*lease.Report, out lease.Step) error {
 
 // grant grants a random task, mostly one that is READY, to a random worker.
 func (w *world) grant() error {
-	if err := w.nudge(); err != nil {
+	if err := w.unparkNext(); err != nil {
 		return err
 	}
 	k := w.workers[w.rng.IntN(len(w.workers))]
@@ -136,26 +136,26 @@ func (w *world) grantTo(k *worker, id lease.TaskID) error {
 	if err != nil {
 		return err
 	}
-	l, is := w.model.grant(id.String(), k.session, out.Blocked)
+	l, outcome := w.model.grant(id.String(), k.session, out.Blocked)
 	t := w.host.Task(id)
 	if granted := len(out.Changes) > 0 && t != nil && t.Lease != nil && t.Lease.Attempt != out.Changes[0].Old.Attempt(); granted != (l != nil) {
-		return fmt.Errorf("the rules granted the task: %v (block %d); the model says %q", granted, out.Blocked, is)
+		return fmt.Errorf("the rules granted the task: %v (block %d); the model says %q", granted, out.Blocked, outcome)
 	}
 	if l == nil {
-		return w.came("grant", is)
+		return w.countOutcome("grant", outcome)
 	}
 	if err := w.checkLimits(t); err != nil {
 		return err
 	}
-	w.host.granted(t, w.model.now.Serving)
+	w.host.countGrant(t, w.model.now.Serving)
 	c := &claim{
 		tenant: t.Tenant, task: id.String(), attempt: l.attempt, id: id, epoch: w.model.epoch, nonce: t.Lease.Nonce, ttl: t.Spec.HeartbeatTimeout,
 	}
 	c.lease = w.host.rules.Authority.Issue(t.Tenant, lease.Ticket{Epoch: c.epoch, Task: id, Attempt: c.attempt, Nonce: c.nonce})
 	l.id = c.lease
 	w.model.issued[l.id] = ticket{t.Tenant, c.task, c.attempt, c.epoch}
-	w.tell(telling{to: k, claim: c}, t.ExpiresAt(w.model.now))
-	return w.came("grant", is)
+	w.addNotice(notice{to: k, claim: c}, t.ExpiresAt(w.model.now))
+	return w.countOutcome("grant", outcome)
 }
 
 // checkLimits checks, right after a grant, that the live leases are within the limits of the concurrency key (T11) and of the queue (T13).
@@ -167,22 +167,22 @@ func (w *world) checkLimits(t *lease.Task) error {
 	}
 	q := w.host.Queue(t.ID.Space, t.Spec.Queue)
 	if s := q.Settings; s != nil && (s.Paused || s.MaxInflight != 0 && q.Leased > uint64(s.MaxInflight)) {
-		return fmt.Errorf("T13: after a grant the queue has %d live leases, with the settings %+v", q.Leased, *s)
+		return fmt.Errorf("T13: after a grant the queue has %d live leases, which its settings do not allow: %+v", q.Leased, *s)
 	}
 	return nil
 }
 
-// nudge brings back the first parked task of each line of every marked key.
-func (w *world) nudge() error {
-	for len(w.host.nudged) > 0 {
+// unparkNext unparks the first parked task of each line of every marked key.
+func (w *world) unparkNext() error {
+	for len(w.host.keysToCheck) > 0 {
 		var key specKey
-		for k := range w.host.nudged { // finds the least key, because the order of a map would not depend on the seed alone
+		for k := range w.host.keysToCheck { // finds the least key, because the order of a map would not depend on the seed alone
 			if key == (specKey{}) || k.space < key.space || k.space == key.space && k.key < key.key {
 				key = k
 			}
 		}
-		delete(w.host.nudged, key)
-		for _, id := range w.host.next(key) {
+		delete(w.host.keysToCheck, key)
+		for _, id := range w.host.firstParked(key) {
 			if err := w.unpark(id); err != nil {
 				return err
 			}
@@ -192,7 +192,7 @@ func (w *world) nudge() error {
 }
 
 func (w *world) unpark(id lease.TaskID) error {
-	return w.ask("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
+	return w.runCommand("unpark", lease.Unpark{Task: id}, func() string { return w.model.unpark(id.String()) })
 }
 
 // loseResource tries a few tasks, to find one that is READY and pinned.
@@ -204,17 +204,17 @@ func (w *world) loseResource() error {
 		}
 	}
 	c := lease.LoseResource{Task: id, Worker: pick(w, "w0", "w1"), After: lease.DefaultResourceWait}
-	return w.ask("loseresource", c, func() string { return w.model.loseResource(id.String(), c.Worker) })
+	return w.runCommand("loseresource", c, func() string { return w.model.loseResource(id.String(), c.Worker) })
 }
 
 func (w *world) requeue(id lease.TaskID, attempt uint32, cause lease.Reason) error {
 	c := lease.Requeue{Task: id, Attempt: attempt, Cause: cause}
-	return w.ask("requeue", c, func() string { return w.model.requeue(id.String(), attempt, cause) })
+	return w.runCommand("requeue", c, func() string { return w.model.requeue(id.String(), attempt, cause) })
 }
 
 func (w *world) stall(id lease.TaskID, by time.Duration) error {
 	c := lease.Stall{Task: id, By: by}
-	return w.ask("stall", c, func() string { return w.model.stall(id.String(), lease.Instant(by)) })
+	return w.runCommand("stall", c, func() string { return w.model.stall(id.String(), lease.Instant(by)) })
 }
 
 func (w *world) expire(id lease.TaskID) error {
@@ -223,9 +223,9 @@ func (w *world) expire(id lease.TaskID) error {
 		return err
 	}
 	if t := w.model.tasks[id.String()]; t != nil && !t.gone {
-		w.model.settle(t)
+		w.model.applyDueTimers(t)
 	}
-	return w.came("expire", expired(out.Changes))
+	return w.countOutcome("expire", expired(out.Changes))
 }
 
 // expired returns the outcome of an Expire in the words of the table outcomes.
@@ -245,43 +245,43 @@ func expired(changes []lease.Change) string {
 	}
 }
 
-// tell adds something that a worker is told once the batch is durable. expires is when the lease ends according to it; 0 if it does not say.
-func (w *world) tell(t telling, expires lease.Instant) {
+// addNotice adds a message that is sent to a worker when the batch is durable. expires is the end of the lease that the message names; 0 if it names none.
+func (w *world) addNotice(t notice, expires lease.Instant) {
 	t.at, t.starts = w.book.uptime, w.book.starts
 	if expires != 0 {
 		t.until = t.at + expires - w.model.now.Serving
 	}
-	w.host.untold = append(w.host.untold, t)
+	w.host.unsent = append(w.host.unsent, t)
 }
 
 // commit makes the batch durable, and then sends the workers what it decided.
 func (w *world) commit() error {
 	for _, t := range w.durable() {
-		if err := w.note(&t); err != nil {
+		if err := w.enterInBook(&t); err != nil {
 			return err
 		}
 		if t.claim != nil {
-			w.claims = keep(w.claims, t.claim, 40)
+			w.claims = appendBounded(w.claims, t.claim, 40)
 		}
 		send(w, &w.net.down, t)
 	}
 	return nil
 }
 
-// durable makes the batch durable and returns what workers may be told. A crash may come before they are.
-func (w *world) durable() []telling {
+// durable makes the batch durable and returns what workers may be told. A crash may come before they are told.
+func (w *world) durable() []notice {
 	w.model.committed()
 	w.watch.committed()
 	return w.host.commit(w.model.now.Serving)
 }
 
-// note enters what is durable, and about to be told, in the book.
-func (w *world) note(t *telling) error {
+// enterInBook enters a message in the book: it is durable now, and the worker is about to be told.
+func (w *world) enterInBook(t *notice) error {
 	if t.claim != nil {
-		return w.book.granted(t)
+		return w.book.grantTold(t)
 	}
-	if err := w.book.renewed(t); err != nil {
+	if err := w.book.reportDurable(t); err != nil {
 		return err
 	}
-	return w.book.answered(t)
+	return w.book.answerTold(t)
 }

@@ -23,16 +23,16 @@ var (
 const (
 	// historySteps is about how many steps a history has until its faults are over.
 	historySteps = 4000
-	// A run of at least fullRun steps must meet each outcome timesMet times. One of at least shortRun steps must meet each once. A shorter one need
-	// not meet any.
-	fullRun  = 20_000_000
-	timesMet = 1000
-	shortRun = 400_000
+	// In a run of at least fullRun steps, each outcome must occur minOccurrences times; in one of at least shortRun steps, once. In a shorter run, no
+	// outcome must occur.
+	fullRun        = 20_000_000
+	minOccurrences = 1000
+	shortRun       = 400_000
 )
 
-// TestSimulation simulates a coordinator and its workers over a bad network. It checks that each step gives what the model gives, and keeps what must
-// always be true (the watcher and the book); that all tasks end once the faults are over; and that the run as a whole has met every possible outcome.
-// See docs/testing.md.
+// TestSimulation simulates a coordinator and its workers over a bad network. It checks that each step has the same result as in the model; that what
+// must always be true stays true (the watcher and the book); that all tasks end when the faults are over; and that every possible outcome occurred in
+// the run as a whole. See docs/testing.md.
 func TestSimulation(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T5 T7 T10 T11 T13")
 	if *simSeed != 0 {
@@ -47,18 +47,18 @@ func TestSimulation(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	least := int64(0)
+	minimum := int64(0)
 	switch {
 	case steps >= fullRun:
-		least = timesMet
+		minimum = minOccurrences
 	case steps >= shortRun:
-		least = 1
+		minimum = 1
 	}
-	seen.check(t, least)
+	seen.check(t, minimum)
 }
 
-// TestSeedDecidesAll checks the simulation itself: two runs of one seed do the same. Without this, a failure could not be repeated from its seed.
-func TestSeedDecidesAll(t *testing.T) {
+// TestSameSeedGivesTheSameHistory checks the simulation itself: two runs of one seed do the same. Otherwise nobody could repeat a failure from its seed.
+func TestSameSeedGivesTheSameHistory(t *testing.T) {
 	for seed := range uint64(5) {
 		once, again := newCoverage(), newCoverage()
 		steps, err := simulate(seed, once)
@@ -81,7 +81,7 @@ func simulateMany(t *testing.T, first uint64, all *coverage) int64 {
 		defer cancel()
 		limit = math.MaxInt64
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // collect seldom: a world is small, and most of what it allocates is garbage soon
+	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // collect seldom: a world is small, and most of what it allocates is soon garbage
 	var done atomic.Int64
 	var seeds atomic.Uint64
 	var merging sync.Mutex

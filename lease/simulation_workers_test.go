@@ -7,19 +7,19 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// worker does with its leases what workers must do (K1 to K6), except that it may be slow, silent or a zombie. holds are the leases that it believes
-// to have.
+// worker does with its leases what workers must do (K1 to K6), except that it may be slow, silent or a zombie. held are the leases that it believes to
+// have.
 type worker struct {
 	name    string
 	session string // empty: unary
 	habit   habit
-	holds   []*hold
+	held    []*heldLease
 }
 
 // habit is how a worker behaves.
 type habit struct {
 	pace   int  // how often it acts when it is its turn, in percent
-	zombie bool // it ignores CANCELLED and goes on
+	zombie bool // it ignores CANCELLED and continues
 }
 
 var habits = []habit{
@@ -30,8 +30,8 @@ var habits = []habit{
 	{pace: 60, zombie: true},
 }
 
-// hold is a lease that a worker believes to have, with what the worker has done under it.
-type hold struct {
+// heldLease is a lease that a worker believes to have, with what the worker has done under it.
+type heldLease struct {
 	*claim
 	started bool
 	stop    bool          // the worker was told to stop (K6)
@@ -50,46 +50,46 @@ func (w *world) newWorker(i int) *worker {
 	return k
 }
 
-// connect begins a new session, or none: then the worker is unary. Sessions with the same part before the dash are of one worker process.
+// connect begins a new session, or none, which makes the worker unary. Sessions with the same part before the dash are of one worker process.
 func (w *world) connect(k *worker) {
 	k.session = pick(w, "", "", "s1-a", "s1-b", "s2-a", "s2-b", "s3", "s4", "s5", "s6", "s7", "s8")
 }
 
-// work lets a worker act, or a zombie or stranger say something.
+// work lets a worker act, or lets a zombie or a stranger send a report.
 func (w *world) work() error {
 	if w.chance(35) {
-		if c, ok := w.mutter(); ok {
+		if c, ok := w.strayReport(); ok {
 			send(w, &w.net.up, request{nil, c})
 		}
 		return nil
 	}
 	k := w.workers[w.rng.IntN(len(w.workers))]
-	if len(k.holds) > 0 && w.chance(k.habit.pace) {
-		w.act(k, k.holds[w.rng.IntN(len(k.holds))])
+	if len(k.held) > 0 && w.chance(k.habit.pace) {
+		w.act(k, k.held[w.rng.IntN(len(k.held))])
 	}
 	return nil
 }
 
-// act sends what a worker says next under a lease: ack or start, heartbeats, then a report, which it repeats until the verdict arrives.
-func (w *world) act(k *worker, h *hold) {
+// act sends the next message of a worker under a lease: ack or start, heartbeats, then a report, which it repeats until the verdict arrives.
+func (w *world) act(k *worker, h *heldLease) {
 	r := h.report
 	switch {
 	case r != nil:
-		if h.tries++; h.tries > maxTries && !w.calm {
+		if h.tries++; h.tries > maxTries && !w.faultsOver {
 			k.drop(h)
 			return
 		}
 	case !h.started:
 		kind := lease.KindStart
-		if k.session != "" && w.lossy(50) {
+		if k.session != "" && w.faultChance(50) {
 			kind = lease.KindAck
 		}
 		r = w.report(kind)
 		h.started = kind == lease.KindStart
-	case !w.calm && !h.stop && w.chance(50):
+	case !w.faultsOver && !h.stop && w.chance(50):
 		r = w.report(lease.KindHeartbeat)
 	default:
-		r = w.lastWord(h)
+		r = w.finalReport(h)
 		h.report = r
 	}
 	c := *r
@@ -100,9 +100,9 @@ func (w *world) act(k *worker, h *hold) {
 	send(w, &w.net.up, request{k, lease.Judge{Tenant: h.tenant, Reports: []*lease.Report{&c}}})
 }
 
-// lastWord returns the report of a worker that has finished, or was told to stop.
-func (w *world) lastWord(h *hold) *lease.Report {
-	if w.calm {
+// finalReport returns the report of a worker that has finished, or was told to stop.
+func (w *world) finalReport(h *heldLease) *lease.Report {
+	if w.faultsOver {
 		return &lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}
 	}
 	r := w.report(pick(w, lease.KindComplete, lease.KindFail, lease.KindFail, lease.KindRelease))
@@ -112,13 +112,13 @@ func (w *world) lastWord(h *hold) *lease.Report {
 	return r
 }
 
-// hear delivers a grant or a verdict to a worker.
-func (w *world) hear(k *worker, t telling) {
+// deliverNotice delivers a grant or a verdict to a worker.
+func (w *world) deliverNotice(k *worker, t notice) {
 	if t.claim != nil {
-		k.holds = keep(k.holds, &hold{claim: t.claim}, slots)
+		k.held = appendBounded(k.held, &heldLease{claim: t.claim}, slots)
 		return
 	}
-	for _, h := range k.holds {
+	for _, h := range k.held {
 		if h.lease == t.report.LeaseID {
 			k.obey(h, t)
 			return
@@ -127,7 +127,7 @@ func (w *world) hear(k *worker, t telling) {
 }
 
 // obey does what a verdict asks of the worker (K1 to K3, K6).
-func (k *worker) obey(h *hold, t telling) {
+func (k *worker) obey(h *heldLease, t notice) {
 	switch a := t.answer; {
 	case a.Reason == lease.ResultTooLarge: // the lease is still live
 		h.report = nil
@@ -139,23 +139,23 @@ func (k *worker) obey(h *hold, t telling) {
 	}
 }
 
-func (k *worker) drop(h *hold) {
-	for i := range k.holds {
-		if k.holds[i] == h {
-			k.holds = append(k.holds[:i], k.holds[i+1:]...)
+func (k *worker) drop(h *heldLease) {
+	for i := range k.held {
+		if k.held[i] == h {
+			k.held = append(k.held[:i], k.held[i+1:]...)
 			return
 		}
 	}
 }
 
-// mutter returns what a zombie or a stranger says: a report under a recent lease, live or not, sometimes with a mistake, or an earlier message again.
-// ok is false if there is no lease yet.
-func (w *world) mutter() (lease.Judge, bool) {
+// strayReport returns a message of a zombie or a stranger: a report under a recent lease, live or not, sometimes with a mistake, or an earlier message
+// again. ok is false if there is no lease yet.
+func (w *world) strayReport() (lease.Judge, bool) {
 	if len(w.claims) == 0 {
 		return lease.Judge{}, false
 	}
-	if len(w.said) > 0 && w.chance(20) {
-		return w.said[w.rng.IntN(len(w.said))], true
+	if len(w.received) > 0 && w.chance(20) {
+		return w.received[w.rng.IntN(len(w.received))], true
 	}
 	near := min(len(w.claims), pick(w, 3, 3, 40))
 	k := w.claims[len(w.claims)-1-w.rng.IntN(near)]
@@ -166,13 +166,13 @@ func (w *world) mutter() (lease.Judge, bool) {
 	}
 	tenant := k.tenant
 	if w.chance(15) {
-		tenant = w.spoil(r, tenant)
+		tenant = w.addMistake(r, tenant)
 	}
 	return lease.Judge{Tenant: tenant, Reports: []*lease.Report{r}}, true
 }
 
-// spoil puts one mistake into a report, or returns another tenant.
-func (w *world) spoil(r *lease.Report, tenant string) string {
+// addMistake puts one mistake into a report, or returns another tenant.
+func (w *world) addMistake(r *lease.Report, tenant string) string {
 	switch w.rng.IntN(8) {
 	case 0:
 		r.TaskID = ""

@@ -12,38 +12,38 @@ import (
 // world is everything in one history: a coordinator, workers, the network between them, producers and operators, and faults. Its random source
 // decides all that happens. It takes one turn after another in one goroutine.
 type world struct {
-	rng   *rand.Rand
-	seen  *coverage
-	mood  mood
-	calm  bool // the faults are over
-	steps int64
+	rng        *rand.Rand
+	coverage   *coverage
+	weights    eventWeights
+	faultsOver bool // the faults are over
+	steps      int64
 
-	host    *host
-	model   *model // its clocks are those of the coordinator
-	watch   *watcher
-	book    *book
-	net     network
-	workers []*worker
-	saved   *saved
-	latest  lease.Wall // the latest time that the wall clock has shown
+	host       *host
+	model      *model // its clocks are those of the coordinator
+	watch      *watcher
+	book       *book
+	net        network
+	workers    []*worker
+	lastBackup *simBackup
+	latest     lease.Wall // the latest time that the wall clock has shown
 
-	tasks  []lease.TaskID // the newest ones, deleted ones included
-	claims []*claim       // the newest leases of which workers were told, ended ones included
-	said   []lease.Judge  // the newest that the coordinator received
+	tasks    []lease.TaskID // the newest ones, deleted ones included
+	claims   []*claim       // the newest leases of which workers were told, ended ones included
+	received []lease.Judge  // the newest reports that the coordinator received
 
-	touched []lease.TaskID // tasks that the last step concerned or changed
-	done    []entry        // the newest commands, for the journal
+	touched        []lease.TaskID // tasks that the last step concerned or changed
+	recentCommands []timedCommand // the newest commands, for the journal
 }
 
-type entry struct {
+type timedCommand struct {
 	now     lease.Now
 	command lease.Command
 }
 
-// mood is how often each thing happens in a history, relative to the others.
-type mood struct{ submit, grant, work, passTime int }
+// eventWeights says how often each thing happens in a history, relative to the others.
+type eventWeights struct{ submit, grant, work, passTime int }
 
-var moods = []mood{
+var eventWeightSets = []eventWeights{
 	{submit: 2, grant: 12, work: 45, passTime: 8},
 	{submit: 1, grant: 15, work: 60, passTime: 1}, // little time passes: many attempts, full histories
 	{submit: 2, grant: 20, work: 8, passTime: 15}, // workers are slow
@@ -56,10 +56,10 @@ func newWorld(seed uint64, seen *coverage) *world { return newWorldOf(rand.NewPC
 func newWorldOf(chance rand.Source, seen *coverage) *world {
 	now := lease.Now{Serving: lease.Instant(time.Hour), Wall: lease.WallOf(firstDay)}
 	w := &world{
-		rng: rand.New(chance), seen: seen, model: newModel(now, 1), watch: newWatcher(), book: newBook(), latest: now.Wall,
+		rng: rand.New(chance), coverage: seen, model: newModel(now, 1), watch: newWatcher(), book: newBook(), latest: now.Wall,
 	}
 	w.host = newHost(now, func() uint64 { return w.model.entropy })
-	w.mood = moods[w.rng.IntN(len(moods))]
+	w.weights = eventWeightSets[w.rng.IntN(len(eventWeightSets))]
 	for i := range 5 {
 		w.workers = append(w.workers, w.newWorker(i))
 	}
@@ -70,12 +70,12 @@ func pick[T any](w *world, from ...T) T { return from[w.rng.IntN(len(from))] }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
-// lossy is chance while there are faults, and false afterwards.
-func (w *world) lossy(percent int) bool { return !w.calm && w.chance(percent) }
+// faultChance is chance while there are faults, and false afterwards.
+func (w *world) faultChance(percent int) bool { return !w.faultsOver && w.chance(percent) }
 
 // turn lets one thing happen.
 func (w *world) turn() error {
-	m := w.mood
+	m := w.weights
 	const up, down, commit, operate, trouble = 40, 20, 10, 8, 1
 	n := w.rng.IntN(m.submit + m.grant + m.work + m.passTime + up + down + commit + operate + trouble)
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func (w *world) turn() error {
 		{commit, w.commit},
 		{operate, w.operate},
 		{m.submit, w.submit},
-		{trouble, w.trouble},
+		{trouble, w.injectFault},
 	} {
 		if n -= c.share; n < 0 {
 			return c.do()
@@ -99,11 +99,11 @@ func (w *world) turn() error {
 	return nil
 }
 
-// do gives one command to the rules, checks with watcher and book what must always be true, and stores the changes. The caller gives the command to
-// the model and compares.
+// do gives one command to the rules, checks with the watcher and the book what must always be true, and stores the changes. The caller gives the same
+// command to the model and compares the results.
 func (w *world) do(c lease.Command) (lease.Step, error) {
 	w.steps++
-	w.done = keep(w.done, entry{w.model.now, c}, 20)
+	w.recentCommands = appendBounded(w.recentCommands, timedCommand{w.model.now, c}, 20)
 	subject := subjectOf(c)
 	w.model.entropy = w.rng.Uint64()
 	if subject != (lease.TaskID{}) {
@@ -124,17 +124,17 @@ func (w *world) do(c lease.Command) (lease.Step, error) {
 		}
 	}
 	if w.rng.IntN(64) == 0 {
-		if err := w.fork(c, out); err != nil {
+		if err := w.stepTwice(c, out); err != nil {
 			return out, err
 		}
 	}
-	w.host.take(out.Changes)
+	w.host.addChanges(out.Changes)
 	return out, nil
 }
 
-// fork decides the same command a second time on the same versions. This must not modify the versions that the first step made: two versions may
+// stepTwice decides the same command a second time on the same versions. This must not modify the versions that the first step made: two versions may
 // share slices.
-func (w *world) fork(c lease.Command, first lease.Step) error {
+func (w *world) stepTwice(c lease.Command, first lease.Step) error {
 	var versions []frozen
 	for _, change := range first.Changes {
 		if change.New != nil {
@@ -150,10 +150,10 @@ func (w *world) fork(c lease.Command, first lease.Step) error {
 	return nil
 }
 
-// came counts the outcome of a command if a lease is live, and compares rules and model.
-func (w *world) came(command, is string) error {
-	if w.host.live > 0 {
-		w.seen.seen[outcome{command, is}]++
+// countOutcome counts the outcome of a command if a lease is live, and compares rules and model.
+func (w *world) countOutcome(command, name string) error {
+	if w.host.liveLeases > 0 {
+		w.coverage.seen[outcome{command, name}]++
 	}
 	return w.compare()
 }
@@ -191,7 +191,7 @@ func subjectOf(c lease.Command) lease.TaskID {
 // journal lists the newest commands, for the message of a failure.
 func (w *world) journal() string {
 	var b strings.Builder
-	for _, e := range w.done {
+	for _, e := range w.recentCommands {
 		fmt.Fprintf(&b, "  %v  %T%+v", time.Duration(e.now.Serving), e.command, e.command)
 		if say, ok := e.command.(lease.Judge); ok {
 			for _, r := range say.Reports {

@@ -11,6 +11,7 @@ import (
 	"time"
 )
 
+// Fill sets the defaults of the fields that the producer left out, and the size of the payload.
 func TestFillSetsDefaults(t *testing.T) {
 	s := Spec{Queue: "q", Payload: []byte("four"), ConcurrencyKey: "k"}
 	if err := s.Fill(DefaultLimits()); err != nil {
@@ -87,7 +88,7 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 
 // T8: if only one of heartbeat_interval and heartbeat_timeout is set, Fill derives the other: the timeout is three intervals, both within their
 // ranges.
-func TestFillDerivesHeartbeats(t *testing.T) {
+func TestFillDerivesHeartbeatIntervalAndTimeout(t *testing.T) {
 	t.Attr("rules", "T8")
 	for _, c := range []struct{ interval, timeout, wantInterval, wantTimeout time.Duration }{
 		{interval: 10 * time.Second, wantInterval: 10 * time.Second, wantTimeout: 30 * time.Second},
@@ -217,8 +218,8 @@ func checkFill(t *testing.T, s Spec, l Limits, field, limit string) {
 	}
 }
 
-// Fill does not write to the maps of the spec, which belong to the caller.
-func TestFillKeepsMaps(t *testing.T) {
+// Fill must not write to the maps of the spec: the caller may use them elsewhere.
+func TestFillDoesNotChangeMaps(t *testing.T) {
 	labels := map[string]string{"a": "1", "b": "2"}
 	before := maps.Clone(labels)
 	s := Spec{Queue: "q", Labels: labels}
@@ -230,6 +231,7 @@ func TestFillKeepsMaps(t *testing.T) {
 	}
 }
 
+// clip cuts a text off after a number of bytes, never within a character, and shows that by "...".
 func TestClip(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"", ""}, {"four", "four"}, {"fives", "five..."}, {"abcé", "abc..."}, // the last byte that fits is half of the é

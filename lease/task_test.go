@@ -10,27 +10,27 @@ import (
 // T10: a task keeps its newest 100 events and counts those that it dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Attr("rules", "T10")
-	const kept = 100
+	const limit = 100
 	n := newNarrator(t)
 	n.run("submit t1 backoff=1s max_backoff=1s")
-	all := 1 // the submit
+	total := 1 // the submit
 	for range 60 {
 		n.run("grant t1 w1")
 		n.run("start t1")
 		n.run("release t1")
 		n.run("advance 2s")
-		all += 4 // granted, started, released, and READY when the wait is over
+		total += 4 // granted, started, released, and READY when the wait is over
 	}
 	n.run("expire t1")
 	task := n.store.Task(n.tasks["t1"])
-	all -= lease.FreeReleases // after these releases the task was READY at once, which is no event
-	if got := int(task.Dropped) + len(task.Events()); got != all-1 {
-		t.Errorf("%d events are dropped and %d are kept, want %d together: all but the submit, which is not stored", task.Dropped, len(task.Events()), all-1)
+	total -= lease.FreeReleases // after these releases the task was READY at once, which is no event
+	if got := int(task.Dropped) + len(task.Events()); got != total-1 {
+		t.Errorf("%d events are dropped and %d are kept, want %d together: all but the submit, which is not stored", task.Dropped, len(task.Events()), total-1)
 	}
-	if len(task.Events()) != kept {
-		t.Fatalf("%d events are kept, want %d", len(task.Events()), kept)
+	if len(task.Events()) != limit {
+		t.Fatalf("%d events are kept, want %d", len(task.Events()), limit)
 	}
-	newest := task.Events()[kept-1]
+	newest := task.Events()[limit-1]
 	if newest.Type != lease.EventReady || newest.Seq != task.LastSeq() {
 		t.Errorf("the newest event is %+v, want READY with the last sequence, %d", newest, task.LastSeq())
 	}
@@ -43,9 +43,9 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	n := newNarrator(t)
 	n.run("submit t1")
 	id := n.tasks["t1"]
-	worn := *n.store.Task(id)
-	worn.Attempts = lease.MaxAttempt - 1
-	n.store.tasks[id] = &worn
+	almostUsedUp := *n.store.Task(id)
+	almostUsedUp.Attempts = lease.MaxAttempt - 1
+	n.store.tasks[id] = &almostUsedUp
 	n.run("grant t1 w1")
 	n.run("release t1 lease=t1/2097151")
 	n.run("grant t1 w1")
@@ -55,7 +55,7 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 }
 
 // T8: Due returns when the next timer of a task is due on each of the two clocks. The coordinator's index of timers holds these times.
-func TestDue(t *testing.T) {
+func TestDueReturnsTheNextTimers(t *testing.T) {
 	t.Attr("rules", "T8")
 	start := lease.Instant(time.Hour)
 	at := func(d time.Duration) lease.Instant { return start.Add(d) }

@@ -50,7 +50,7 @@ func checkTranscript(t *testing.T, file string) {
 	}
 }
 
-// sections splits a transcript before each heading. What comes before the first heading is a section, too.
+// sections splits a transcript before each heading. The text before the first heading is a section, too.
 func sections(transcript string) []string {
 	var all []string
 	for line := range strings.Lines(transcript) {

@@ -53,7 +53,7 @@ func TestBackoffAtTheEndsOfItsRange(t *testing.T) {
 }
 
 // T4: whether a failure is retried is decided by the policy's non_retryable_categories, then by the worker's retryable, then by the category.
-func TestRetries(t *testing.T) {
+func TestWhichFailuresAreRetried(t *testing.T) {
 	t.Attr("rules", "T4")
 	said := func(retryable *bool) any {
 		if retryable == nil {
