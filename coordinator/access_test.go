@@ -23,8 +23,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// guardedBy runs a test against a coordinator that requires credentials.
-func guardedBy(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
+// withAuth runs a test against a coordinator that requires credentials.
+func withAuth(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
 }
@@ -44,8 +44,8 @@ func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Du
 	return token, made.ID
 }
 
-// bearing returns a context whose calls carry a token.
-func bearing(ctx context.Context, token string) context.Context {
+// withToken returns a context whose calls carry a token.
+func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
@@ -88,7 +88,7 @@ func (r *rig) streams() map[string]bool {
 // X1, X2: each call with each credential: only a valid one of a role that may make the call is let in. docs/security.md says which roles those are.
 func TestWhoMayCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		old, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		good, id := r.issue(t, "acme", auth.Operator)
@@ -96,14 +96,14 @@ func TestWhoMayCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{
-			auth.Missing: t.Context(), auth.Malformed: bearing(t.Context(), "secret"), auth.Revoked: bearing(t.Context(), good),
-			auth.Expired: bearing(t.Context(), old), auth.BadSignature: bearing(t.Context(), old[:len(old)-4]+"AAAA"),
+			auth.Missing: t.Context(), auth.Malformed: withToken(t.Context(), "secret"), auth.Revoked: withToken(t.Context(), good),
+			auth.Expired: withToken(t.Context(), old), auth.BadSignature: withToken(t.Context(), old[:len(old)-4]+"AAAA"),
 		}
-		cells, rules := 0, readRules(t)
+		cells, rules := 0, readAccessRules(t)
 		for _, method := range r.methods() {
 			for problem, ctx := range bad {
 				cells++
-				if err := r.invoke(ctx, method); rules.needsNone(method) == (problemOf(err) == string(problem)) {
+				if err := r.invoke(ctx, method); rules.needsNoCredential(method) == (problemOf(err) == string(problem)) {
 					t.Errorf("%s with a credential that is %s: %v", method, problem, err)
 				}
 			}
@@ -112,9 +112,9 @@ func TestWhoMayCall(t *testing.T) {
 			token, _ := r.issue(t, "acme", role)
 			for _, method := range r.methods() {
 				cells++
-				err := r.invoke(bearing(t.Context(), token), method)
+				err := r.invoke(withToken(t.Context(), token), method)
 				refused := refusal.CodeOf(err) == refusal.CodeForbidden && status.Code(err) == codes.PermissionDenied
-				if status.Code(err) == codes.Unauthenticated || refused == (rules.allows(role, method) || rules.needsNone(method)) {
+				if status.Code(err) == codes.Unauthenticated || refused == (rules.allows(role, method) || rules.needsNoCredential(method)) {
 					t.Errorf("%s as %v: %v", method, role, err)
 				}
 			}
@@ -136,7 +136,7 @@ func problemOf(err error) string {
 // X1: an authorization header of another form is refused, and so are two of them. The scheme may be in lower case.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
 		for _, headers := range [][]string{{token}, {"Basic " + token}, {"Bearer"}, {"Bearer "}, {"Bearer " + token, "Bearer " + token}, {"Bearer  " + token}} {
 			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": headers})
@@ -154,9 +154,9 @@ func TestAuthorizationHeaders(t *testing.T) {
 // X1: a caller without a good credential is refused for that, even if the request is malformed, too.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
-			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(frameSender{newCodec()}))
+			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
 			if problemOf(err) != string(auth.Missing) {
 				t.Errorf("%s: %v", method, err)
 			}
@@ -167,17 +167,17 @@ func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 // X1: the log contains no token, whether it is good or bad.
 func TestNoTokenInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
-		ctx := bearing(t.Context(), operator)
+		ctx := withToken(t.Context(), operator)
 		service := lessorv1.NewAuthServiceClient(r.conn)
 		made, err := service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "w"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = service.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()})
-		_ = r.invoke(bearing(t.Context(), made.GetToken()), lessorv1.WorkerService_Lease_FullMethodName)
-		_ = r.invoke(bearing(t.Context(), made.GetToken()), lessorv1.WorkerService_Session_FullMethodName)
+		_ = r.invoke(withToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Lease_FullMethodName)
+		_ = r.invoke(withToken(t.Context(), made.GetToken()), lessorv1.WorkerService_Session_FullMethodName)
 		synctest.Wait()
 		log := r.log.String()
 		for _, token := range []string{operator, made.GetToken()} {
@@ -209,11 +209,11 @@ func TestOpenCoordinatorIssuesNothing(t *testing.T) {
 // X1, X2: an operator sees and ends only the tokens and keys of its own tenant.
 func TestTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X1 X2")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		service := lessorv1.NewAuthServiceClient(r.conn)
 		operator, id := r.issue(t, "acme", auth.Operator)
 		stranger, _ := r.issue(t, "evil", auth.Operator)
-		evil, acme := bearing(t.Context(), stranger), bearing(t.Context(), operator)
+		evil, acme := withToken(t.Context(), stranger), withToken(t.Context(), operator)
 		for _, name := range []string{id, "k0000000000000000", "x"} {
 			if _, err := service.RevokeToken(evil, &lessorv1.RevokeTokenRequest{TokenId: name}); refusal.CodeOf(err) != refusal.CodeNoToken {
 				t.Errorf("revoke %s of another tenant: %v, want NOT_FOUND", name, err)

@@ -17,8 +17,8 @@ const rejectBurst = 1000
 // are not delayed.
 func TestRejectedReportsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		ctx, other := r.with(t, "acme"), r.with(t, "other")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		ctx, other := r.operatorContext(t, "acme"), r.operatorContext(t, "other")
 		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestRefusalsByQuotasArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		loud, quiet := r.with(t, "loud"), r.with(t, "quiet")
+		loud, quiet := r.operatorContext(t, "loud"), r.operatorContext(t, "quiet")
 		call := func(ctx context.Context) (time.Duration, error) {
 			begin := time.Now()
 			_, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
@@ -75,7 +75,7 @@ func TestRefusalsByQuotasArePaced(t *testing.T) {
 				want = time.Second / 100
 			}
 			left := time.Minute - time.Duration(max(i-rejectBurst+1, 0))*time.Second/100
-			if wait := overQuota(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
+			if wait := wantQuotaError(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
 				t.Fatalf("refusal %d took %v with a wait of %v, want %v and %v", i, took, wait, want, left)
 			}
 		}

@@ -23,42 +23,42 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// notary is a store that records which keyspaces the last commit with an audit entry has changed.
-type notary struct {
+// auditRecorder is a store that records which keyspaces the last commit with an audit entry has changed.
+type auditRecorder struct {
 	store.Store
-	mu   sync.Mutex
-	with map[store.Keyspace]bool
+	mu      sync.Mutex
+	changed map[store.Keyspace]bool
 }
 
 // Begin implements store.Store.
-func (n *notary) Begin(ctx context.Context) (store.Tx, error) {
+func (n *auditRecorder) Begin(ctx context.Context) (store.Tx, error) {
 	return store.Collect(ctx, n.Commit), nil
 }
 
-func (n *notary) Commit(ctx context.Context, b *store.Batch) error {
+func (n *auditRecorder) Commit(ctx context.Context, b *store.Batch) error {
 	changed := map[store.Keyspace]bool{}
 	for i := range b.Len() {
 		changed[b.At(i).Keyspace] = true
 	}
 	if changed[store.Audit] {
 		n.mu.Lock()
-		n.with = changed
+		n.changed = changed
 		n.mu.Unlock()
 	}
 	return n.Store.Commit(ctx, b)
 }
 
-// last returns these keyspaces, without the audit and Meta, which every commit changes.
-func (n *notary) last() map[store.Keyspace]bool {
+// lastChanged returns these keyspaces, without the audit and Meta, which every commit changes.
+func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.with, store.Audit)
-	delete(n.with, store.Meta)
-	return n.with
+	delete(n.changed, store.Audit)
+	delete(n.changed, store.Meta)
+	return n.changed
 }
 
-// events returns all pages of the audit that a caller may read.
-func (r *rig) events(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
+// auditEvents returns all pages of the audit that a caller may read.
+func (r *rig) auditEvents(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
 	t.Helper()
 	for {
 		page, err := r.admin.ListAuditEvents(ctx, req)
@@ -72,21 +72,21 @@ func (r *rig) events(ctx context.Context, t *testing.T, req *lessorv1.ListAuditE
 	}
 }
 
-// everything returns a request for the whole audit.
-func everything() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditEventsRequest{} }
+// wholeAudit returns a request for the whole audit.
+func wholeAudit() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditEventsRequest{} }
 
-// deed is a call that is audited.
-type deed struct {
-	method  string
-	call    func(context.Context) error
-	object  string         // what the entry must name; empty: nothing, or a new id
-	with    store.Keyspace // changed in the same commit; store.Meta: the call changes nothing in the store
-	tasks   uint64
-	refused bool // without credentials, where there are no tokens
+// auditedCall is a call that is audited.
+type auditedCall struct {
+	method    string
+	call      func(context.Context) error
+	object    string         // what the entry must name; empty: nothing, or a new id
+	changes   store.Keyspace // changed in the same commit; store.Meta: the call changes nothing in the store
+	tasks     uint64
+	needsAuth bool // without credentials, where there are no tokens
 }
 
-// deeds makes what the audited calls need, and lists the calls in an order in which they can be made.
-func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
+// auditedCalls makes what the audited calls need, and lists the calls in an order in which they can be made.
+func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 	t.Helper()
 	task := func(queue string) string {
 		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
@@ -103,54 +103,54 @@ func (r *rig) deeds(ctx context.Context, t *testing.T) []deed {
 	task("many")
 	tokens := lessorv1.NewAuthServiceClient(r.conn)
 	filter := &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "many"}
-	return []deed{
-		{method: lessorv1.TaskService_AdoptResult_FullMethodName, object: late, with: store.Task, call: func(ctx context.Context) error {
+	return []auditedCall{
+		{method: lessorv1.TaskService_AdoptResult_FullMethodName, object: late, changes: store.Task, call: func(ctx context.Context) error {
 			return errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: late, RequestId: "corr"}))
 		}},
-		{method: lessorv1.TaskService_CancelTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+		{method: lessorv1.TaskService_CancelTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
 			return errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: one, Reason: "not needed", RequestId: "corr"}))
 		}},
-		{method: lessorv1.TaskService_RetryTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+		{method: lessorv1.TaskService_RetryTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
 			return errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: one, RequestId: "corr"}))
 		}},
-		{method: lessorv1.TaskService_DeleteTask_FullMethodName, object: one, with: store.Task, call: func(ctx context.Context) error {
+		{method: lessorv1.TaskService_DeleteTask_FullMethodName, object: one, changes: store.Task, call: func(ctx context.Context) error {
 			return errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: one, RequestId: "corr"}))
 		}},
-		{method: lessorv1.TaskService_BatchCancelTasks_FullMethodName, with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+		{method: lessorv1.TaskService_BatchCancelTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
-		{method: lessorv1.TaskService_BatchRetryTasks_FullMethodName, with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+		{method: lessorv1.TaskService_BatchRetryTasks_FullMethodName, changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
-		{method: lessorv1.AdminService_UpdateQueue_FullMethodName, object: "many", with: store.Settings, call: func(ctx context.Context) error {
+		{method: lessorv1.AdminService_UpdateQueue_FullMethodName, object: "many", changes: store.Settings, call: func(ctx context.Context) error {
 			return errOf(r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{WorkspaceId: "ws", Name: "many", MaxInflight: new(uint32(7))}))
 		}},
-		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", with: store.Task, tasks: 2, call: func(ctx context.Context) error {
+		{method: lessorv1.AdminService_PurgeQueue_FullMethodName, object: "many", changes: store.Task, tasks: 2, call: func(ctx context.Context) error {
 			return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: "ws", Name: "many"}))
 		}},
-		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, with: store.Meta, call: func(ctx context.Context) error { // nothing is left to delete
+		{method: lessorv1.TaskService_BatchDeleteTasks_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error { // nothing is left to delete
 			return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, RequestId: "corr"}))
 		}},
-		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
+		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
 		}},
-		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", with: store.Meta, call: func(ctx context.Context) error {
+		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return errOf(r.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
 		}},
-		{method: lessorv1.AdminService_Backup_FullMethodName, with: store.Meta, call: func(ctx context.Context) error {
+		{method: lessorv1.AdminService_Backup_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
 			stream, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
-				_, _, _, err = receive(stream)
+				_, _, _, err = receiveBackup(stream)
 			}
 			return err
 		}},
-		{method: lessorv1.AuthService_CreateToken_FullMethodName, with: store.Token, refused: true, call: func(ctx context.Context) error {
+		{method: lessorv1.AuthService_CreateToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
 			return errOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))
 		}},
-		{method: lessorv1.AuthService_RotateKey_FullMethodName, with: store.SigningKey, refused: true, call: func(ctx context.Context) error {
+		{method: lessorv1.AuthService_RotateKey_FullMethodName, changes: store.SigningKey, needsAuth: true, call: func(ctx context.Context) error {
 			return errOf(tokens.RotateKey(ctx, &lessorv1.RotateKeyRequest{}))
 		}},
-		{method: lessorv1.AuthService_RevokeToken_FullMethodName, with: store.Token, refused: true, call: func(ctx context.Context) error {
+		{method: lessorv1.AuthService_RevokeToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
 			list, err := tokens.ListTokens(ctx, &lessorv1.ListTokensRequest{})
 			if err != nil {
 				return err
@@ -181,32 +181,32 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "in the open": {}} {
 		t.Run(name, func(t *testing.T) {
-			st := &notary{Store: memstore.New()}
+			st := &auditRecorder{Store: memstore.New()}
 			cfg.Sessions = noHeartbeats.Sessions
 			serveWith(t, st, cfg, func(t *testing.T, r *rig) {
 				ctx, want := t.Context(), &lessorv1.AuditEvent{Tenant: gate.DefaultTenant, Subject: "anonymous"}
 				if cfg.Auth != nil {
 					token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-					ctx, r.token = bearing(ctx, token), token
+					ctx, r.token = withToken(ctx, token), token
 					want.Subject, want.CredentialId, want.Role = "default-operator", id, "operator"
 				}
-				all := r.deeds(ctx, t)
-				r.work(t, "w", 1)
-				n := len(r.events(ctx, t, everything()))
+				all := r.auditedCalls(ctx, t)
+				r.openSession(t, "w", 1)
+				n := len(r.auditEvents(ctx, t, wholeAudit()))
 				for _, d := range all {
 					began := time.Now()
-					if err := d.call(ctx); (err != nil) != (d.refused && cfg.Auth == nil) {
+					if err := d.call(ctx); (err != nil) != (d.needsAuth && cfg.Auth == nil) {
 						t.Fatalf("%s: %v", d.method, err)
 					} else if err != nil {
 						continue
 					}
-					events := r.events(ctx, t, everything())
+					events := r.auditEvents(ctx, t, wholeAudit())
 					if n++; len(events) != n {
 						t.Fatalf("%s: %d events, want %d", d.method, len(events), n)
 					}
 					d.check(t, events[n-1], want, began)
-					if with := st.last(); d.with == store.Meta && len(with) > 0 || d.with != store.Meta && !with[d.with] {
-						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method, slices.Collect(maps.Keys(with)), d.with)
+					if with := st.lastChanged(); d.changes == store.Meta && len(with) > 0 || d.changes != store.Meta && !with[d.changes] {
+						t.Errorf("%s: its entry was committed with changes of %v, want %v", d.method, slices.Collect(maps.Keys(with)), d.changes)
 					}
 				}
 			})
@@ -215,7 +215,7 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 }
 
 // check compares the entry with the call that it is about.
-func (d deed) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
+func (d auditedCall) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
 	t.Helper()
 	if e.GetTenant() != who.GetTenant() || e.GetSubject() != who.GetSubject() || e.GetCredentialId() != who.GetCredentialId() ||
 		e.GetRole() != who.GetRole() || e.GetPeer() != "bufconn" {
@@ -227,7 +227,7 @@ func (d deed) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
 	if off := e.GetAt().AsTime().Sub(at).Abs(); off > time.Millisecond {
 		t.Errorf("%s: %v off", d.method, off)
 	}
-	fresh := d.object == "" && (d.with == store.Token || d.with == store.SigningKey)
+	fresh := d.object == "" && (d.changes == store.Token || d.changes == store.SigningKey)
 	if e.GetObject() != d.object && (!fresh || len(e.GetObject()) != 17) {
 		t.Errorf("%s: about %q, want %q", d.method, e.GetObject(), d.object)
 	}
@@ -245,11 +245,11 @@ func TestAuditedCallsAreTested(t *testing.T) {
 	t.Attr("rules", "X4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var tested []string
-		for _, d := range r.deeds(t.Context(), t) {
+		for _, d := range r.auditedCalls(t.Context(), t) {
 			tested = append(tested, path.Base(d.method))
 		}
 		slices.Sort(tested)
-		if named := readRules(t).audited(); !slices.Equal(tested, named) {
+		if named := readAccessRules(t).audited(); !slices.Equal(tested, named) {
 			t.Errorf("tested %q\nthe manual names %q", tested, named)
 		}
 	})
@@ -259,14 +259,14 @@ func TestAuditedCallsAreTested(t *testing.T) {
 // credential that belongs to nobody leaves none.
 func TestWhatIsRefusedIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		viewer, viewerID := r.issue(t, "acme", auth.Viewer)
 		worker, workerID := r.issueFor(t, "acme", auth.Worker, time.Second)
 		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", workerID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		ctx := bearing(t.Context(), operator)
+		ctx := withToken(t.Context(), operator)
 		for _, tt := range []struct {
 			who, method, code, credential string
 		}{
@@ -280,11 +280,11 @@ func TestWhatIsRefusedIsAudited(t *testing.T) {
 			{"nonsense", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 			{worker[:len(worker)-4] + "AAAA", lessorv1.TaskService_GetTask_FullMethodName, "", ""},
 		} {
-			before := len(r.events(ctx, t, everything()))
-			if err := r.invoke(bearing(t.Context(), tt.who), tt.method); err == nil {
+			before := len(r.auditEvents(ctx, t, wholeAudit()))
+			if err := r.invoke(withToken(t.Context(), tt.who), tt.method); err == nil {
 				t.Errorf("%s was let through", tt.method)
 			}
-			events := r.events(ctx, t, everything())[before:]
+			events := r.auditEvents(ctx, t, wholeAudit())[before:]
 			switch {
 			case tt.code == "":
 				if len(events) > 0 {
@@ -305,18 +305,18 @@ func TestWhatIsRefusedIsAudited(t *testing.T) {
 // X4, X2: only operators of the tenant read its audit, and its page tokens are valid only for that tenant.
 func TestAuditBelongsToItsTenant(t *testing.T) {
 	t.Attr("rules", "X4 X2")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		ctxs := map[string]context.Context{}
 		for _, tenant := range []string{"acme", "acm", "evil"} {
 			token, _ := r.issue(t, tenant, auth.Operator)
-			ctxs[tenant] = bearing(t.Context(), token)
+			ctxs[tenant] = withToken(t.Context(), token)
 		}
 		for _, queue := range []string{"a", "b", "c"} {
 			if _, err := r.admin.UpdateQueue(ctxs["acme"], &lessorv1.UpdateQueueRequest{Name: queue}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if all := r.events(ctxs["acme"], t, &lessorv1.ListAuditEventsRequest{PageSize: 1}); len(all) != 3 || all[0].GetObject() != "a" || all[2].GetObject() != "c" {
+		if all := r.auditEvents(ctxs["acme"], t, &lessorv1.ListAuditEventsRequest{PageSize: 1}); len(all) != 3 || all[0].GetObject() != "a" || all[2].GetObject() != "c" {
 			t.Errorf("page by page: %v", all)
 		}
 		page, err := r.admin.ListAuditEvents(ctxs["acme"], &lessorv1.ListAuditEventsRequest{PageSize: 1})
@@ -324,7 +324,7 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tenant := range []string{"acm", "evil"} {
-			if all := r.events(ctxs[tenant], t, everything()); len(all) > 0 {
+			if all := r.auditEvents(ctxs[tenant], t, wholeAudit()); len(all) > 0 {
 				t.Errorf("%s sees %v", tenant, all)
 			}
 			_, err := r.admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
@@ -338,10 +338,10 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 // X4: the audit can be filtered by subject, call, outcome and time.
 func TestAuditFilter(t *testing.T) {
 	t.Attr("rules", "X4")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		viewer, _ := r.issue(t, "acme", auth.Viewer)
-		ctx := bearing(t.Context(), operator)
+		ctx := withToken(t.Context(), operator)
 		update := func(name string) {
 			if _, err := r.admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{Name: name}); err != nil {
 				t.Fatal(err)
@@ -350,7 +350,7 @@ func TestAuditFilter(t *testing.T) {
 		update("early")
 		time.Sleep(time.Minute)
 		noon := timestamppb.Now()
-		_ = r.invoke(bearing(t.Context(), viewer), lessorv1.AdminService_PurgeQueue_FullMethodName)
+		_ = r.invoke(withToken(t.Context(), viewer), lessorv1.AdminService_PurgeQueue_FullMethodName)
 		time.Sleep(time.Minute)
 		later := timestamppb.Now()
 		update("late")
@@ -365,7 +365,7 @@ func TestAuditFilter(t *testing.T) {
 			"early late ":           {Action: "UpdateQueue"},
 		} {
 			var got []string
-			for _, e := range r.events(ctx, t, req) {
+			for _, e := range r.auditEvents(ctx, t, req) {
 				if e.GetObject() != "" {
 					got = append(got, e.GetObject())
 				} else {
@@ -385,10 +385,10 @@ func TestNoSecretInTheAudit(t *testing.T) {
 	st := memstore.New()
 	serveWith(t, st, Config{Auth: &gate.Auth{}, Sessions: noHeartbeats.Sessions}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := bearing(t.Context(), token)
+		ctx := withToken(t.Context(), token)
 		r.token = token
-		all := r.deeds(ctx, t)
-		r.work(t, "w", 1)
+		all := r.auditedCalls(ctx, t)
+		r.openSession(t, "w", 1)
 		for _, d := range all {
 			if err := d.call(ctx); err != nil {
 				t.Fatalf("%s: %v", d.method, err)
@@ -397,7 +397,7 @@ func TestNoSecretInTheAudit(t *testing.T) {
 		large := strings.Repeat("ä", 300<<10)
 		_, _ = r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: large, Reason: large, RequestId: large})
 		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		_, _ = r.tasks.SubmitTask(bearing(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
+		_, _ = r.tasks.SubmitTask(withToken(t.Context(), viewer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("classified")}})
 		secrets := slices.Concat([]string{"classified"}, strings.Split(token, ".")[1:], strings.Split(viewer, ".")[1:])
 		entries := 0
 		err := st.View(func(rd store.Reader) error {

@@ -48,8 +48,8 @@ func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// receive reads a backup until its end.
-func receive(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
+// receiveBackup reads a backup until its end.
+func receiveBackup(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
 	for {
 		m, err := stream.Recv()
 		switch {
@@ -73,7 +73,7 @@ func TestBackup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin, data, end, err := receive(stream)
+		begin, data, end, err := receiveBackup(stream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,14 +84,14 @@ func TestBackup(t *testing.T) {
 		if begin.GetFormat() != store.Current().Format() || begin.GetEpoch() != 1 || !begin.GetTakenAt().AsTime().Equal(time.Now()) {
 			t.Errorf("the beginning says %v", begin)
 		}
-		if got, want := look(t, data), (verify.Summary{Epoch: 1, Tasks: 2, Leases: 1}); got != want {
+		if got, want := verifyBackup(t, data), (verify.Summary{Epoch: 1, Tasks: 2, Leases: 1}); got != want {
 			t.Errorf("the copy holds %+v, want %+v", got, want)
 		}
 	})
 }
 
-// look opens a backup, and checks that verify finds nothing wrong with it.
-func look(t *testing.T, data []byte) (sum verify.Summary) {
+// verifyBackup opens a backup, and checks that verify finds nothing wrong with it.
+func verifyBackup(t *testing.T, data []byte) (sum verify.Summary) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
@@ -158,7 +158,7 @@ func TestBackupIsNotHeldUp(t *testing.T) {
 				if err := r.takeBackup(t); err != nil {
 					t.Errorf("another one after that: %v", err)
 				}
-				if _, _, _, err := receive(stream); status.Code(err) != tt.want {
+				if _, _, _, err := receiveBackup(stream); status.Code(err) != tt.want {
 					t.Errorf("the first one ends with %v, want %v", err, tt.want)
 				}
 			})
@@ -170,7 +170,7 @@ func (r *rig) takeBackup(t *testing.T) error {
 	t.Helper()
 	stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
 	if err == nil {
-		_, _, _, err = receive(stream)
+		_, _, _, err = receiveBackup(stream)
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func TestStopEndsABackup(t *testing.T) {
 		}
 		synctest.Wait()
 		r.stop()
-		if _, _, _, err := receive(stream); status.Code(err) != codes.Unavailable {
+		if _, _, _, err := receiveBackup(stream); status.Code(err) != codes.Unavailable {
 			t.Errorf("the backup ends with %v, want UNAVAILABLE", err)
 		}
 	})
@@ -196,9 +196,9 @@ func TestWhoMayTakeABackup(t *testing.T) {
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Backup: Backup{Tenant: "host"}}, func(t *testing.T, r *rig) {
 		for tenant, want := range map[string]codes.Code{"host": codes.OK, "acme": codes.PermissionDenied, gate.DefaultTenant: codes.PermissionDenied} {
 			token, _ := r.issue(t, tenant, auth.Operator)
-			stream, err := r.admin.Backup(bearing(t.Context(), token), &lessorv1.BackupRequest{})
+			stream, err := r.admin.Backup(withToken(t.Context(), token), &lessorv1.BackupRequest{})
 			if err == nil {
-				_, _, _, err = receive(stream)
+				_, _, _, err = receiveBackup(stream)
 			}
 			if status.Code(err) != want || want != codes.OK && refusal.CodeOf(err) != refusal.CodeForbidden {
 				t.Errorf("an operator of tenant %q: %v, want %v", tenant, err, want)

@@ -27,7 +27,7 @@ func BenchmarkAuth(b *testing.B) {
 			asks = &gate.Auth{}
 		}
 		b.Run("unary/"+name, func(b *testing.B) {
-			ctx, workers, start := benched(b, asks)
+			ctx, workers, start := startBenchmark(b, asks)
 			b.ReportAllocs()
 			for b.Loop() {
 				if told, err := workers.Start(ctx, start); err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
@@ -36,8 +36,8 @@ func BenchmarkAuth(b *testing.B) {
 			}
 		})
 		b.Run("stream/"+name, func(b *testing.B) {
-			ctx, workers, start := benched(b, asks)
-			say, hear := opened(ctx, b, workers)
+			ctx, workers, start := startBenchmark(b, asks)
+			say, hear := openBenchSession(ctx, b, workers)
 			b.ReportAllocs()
 			for b.Loop() {
 				say(&lessorv1.Reports{Reports: []*lessorv1.Report{{Report: &lessorv1.Report_Start{Start: start}}}})
@@ -47,8 +47,8 @@ func BenchmarkAuth(b *testing.B) {
 	}
 }
 
-// opened opens and registers a session. say sends a frame, and hear waits for one.
-func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (say func(proto.Message), hear func()) {
+// openBenchSession opens and registers a session. say sends a frame, and hear waits for one.
+func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (say func(proto.Message), hear func()) {
 	b.Helper()
 	stream, err := workers.Session(ctx)
 	if err != nil {
@@ -68,14 +68,14 @@ func opened(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceCli
 			b.Fatal(err)
 		}
 	}
-	say(hello("w"))
+	say(handshakeOf("w"))
 	hear()
 	say(registration(1))
 	return say, hear
 }
 
-// benched starts a coordinator. It returns the context of an operator, and the Start of a task that is leased.
-func benched(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
+// startBenchmark starts a coordinator. It returns the context of an operator, and the Start of a task that is leased.
+func startBenchmark(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
 	co, err := New(memstore.New(), Config{Auth: asks, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -99,7 +99,7 @@ func benched(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerSer
 		if err != nil {
 			b.Fatal(err)
 		}
-		calls = bearing(ctx, token)
+		calls = withToken(ctx, token)
 	}
 	workers := lessorv1.NewWorkerServiceClient(conn)
 	_, err = lessorv1.NewTaskServiceClient(conn).SubmitTask(calls, &lessorv1.SubmitTaskRequest{

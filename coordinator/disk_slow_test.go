@@ -18,7 +18,7 @@ import (
 // slowStore delays each commit.
 type slowStore struct {
 	*memstore.Store
-	takes atomic.Int64 // nanoseconds
+	commitTime atomic.Int64 // nanoseconds
 }
 
 // Begin implements store.Store.
@@ -27,7 +27,7 @@ func (s *slowStore) Begin(ctx context.Context) (store.Tx, error) {
 }
 
 func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
-	time.Sleep(time.Duration(s.takes.Load()))
+	time.Sleep(time.Duration(s.commitTime.Load()))
 	return s.Store.Commit(ctx, b)
 }
 
@@ -37,12 +37,12 @@ func TestReadyTellsOfASlowDisk(t *testing.T) {
 	serve(t, st, func(t *testing.T, r *rig) {
 		ready := func(code int, want string) {
 			t.Helper()
-			if text := httpGet(t, r, "/readyz", code); text != want+"\n" {
+			if text := getPath(t, r, "/readyz", code); text != want+"\n" {
 				t.Errorf("/readyz says %q, want %q", text, want)
 			}
 		}
 		ready(http.StatusOK, "ready")
-		st.takes.Store(int64(20 * time.Second))
+		st.commitTime.Store(int64(20 * time.Second))
 		began, answered := time.Now(), make(chan error, 1)
 		go func() {
 			_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
@@ -53,12 +53,12 @@ func TestReadyTellsOfASlowDisk(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		ready(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
 		// The metrics wait up to a second for the engine, which may happen before this value is read.
-		if metrics := httpGet(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
+		if metrics := getPath(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
 			t.Error("the metrics do not tell of the commit under way")
 		}
 		time.Sleep(10*time.Second - time.Since(began))
 		ready(http.StatusServiceUnavailable, "not ready: the disk does not answer; a commit has been under way for 10s")
-		st.takes.Store(0)
+		st.commitTime.Store(0)
 		if err := <-answered; err != nil {
 			t.Errorf("a submit on a slow disk: %v", err)
 		}

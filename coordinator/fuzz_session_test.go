@@ -39,49 +39,49 @@ func FuzzSession(f *testing.F) {
 			defer p.end()
 			p.script = script[:min(len(script), most)]
 			for len(p.script) > 0 {
-				p.act(p.next())
+				p.step(p.nextByte())
 				synctest.Wait()
-				p.listen()
+				p.handleReceived()
 			}
 		})
 	})
 }
 
-// play is the run of one script.
-type play struct {
-	t       *testing.T
-	script  []byte
-	c       *Coordinator
-	tasks   *taskService
-	streams *session.Server
-	log     *bytes.Buffer
-	stop    context.CancelFunc
-	ran     chan error
-	actors  [2]*actor
-	leases  []*lessorv1.Assignment // as they were handed out
-	tokens  map[string]uint64      // the newest fencing token of each task
-	told    map[string]*lessorv1.ReportVerdict
-	done    map[string]string // the committed output of each task
+// scriptRun is the run of one script.
+type scriptRun struct {
+	t        *testing.T
+	script   []byte
+	c        *Coordinator
+	tasks    *taskService
+	streams  *session.Server
+	log      *bytes.Buffer
+	stop     context.CancelFunc
+	ran      chan error
+	actors   [2]*scriptWorker
+	leases   []*lessorv1.Assignment // as they were handed out
+	tokens   map[string]uint64      // the newest fencing token of each task
+	verdicts map[string]*lessorv1.ReportVerdict
+	outputs  map[string]string // the committed output of each task
 }
 
-// actor is one of the two workers.
-type actor struct {
-	name     string
-	stream   *fakeStream // nil if there is none
-	accept   *lessorv1.Accept
-	said     int
-	seq      uint64 // of the next frame; 0 if frames have none
-	newest   uint64 // seq of the newest frame that it has received
-	dispatch string // id of the last dispatch
-	asked    map[string]*lessorv1.SessionRequest
-	last     *lessorv1.SessionRequest
+// scriptWorker is one of the two workers.
+type scriptWorker struct {
+	name       string
+	stream     *fakeStream // nil if there is none
+	accept     *lessorv1.Accept
+	sentFrames int
+	seq        uint64 // of the next frame; 0 if frames have none
+	newest     uint64 // seq of the newest frame that it has received
+	dispatch   string // id of the last dispatch
+	sent       map[string]*lessorv1.SessionRequest
+	last       *lessorv1.SessionRequest
 }
 
-func newPlay(t *testing.T) *play {
+func newPlay(t *testing.T) *scriptRun {
 	t.Helper()
-	p := &play{
+	p := &scriptRun{
 		t: t, log: &bytes.Buffer{}, ran: make(chan error, 1),
-		tokens: map[string]uint64{}, told: map[string]*lessorv1.ReportVerdict{}, done: map[string]string{},
+		tokens: map[string]uint64{}, verdicts: map[string]*lessorv1.ReportVerdict{}, outputs: map[string]string{},
 	}
 	var err error
 	p.c, err = New(memstore.New(), Config{Logger: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelError}))})
@@ -92,17 +92,17 @@ func newPlay(t *testing.T) *play {
 	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(p.c.engine, session.NewRegistry())
 	go func() { p.ran <- p.c.engine.Run(ctx) }()
 	for i, name := range []string{"ann", "bob"} {
-		p.actors[i] = &actor{name: name, asked: map[string]*lessorv1.SessionRequest{}}
+		p.actors[i] = &scriptWorker{name: name, sent: map[string]*lessorv1.SessionRequest{}}
 	}
 	return p
 }
 
 // end checks the final state of all tasks, and that everything stops.
-func (p *play) end() {
+func (p *scriptRun) end() {
 	for _, a := range p.actors {
 		p.cut(a)
 	}
-	for id, output := range p.done {
+	for id, output := range p.outputs {
 		m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
 		if task := m.GetTask(); err != nil || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || string(task.GetOutput()) != output {
 			p.t.Errorf("A5: %s was committed with %q, and is %v (%v)", id, output, task, err)
@@ -122,7 +122,7 @@ func (p *play) end() {
 }
 
 // checkHistory checks that the history has one live lease at a time, and one outcome (A1, A5).
-func (p *play) checkHistory(id string) {
+func (p *scriptRun) checkHistory(id string) {
 	m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
 	if err != nil {
 		p.t.Errorf("%s: %v", id, err)
@@ -149,10 +149,10 @@ func (p *play) checkHistory(id string) {
 	}
 }
 
-func (p *play) ctx() context.Context { return throughGate(p.t.Context(), p.t) }
+func (p *scriptRun) ctx() context.Context { return contextAfterGate(p.t.Context(), p.t) }
 
-// next returns the next byte of the script; 0 after its end.
-func (p *play) next() byte {
+// nextByte returns the next byte of the script; 0 after its end.
+func (p *scriptRun) nextByte() byte {
 	if len(p.script) == 0 {
 		return 0
 	}
@@ -161,8 +161,8 @@ func (p *play) next() byte {
 	return b
 }
 
-// act does what a byte stands for. A lower-case letter stands for the same of the other worker.
-func (p *play) act(b byte) {
+// step does what a byte stands for. A lower-case letter stands for the same of the other worker.
+func (p *scriptRun) step(b byte) {
 	a := p.actors[0]
 	if b >= 'a' && b <= 'z' {
 		a, b = p.actors[1], b-'a'+'A'
@@ -171,83 +171,83 @@ func (p *play) act(b byte) {
 	case 'O':
 		p.cut(a)
 		a.stream = newFakeStream(p.ctx())
-		a.newest, a.asked = 0, map[string]*lessorv1.SessionRequest{}
+		a.newest, a.sent = 0, map[string]*lessorv1.SessionRequest{}
 		stream := a.stream
 		go func() { defer close(stream.ended); stream.err = p.streams.Serve(stream, opener(stream.Context())) }()
 	case 'X':
 		p.cut(a)
 	case 'H':
-		p.say(a, hello(a.name))
+		p.send(a, handshakeOf(a.name))
 	case 'U': // resume
-		h := hello(a.name)
+		h := handshakeOf(a.name)
 		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
-		p.say(a, h)
+		p.send(a, h)
 	case 'W': // replace its own instance by a new one
-		h := hello(a.name)
+		h := handshakeOf(a.name)
 		h.Worker.InstanceId, h.ReplacesInstanceId = a.name+"2", a.name
-		p.say(a, h)
+		p.send(a, h)
 	case 'R':
-		p.say(a, registration(2))
+		p.send(a, registration(2))
 	case 'Q':
-		p.say(a, &lessorv1.Capacity{MaxParallel: uint32(p.next() % 4)})
+		p.send(a, &lessorv1.Capacity{MaxParallel: uint32(p.nextByte() % 4)})
 	case 'D':
-		p.say(a, &lessorv1.Drain{})
+		p.send(a, &lessorv1.Drain{})
 	case 'N':
-		p.say(a, &lessorv1.Goodbye{})
+		p.send(a, &lessorv1.Goodbye{})
 	case 'E':
-		p.say(a, &lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: uint64(p.next() % 8)})
+		p.send(a, &lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: uint64(p.nextByte() % 8)})
 	case 'A':
-		p.send(a, &lessorv1.SessionRequest{Id: p.name(a), Ack: &lessorv1.Ack{For: a.dispatch, Request: true}})
+		p.sendFrame(a, &lessorv1.SessionRequest{Id: p.frameID(a), Ack: &lessorv1.Ack{For: a.dispatch, Request: true}})
 	case 'B':
 		m := &lessorv1.WorkerHeartbeat{Healthy: true}
-		if l := p.lease(); l != nil {
+		if l := p.pickLease(); l != nil {
 			m.Leases = append(m.Leases, renewal(l), renewal(l))
 		}
-		p.say(a, m)
+		p.send(a, m)
 	case 'G', 'C', 'F', 'L':
 		p.report(a, b)
 	case 'S', 'K':
-		p.produce(b)
+		p.callProducer(b)
 	case 'Y':
 		if a.last != nil {
-			p.send(a, a.last)
+			p.sendFrame(a, a.last)
 		}
 	case 'Z': // arbitrary bytes as a frame
-		n := min(int(p.next()%16), len(p.script))
-		p.raw(a, p.script[:n])
+		n := min(int(p.nextByte()%16), len(p.script))
+		p.sendBytes(a, p.script[:n])
 		p.script = p.script[n:]
 	case 'T':
 		time.Sleep(11 * time.Second)
 	case '.':
 		time.Sleep(100 * time.Millisecond)
 	case '+': // the next frames have a seq that may be wrong
-		a.seq = uint64(p.next() % 8)
+		a.seq = uint64(p.nextByte() % 8)
 	}
 }
 
-func (p *play) produce(b byte) {
+func (p *scriptRun) callProducer(b byte) {
 	if b == 'S' {
 		_, _ = p.tasks.SubmitTask(p.ctx(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
 			Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second), CancelGrace: durationpb.New(5 * time.Second),
 		}})
 		return
 	}
-	if l := p.lease(); l != nil {
+	if l := p.pickLease(); l != nil {
 		_, _ = p.tasks.CancelTask(p.ctx(), &lessorv1.CancelTaskRequest{TaskId: l.GetTask().GetTaskId()})
 	}
 }
 
-// lease returns one of the leases that were handed out; nil if there is none.
-func (p *play) lease() *lessorv1.Assignment {
-	if b := int(p.next()); len(p.leases) > 0 {
+// pickLease returns one of the leases that were handed out; nil if there is none.
+func (p *scriptRun) pickLease() *lessorv1.Assignment {
+	if b := int(p.nextByte()); len(p.leases) > 0 {
 		return p.leases[b%len(p.leases)]
 	}
 	return nil
 }
 
 // report sends a report about a lease, twice in one frame.
-func (p *play) report(a *actor, b byte) {
-	l := p.lease()
+func (p *scriptRun) report(a *scriptWorker, b byte) {
+	l := p.pickLease()
 	if l == nil {
 		return
 	}
@@ -256,7 +256,7 @@ func (p *play) report(a *actor, b byte) {
 	case 'G':
 		r = started(l)
 	case 'C':
-		r = completed(l, fmt.Sprint(a.name, a.said))
+		r = completed(l, fmt.Sprint(a.name, a.sentFrames))
 	case 'F':
 		r = &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
 			TaskId: l.GetTask().GetTaskId(), LeaseId: l.GetLeaseId(), Error: &lessorv1.TaskError{Message: "no"},
@@ -264,34 +264,34 @@ func (p *play) report(a *actor, b byte) {
 	case 'L':
 		r = released(l)
 	}
-	p.say(a, &lessorv1.Reports{Reports: []*lessorv1.Report{r, r}})
+	p.send(a, &lessorv1.Reports{Reports: []*lessorv1.Report{r, r}})
 }
 
-func (p *play) name(a *actor) string {
-	a.said++
-	return fmt.Sprint(a.name, "-", a.said)
+func (p *scriptRun) frameID(a *scriptWorker) string {
+	a.sentFrames++
+	return fmt.Sprint(a.name, "-", a.sentFrames)
 }
 
-func (p *play) say(a *actor, payload proto.Message) {
-	m := &lessorv1.SessionRequest{Id: p.name(a), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
+func (p *scriptRun) send(a *scriptWorker, payload proto.Message) {
+	m := &lessorv1.SessionRequest{Id: p.frameID(a), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: a.name}, Seq: a.seq}
 	if a.seq > 0 {
 		a.seq++
 	}
 	setPayload(m, payload)
-	p.send(a, m)
+	p.sendFrame(a, m)
 }
 
-func (p *play) send(a *actor, m *lessorv1.SessionRequest) {
+func (p *scriptRun) sendFrame(a *scriptWorker, m *lessorv1.SessionRequest) {
 	a.last = m
-	a.asked[m.GetId()] = m
+	a.sent[m.GetId()] = m
 	raw, err := proto.Marshal(m)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.raw(a, raw)
+	p.sendBytes(a, raw)
 }
 
-func (p *play) raw(a *actor, frame []byte) {
+func (p *scriptRun) sendBytes(a *scriptWorker, frame []byte) {
 	if a.stream == nil {
 		return
 	}
@@ -302,11 +302,11 @@ func (p *play) raw(a *actor, frame []byte) {
 }
 
 // cut ends the worker's stream, and fails the test if the coordinator does not end it, too.
-func (p *play) cut(a *actor) {
+func (p *scriptRun) cut(a *scriptWorker) {
 	if a.stream == nil {
 		return
 	}
-	p.listen()
+	p.handleReceived()
 	a.stream.cut()
 	select {
 	case <-a.stream.ended:
@@ -316,17 +316,17 @@ func (p *play) cut(a *actor) {
 	a.stream = nil
 }
 
-// listen handles the frames that have come so far.
-func (p *play) listen() {
+// handleReceived handles the frames that have come so far.
+func (p *scriptRun) handleReceived() {
 	for _, a := range p.actors {
 		for a.stream != nil && len(a.stream.out) > 0 {
-			p.hear(a, <-a.stream.out)
+			p.handleFrame(a, <-a.stream.out)
 		}
 	}
 }
 
-// hear compares a frame with what was sent and received before.
-func (p *play) hear(a *actor, m *lessorv1.SessionResponse) {
+// handleFrame compares a frame with what was sent and received before.
+func (p *scriptRun) handleFrame(a *scriptWorker, m *lessorv1.SessionResponse) {
 	if accept := m.GetAccept(); accept != nil {
 		a.accept, a.seq = accept, accept.GetNextSeq()
 	}
@@ -340,14 +340,14 @@ func (p *play) hear(a *actor, m *lessorv1.SessionResponse) {
 	case m.GetDispatch() != nil:
 		a.dispatch = m.GetId()
 		for _, l := range m.GetDispatch().GetAssignments() {
-			p.granted(l)
+			p.checkGrant(l)
 		}
 	case m.GetVerdicts() != nil:
-		p.judged(a, m)
+		p.checkVerdicts(a, m)
 	}
 }
 
-func (p *play) granted(l *lessorv1.Assignment) {
+func (p *scriptRun) checkGrant(l *lessorv1.Assignment) {
 	id := l.GetTask().GetTaskId()
 	for _, known := range p.leases {
 		if known.GetLeaseId() == l.GetLeaseId() {
@@ -357,16 +357,16 @@ func (p *play) granted(l *lessorv1.Assignment) {
 	if l.GetFencingToken() <= p.tokens[id] {
 		p.t.Errorf("A2: the fencing token of %s is %d after %d", id, l.GetFencingToken(), p.tokens[id])
 	}
-	if output, committed := p.done[id]; committed {
+	if output, committed := p.outputs[id]; committed {
 		p.t.Errorf("A5: %s was committed with %q, and is granted again", id, output)
 	}
 	p.tokens[id] = l.GetFencingToken()
 	p.leases = append(p.leases, l)
 }
 
-// judged checks that each report has a verdict, and that none contradicts an earlier one (A10).
-func (p *play) judged(a *actor, m *lessorv1.SessionResponse) {
-	asked := a.asked[m.GetCorr()].GetReports().GetReports()
+// checkVerdicts checks that each report has a verdict, and that none contradicts an earlier one (A10).
+func (p *scriptRun) checkVerdicts(a *scriptWorker, m *lessorv1.SessionResponse) {
+	asked := a.sent[m.GetCorr()].GetReports().GetReports()
 	if len(asked) == 0 {
 		return // the answer to a frame of an earlier stream
 	}
@@ -379,25 +379,25 @@ func (p *play) judged(a *actor, m *lessorv1.SessionResponse) {
 			continue // a Start is no outcome
 		}
 		text := asked[i].String()
-		before := p.told[text]
+		before := p.verdicts[text]
 		if before.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && v.GetVerdict() != before.GetVerdict() {
 			p.t.Errorf("A10: %s was COMMITTED, and is %v", text, v)
 		}
 		if before.GetVerdict() == lessorv1.Verdict_VERDICT_CANCELLED && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 			p.t.Errorf("A10: %s was %v, and is COMMITTED", text, before)
 		}
-		p.told[text] = v
+		p.verdicts[text] = v
 		if c := asked[i].GetComplete(); c != nil && v.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
-			p.completed(c.GetTaskId(), string(c.GetOutput()))
+			p.checkOutput(c.GetTaskId(), string(c.GetOutput()))
 		}
 	}
 }
 
-func (p *play) completed(id, output string) {
-	if other, ok := p.done[id]; ok && other != output {
+func (p *scriptRun) checkOutput(id, output string) {
+	if other, ok := p.outputs[id]; ok && other != output {
 		p.t.Errorf("A5: %s was committed with %q and with %q", id, other, output)
 	}
-	p.done[id] = output
+	p.outputs[id] = output
 }
 
 // fakeStream is the coordinator's end of a stream; the other end is the script.

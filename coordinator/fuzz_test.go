@@ -79,7 +79,7 @@ func newPages(f *testing.F) *pages {
 			f.Error(err)
 		}
 	})
-	p := &pages{ctx: throughGate(ctx, f)}
+	p := &pages{ctx: contextAfterGate(ctx, f)}
 	tasks := &taskService{edge: c.edge}
 	admin := &adminService{edge: c.edge, open: session.NewRegistry()}
 	for _, queue := range []string{"q", "p"} {

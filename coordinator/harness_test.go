@@ -22,7 +22,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// rig is a coordinator over a store in memory with a client of each service, in a bubble of fake time.
+// rig is a coordinator on bufconn with a client of each gRPC service. It runs on the fake time of a synctest bubble.
 type rig struct {
 	*Coordinator
 	tasks    lessorv1.TaskServiceClient
@@ -32,20 +32,21 @@ type rig struct {
 	conn     *grpc.ClientConn
 	listener *bufconn.Listener
 	stop     context.CancelFunc
-	token    string // sent by sessions; empty: none
-	served   chan error
-	log      *said
+	token    string     // credential that sessions send; empty: none
+	served   chan error // what Serve returned
+	log      *logBuffer
 }
 
-// serve runs a test against a coordinator with the store st; nil means a new one in memory.
+// serve runs a test against a coordinator with the store st. nil means a new store in memory.
 func serve(t *testing.T, st store.Store, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	serveWith(t, st, Config{}, test)
 }
 
-// noHeartbeats is for tests whose workers send no session heartbeats.
+// noHeartbeats is a configuration for tests whose workers send no heartbeats: 1000 may be missed before the session is reset.
 var noHeartbeats = Config{Sessions: session.Config{Health: session.Thresholds{Missed: 1000}}}
 
+// serveWith is like serve, with this configuration.
 func serveWith(t *testing.T, st store.Store, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +72,7 @@ func newRig(t *testing.T, st store.Store) *rig {
 
 func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	t.Helper()
-	r := &rig{served: make(chan error, 2), log: &said{}}
+	r := &rig{served: make(chan error, 2), log: &logBuffer{}}
 	var err error
 	cfg.Version, cfg.Logger = "test", slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.Coordinator, err = New(st, cfg); err != nil {
@@ -95,14 +96,14 @@ func dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(streamWindow)) // or it grows by chance
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(streamWindow)) // otherwise gRPC may enlarge the window
 	if err != nil {
 		t.Fatal(err)
 	}
 	return conn
 }
 
-// submit makes a task of queue q, changed by change.
+// submit submits a task of queue q. change may change its spec; nil changes nothing.
 func (r *rig) submit(t *testing.T, change func(*lessorv1.TaskSpec)) *lessorv1.Task {
 	t.Helper()
 	spec := &lessorv1.TaskSpec{Queue: "q"}
@@ -116,7 +117,7 @@ func (r *rig) submit(t *testing.T, change func(*lessorv1.TaskSpec)) *lessorv1.Ta
 	return res.GetTask()
 }
 
-// lease leases the one task that waits in queue q.
+// lease leases the only task that waits in queue q.
 func (r *rig) lease(t *testing.T) *lessorv1.Assignment {
 	t.Helper()
 	res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
@@ -154,9 +155,10 @@ func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
 	return res.GetTask()
 }
 
+// text returns a string of n bytes.
 func text(n int) string { return strings.Repeat("x", n) }
 
-// detail returns the detail of type T, nil if there is none.
+// detail returns the status detail of type T, or nil if there is none.
 func detail[T any](st *status.Status) (found T) {
 	for _, d := range st.Details() {
 		if d, ok := d.(T); ok {
@@ -166,28 +168,28 @@ func detail[T any](st *status.Status) (found T) {
 	return found
 }
 
-// said is the coordinator's log. It has a lock, because calls that end later may still write to it.
-type said struct {
+// logBuffer holds the coordinator's log. It has a lock, because handlers may still write while a test reads.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
 // Write implements io.Writer.
-func (s *said) Write(line []byte) (int, error) {
+func (s *logBuffer) Write(line []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(line)
 }
 
 // String returns the whole log.
-func (s *said) String() string {
+func (s *logBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
 }
 
 // Reset empties the log.
-func (s *said) Reset() {
+func (s *logBuffer) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text.Reset()

@@ -21,8 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// asks has a good request for each route; ID stands for the id of a task.
-var asks = map[string]struct{ path, body string }{
+// routeRequests has a good request for each route; ID stands for the id of a task.
+var routeRequests = map[string]struct{ path, body string }{
 	"POST /v1/tasks/{task_id}/started":   {"/v1/tasks/ID/started", `{"attempt": 1}`},
 	"POST /v1/tasks/{task_id}/heartbeat": {"/v1/tasks/ID/heartbeat", `{"attempt": 1}`},
 	"POST /v1/tasks/{task_id}/completed": {"/v1/tasks/ID/completed", `{"attempt": 1, "outcome": "SUCCEEDED"}`},
@@ -34,15 +34,15 @@ var asks = map[string]struct{ path, body string }{
 	"GET /openapi.json":                  {"/openapi.json", ""},
 }
 
-// ask sends the request of a route, with a token that may be empty.
-func (w *web) ask(route, token, id string) httpAnswer {
+// callRoute sends the request of a route, with a token that may be empty.
+func (w *web) callRoute(route, token, id string) httpResponse {
 	w.t.Helper()
 	method, _, _ := strings.Cut(route, " ")
-	return w.send(method, strings.ReplaceAll(asks[route].path, "ID", id), token, asks[route].body)
+	return w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", id), token, routeRequests[route].body)
 }
 
-// made submits a task over HTTP and returns its id.
-func (w *web) made(token, queue string) string {
+// submitTask submits a task over HTTP and returns its id.
+func (w *web) submitTask(token, queue string) string {
 	w.t.Helper()
 	made := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
 	made.want(w.t, http.StatusCreated)
@@ -50,30 +50,30 @@ func (w *web) made(token, queue string) string {
 	return id
 }
 
-// held is what a worker over HTTP knows of its task.
-type held struct{ id, token, lease string }
+// httpLease is what a worker over HTTP knows of its task.
+type httpLease struct{ id, token, lease string }
 
-// taken submits a task and leases it.
-func (w *web) taken(token, queue string) held {
+// submitAndLease submits a task and leases it.
+func (w *web) submitAndLease(token, queue string) httpLease {
 	w.t.Helper()
-	id := w.made(token, queue)
+	id := w.submitTask(token, queue)
 	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
 	all, _ := granted.body["assignments"].([]any)
 	if len(all) != 1 {
 		w.t.Fatalf("granted is %s", granted.text)
 	}
 	a := all[0].(map[string]any)
-	return held{id, a["taskToken"].(string), a["leaseId"].(string)}
+	return httpLease{id, a["taskToken"].(string), a["leaseId"].(string)}
 }
 
 // X2: asks has a request for each route, and docs/security.md a rule.
 func TestEveryRouteIsAskedFor(t *testing.T) {
 	t.Attr("rules", "X2")
 	routes := httpapi.Routes()
-	if asked := slices.Sorted(maps.Keys(asks)); !slices.Equal(routes, asked) {
+	if asked := slices.Sorted(maps.Keys(routeRequests)); !slices.Equal(routes, asked) {
 		t.Errorf("routes %q\nasked for %q", routes, asked)
 	}
-	if ruled := slices.Sorted(maps.Keys(readRules(t).routes())); !slices.Equal(routes, ruled) {
+	if ruled := slices.Sorted(maps.Keys(readAccessRules(t).routes())); !slices.Equal(routes, ruled) {
 		t.Errorf("routes %q\nrules %q", routes, ruled)
 	}
 }
@@ -82,8 +82,8 @@ func TestEveryRouteIsAskedFor(t *testing.T) {
 // answer to others says nothing about the request, which changes nothing.
 func TestWhoMayAskOverHTTP(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w, rules := r.web(t), readRules(t)
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		w, rules := r.web(t), readAccessRules(t)
 		old, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		operator, _ := r.issue(t, "acme", auth.Operator)
@@ -91,20 +91,20 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", goneID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		work := w.taken(operator, "q")
+		work := w.submitAndLease(operator, "q")
 		look := func() string { return w.send(http.MethodGet, "/v1/tasks/"+work.id, operator, "").text }
 		before := look()
 		refused := func(route, token, what string, status int, code string) {
 			t.Helper()
 			method, _, _ := strings.Cut(route, " ")
-			for _, body := range []string{asks[route].body, `{"attempt`} {
-				w.send(method, strings.ReplaceAll(asks[route].path, "ID", work.id), token, body).called(what).want(t, status, "code", code, "verdict", nil)
+			for _, body := range []string{routeRequests[route].body, `{"attempt`} {
+				w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.id), token, body).named(what).want(t, status, "code", code, "verdict", nil)
 			}
 		}
 		bad := map[string]string{"none": "", "no token": "secret", "expired": old, "revoked": gone, "forged": operator[:len(operator)-4] + "AAAA"}
 		for route, rule := range rules.routes() {
 			if rule.everyone {
-				w.ask(route, "", work.id).want(t, http.StatusOK)
+				w.callRoute(route, "", work.id).want(t, http.StatusOK)
 				continue
 			}
 			for what, token := range bad {
@@ -125,7 +125,7 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 		if after := look(); after != before {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
-		r.letIn(t, w)
+		r.wantAllowed(t, w)
 		log := r.log.String()
 		if !strings.Contains(log, `"msg":"request refused","type":"POST /v1/leases","peer.address":"bufconn","status":401,"code":"E.AUTH.INVALID_TOKEN","error":"the credential has expired"`) {
 			t.Errorf("the log does not tell who was refused, from where and why: %s", log)
@@ -133,28 +133,28 @@ func TestWhoMayAskOverHTTP(t *testing.T) {
 	})
 }
 
-// letIn checks that each route accepts the credentials that its rule names.
-func (r *rig) letIn(t *testing.T, w *web) {
+// wantAllowed checks that each route accepts the credentials that its rule names.
+func (r *rig) wantAllowed(t *testing.T, w *web) {
 	t.Helper()
-	rules := readRules(t)
+	rules := readAccessRules(t)
 	operator, _ := r.issue(t, "acme", auth.Operator)
 	for route, rule := range rules.routes() {
 		for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 			if !rules.may(role, rule) {
 				continue
 			}
-			id := w.made(operator, "q-"+role.String())
+			id := w.submitTask(operator, "q-"+role.String())
 			token, _ := r.issue(t, "acme", role)
 			if strings.HasSuffix(route, "events") { // the stream ends when the task does
-				w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+				w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 			}
-			if a := w.ask(route, token, id); a.StatusCode >= http.StatusBadRequest {
+			if a := w.callRoute(route, token, id); a.StatusCode >= http.StatusBadRequest {
 				t.Errorf("%s as %v: %d %s", route, role, a.StatusCode, a.text)
 			}
 		}
 		if rule.holder {
-			work := w.taken(operator, "held")
-			w.ask(route, work.token, work.id).want(t, http.StatusOK, "verdict", "COMMITTED")
+			work := w.submitAndLease(operator, "held")
+			w.callRoute(route, work.token, work.id).want(t, http.StatusOK, "verdict", "COMMITTED")
 		}
 	}
 }
@@ -162,15 +162,15 @@ func (r *rig) letIn(t *testing.T, w *web) {
 // X2, S4: on each route, a task of another tenant is answered exactly like a task that does not exist, and nothing of the other tenant changes.
 func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		w, rules := r.web(t), readRules(t)
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		w, rules := r.web(t), readAccessRules(t)
 		victim, _ := r.issue(t, "victim", auth.Operator)
 		evil, _ := r.issue(t, "evil", auth.Operator)
-		id := w.taken(victim, "theirs").id
-		waiting := w.made(victim, "theirs")
-		own := w.taken(evil, "own").token
+		id := w.submitAndLease(victim, "theirs").id
+		waiting := w.submitTask(victim, "theirs")
+		own := w.submitAndLease(evil, "own").token
 		look := func() string {
-			return w.ask("GET /v1/tasks/{task_id}", victim, id).text + w.ask("GET /v1/tasks/{task_id}", victim, waiting).text
+			return w.callRoute("GET /v1/tasks/{task_id}", victim, id).text + w.callRoute("GET /v1/tasks/{task_id}", victim, waiting).text
 		}
 		before := look()
 		for route, rule := range rules.routes() {
@@ -181,9 +181,9 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 			if !strings.Contains(route, "{task_id}") {
 				continue
 			}
-			nobodys := w.ask(route, token, "t0000200000000zzz")
+			nobodys := w.callRoute(route, token, "t0000200000000zzz")
 			for _, theirs := range []string{id, waiting} {
-				if got := w.ask(route, token, theirs); got.StatusCode < 400 || got.StatusCode != nobodys.StatusCode || got.text != nobodys.text {
+				if got := w.callRoute(route, token, theirs); got.StatusCode < 400 || got.StatusCode != nobodys.StatusCode || got.text != nobodys.text {
 					t.Errorf("%s: another tenant's is %d %s, nobody's is %d %s", route, got.StatusCode, got.text, nobodys.StatusCode, nobodys.text)
 				}
 			}
@@ -202,19 +202,19 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 // X3: a stream of events and a waiting lease request end within a second after their credential has ended.
 func TestHTTPEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range ends {
+	for problem, end := range credentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
-			guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 				w := r.web(t)
 				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-				id := w.made(operator, "q")
+				id := w.submitTask(operator, "q")
 				token, tokenID := r.issueFor(t, gate.DefaultTenant, auth.Operator, shortLife)
-				events := w.open(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
+				events := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
 				read := bufio.NewReader(events.Body)
-				if e, ok := next(read); !ok || e.name != "node.state" {
+				if e, ok := nextEvent(read); !ok || e.name != "node.state" {
 					t.Fatalf("the first event is %v", e)
 				}
-				waited := make(chan httpAnswer, 1)
+				waited := make(chan httpResponse, 1)
 				go func() {
 					waited <- w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["none"], "waitMs": 60000}`)
 				}()
@@ -232,7 +232,7 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
-				again := w.open(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
+				again := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
 				_ = again.Body.Close()
 				if again.StatusCode != http.StatusUnauthorized {
 					t.Errorf("the reader that comes back gets %d", again.StatusCode)
@@ -245,18 +245,18 @@ func TestHTTPEndsWithItsCredential(t *testing.T) {
 // X3, S5: a stream of events whose reader reads nothing ends with its credential, too.
 func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		token, tokenID := r.issue(t, gate.DefaultTenant, auth.Operator)
-		work := w.taken(token, "q")
-		res := w.open(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
+		work := w.submitAndLease(token, "q")
+		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
 		for range 40 { // more than the buffers between the two hold
 			r.engine.Feed(gate.DefaultTenant, news, func() {})
 			synctest.Wait()
 		}
-		if err := ends[auth.Revoked](r, tokenID); err != nil {
+		if err := credentialEndings[auth.Revoked](r, tokenID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -272,20 +272,20 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 // X4: what is done or refused over HTTP is audited like calls over gRPC, and the log names the caller but has nothing of the request.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		viewer, _ := r.issue(t, "acme", auth.Viewer)
-		id := w.made(operator, "q")
-		w.ask("POST /v1/tasks/{task_id}:cancel", viewer, id).want(t, http.StatusForbidden)
-		w.ask("POST /v1/leases", viewer, id).want(t, http.StatusForbidden)
+		id := w.submitTask(operator, "q")
+		w.callRoute("POST /v1/tasks/{task_id}:cancel", viewer, id).want(t, http.StatusForbidden)
+		w.callRoute("POST /v1/leases", viewer, id).want(t, http.StatusForbidden)
 		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).want(t, http.StatusBadRequest, "field", "hidden")
-		w.ask("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
+		w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 		if strings.Contains(r.log.String(), "hidden") || !strings.Contains(r.log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
 			t.Errorf("the log has what was in the request, or not whose it was:\n%s", r.log)
 		}
 		var told []string
-		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
+		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
 			if e.GetAction() != "CreateToken" {
 				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), ": ", e.GetOutcome(), " ", e.GetObject()))
 			}

@@ -20,8 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// foreign makes a leased task of another tenant, and returns its task token and id.
-func (r *rig) foreign(t *testing.T) (token, id string) {
+// taskTokenOfOtherTenant makes a leased task of another tenant, and returns its task token and id.
+func (r *rig) taskTokenOfOtherTenant(t *testing.T) (token, id string) {
 	t.Helper()
 	space := engine.Space{Tenant: "other", Workspace: "w"}
 	spec := &lease.Spec{Queue: "q"}
@@ -105,14 +105,14 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 			},
 		} {
 			for _, c := range append(bodies, badBodies...) {
-				w.say(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).called(c.name).want(t, http.StatusBadRequest,
+				w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).named(c.name).want(t, http.StatusBadRequest,
 					"error", "invalid_request", "code", "E.REQUEST.INVALID", "field", c.field, "verdict", "REJECTED", "reason", "INVALID_REQUEST")
 			}
 		}
 		if after := shown(); after != before {
 			t.Errorf("the task was\n%s\nand is\n%s", before, after)
 		}
-		w.call("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
+		w.callback("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
 	})
 }
 
@@ -134,7 +134,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			r.submit(t, nil)
 			a := r.lease(t)
 			for range 3 {
-				w.say(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).want(t, http.StatusBadRequest, "verdict", "REJECTED")
+				w.postCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).want(t, http.StatusBadRequest, "verdict", "REJECTED")
 			}
 			var told []*lessorv1.HistoryEvent
 			for _, e := range r.get(t, a.GetTask().GetTaskId()).GetHistory() {
@@ -197,8 +197,8 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 			{"/v1/tasks", "", packed.String(), []string{"gzip"}, nil, http.StatusBadRequest},
 			{"/v1/tasks/" + a.GetTask().GetTaskId() + "/heartbeat", a.GetTaskToken(), `{"attempt": 1}`, []string{"Identity"}, "COMMITTED", http.StatusOK},
 		} {
-			res := w.sent(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
-			res.called(strings.Join(c.encodings, ", ")).want(t, c.status, "verdict", c.verdict)
+			res := w.sendWith(http.MethodPost, c.path, c.token, strings.NewReader(c.body), http.Header{"Content-Encoding": c.encodings})
+			res.named(strings.Join(c.encodings, ", ")).want(t, c.status, "verdict", c.verdict)
 			if c.status == http.StatusBadRequest {
 				res.want(t, c.status, "field", "Content-Encoding", "code", "E.REQUEST.INVALID")
 			}
@@ -213,11 +213,11 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 		w := r.web(t)
 		r.submit(t, nil)
 		a := r.lease(t)
-		w.call("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 1<<20)+`"`).
+		w.callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 1<<20)+`"`).
 			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "verdict", "REJECTED", "reason", "RESULT_TOO_LARGE")
-		w.call("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
+		w.callback("completed", a, succeeded+`, "output": "`+strings.Repeat("x", 10<<20)+`"`).
 			want(t, http.StatusRequestEntityTooLarge, "error", "too_large", "code", "E.REQUEST.TOO_LARGE", "verdict", nil)
-		w.call("completed", a, succeeded+`, "output": "small"`).want(t, http.StatusOK)
+		w.callback("completed", a, succeeded+`, "output": "small"`).want(t, http.StatusOK)
 	})
 }
 
@@ -293,7 +293,7 @@ func TestSlowBodiesAreGivenUp(t *testing.T) {
 			_, _ = rest.Write([]byte(`{"attempt":`))
 			synctest.Wait()
 		}()
-		res := w.open(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
+		res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
 		_ = rest.Close()
 		text, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
@@ -344,7 +344,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				if c.body == "" && strings.HasSuffix(path, ":cancel") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
 					continue // an empty body is allowed here, and the unknown field is reported first
 				}
-				refused := w.send(http.MethodPost, path, "", c.body).called(c.name)
+				refused := w.send(http.MethodPost, path, "", c.body).named(c.name)
 				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
 				if got, _ := refused.body["field"].(string); c.field != "" && got != c.field {
 					t.Errorf("%s: the field is %q, want %q: %s", refused.what, got, c.field, refused.text)
@@ -417,18 +417,18 @@ func TestMethods(t *testing.T) {
 			}
 		}
 		overridden := http.Header{"X-Http-Method-Override": {"DELETE"}, "X-Http-Method": {"POST"}, "X-Method-Override": {"POST"}}
-		res := w.open(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
+		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
 			t.Errorf("a GET that would be something else is %d", res.StatusCode)
 		}
 		for _, header := range []http.Header{{"Origin": {"http://evil.example"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
-			res := w.open(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
+			res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("a page of another origin gets %d, want 403", res.StatusCode)
 			}
-			res = w.open(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
+			res = w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
 			_ = res.Body.Close()
 			for name := range res.Header {
 				if strings.HasPrefix(name, "Access-Control-") {

@@ -15,13 +15,13 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// call makes a callback for an assignment, with its token and attempt.
-func (w *web) call(verb string, a *lessorv1.Assignment, more string) httpAnswer {
+// callback makes a callback for an assignment, with its token and attempt.
+func (w *web) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
 	w.t.Helper()
-	return w.say(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
+	return w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
 }
 
-func (w *web) say(verb, task, token, body string) httpAnswer {
+func (w *web) postCallback(verb, task, token, body string) httpResponse {
 	w.t.Helper()
 	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
 }
@@ -35,12 +35,12 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		w := r.web(t)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
 		a := r.lease(t)
-		started := w.call("started", a, `, "workerId": "w", "startedAt": "2025-01-15T10:00:00Z", "attemptId": "`+a.GetAttemptId()+`"`)
+		started := w.callback("started", a, `, "workerId": "w", "startedAt": "2025-01-15T10:00:00Z", "attemptId": "`+a.GetAttemptId()+`"`)
 		started.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "verdict", "COMMITTED", "reason", "NONE", "taskState", "RUNNING",
 			"serverTime", r.engine.Now().Wall.Time().Format(time.RFC3339Nano))
 		time.Sleep(time.Minute)
 		token, _ := started.body["taskToken"].(string)
-		beat := w.say("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
+		beat := w.postCallback("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
 		beat.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "expiresInMs", 90_000.0)
 		synctest.Wait() // progress is passed on after the answer
 		task := r.get(t, a.GetTask().GetTaskId())
@@ -49,9 +49,9 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		}
 		token, _ = beat.body["taskToken"].(string)
 		report := `{"attempt": 1, "outcome": "SUCCEEDED", "output": {"rowCount": 1000000}, "metrics": {"cpuTimeMs": 45000}}`
-		done := w.say("completed", a.GetTask().GetTaskId(), token, report)
+		done := w.postCallback("completed", a.GetTask().GetTaskId(), token, report)
 		done.want(t, http.StatusOK, "acknowledged", true, "finalState", "SUCCEEDED", "verdict", "COMMITTED", "replayed", "")
-		w.say("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).want(t, http.StatusOK, "finalState", "SUCCEEDED", "replayed", true)
+		w.postCallback("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).want(t, http.StatusOK, "finalState", "SUCCEEDED", "replayed", true)
 		if task := r.get(t, a.GetTask().GetTaskId()); string(task.GetOutput()) != `{"rowCount":1000000}` || task.GetMetrics()["cpuTimeMs"] != 45000 {
 			t.Errorf("output %s, metrics %v", task.GetOutput(), task.GetMetrics())
 		}
@@ -65,17 +65,17 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 		w := r.web(t)
 		r.submit(t, nil)
 		a := r.lease(t)
-		w.call("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE", "message": "KeyError", "stackTrace": "..."}`).
+		w.callback("completed", a, `, "outcome": "FAILED", "error": {"category": "USER_CODE", "message": "KeyError", "stackTrace": "..."}`).
 			want(t, http.StatusOK, "finalState", "FAILED", "taskState", "SCHEDULED")
 		time.Sleep(2 * time.Second)
-		w.call("completed", r.lease(t), `, "outcome": "FAILED", "error": {"category": "INFRASTRUCTURE", "retryable": false}`).
+		w.callback("completed", r.lease(t), `, "outcome": "FAILED", "error": {"category": "INFRASTRUCTURE", "retryable": false}`).
 			want(t, http.StatusOK, "finalState", "FAILED", "taskState", "FAILED", "retryAt", "")
 		r.submit(t, nil)
 		a = r.lease(t)
-		w.call("started", a, "").want(t, http.StatusOK)
+		w.callback("started", a, "").want(t, http.StatusOK)
 		r.cancel(t, a)
-		w.call("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "not needed", "taskState", "CANCELLING")
-		w.call("completed", a, `, "outcome": "CANCELLED", "cancelledDuringPhase": "processing", "partialProgress": {"recordsProcessed": 500000}`).
+		w.callback("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "not needed", "taskState", "CANCELLING")
+		w.callback("completed", a, `, "outcome": "CANCELLED", "cancelledDuringPhase": "processing", "partialProgress": {"recordsProcessed": 500000}`).
 			want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
 		if task := r.get(t, a.GetTask().GetTaskId()); task.GetCancelledDuringPhase() != "processing" ||
 			string(task.GetPartialProgress()) != `{"recordsProcessed":500000}` {
@@ -84,32 +84,32 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	})
 }
 
-// ended is a way in which a lease ends, and what the callbacks are told after it.
-type ended struct {
+// leaseEnding is a way in which a lease ends, and what the callbacks are told after it.
+type leaseEnding struct {
 	name   string
 	spec   func(*lessorv1.TaskSpec)
 	end    func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment)
 	status int
-	tells  []any
+	want   []any
 }
 
-// endings are the rows of H2 other than COMMITTED.
-var endings = []ended{
+// leaseEndings are the rows of H2 other than COMMITTED.
+var leaseEndings = []leaseEnding{
 	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
 		r.cancel(t, a)
-		w.call("started", a, "").want(t, http.StatusConflict, "error", "task_already_terminal", "state", "CANCELLED", "reason", "TASK_CANCELLED",
+		w.callback("started", a, "").want(t, http.StatusConflict, "error", "task_already_terminal", "state", "CANCELLED", "reason", "TASK_CANCELLED",
 			"cancelReason", "not needed")
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "CANCELLED", "verdict", "CANCELLED", "reason", "TASK_CANCELLED"}},
 	{"reported", nil, func(t *testing.T, _ *rig, w *web, a *lessorv1.Assignment) {
-		w.call("completed", a, succeeded+`, "output": 1`).want(t, http.StatusOK)
+		w.callback("completed", a, succeeded+`, "output": 1`).want(t, http.StatusOK)
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
-	{"superseded", fleeting, func(t *testing.T, r *rig, _ *web, _ *lessorv1.Assignment) {
+	{"superseded", shortLease, func(t *testing.T, r *rig, _ *web, _ *lessorv1.Assignment) {
 		time.Sleep(time.Second)
 		r.lease(t)
 	}, http.StatusConflict, []any{
 		"error", "attempt_mismatch", "expectedAttempt", 2.0, "receivedAttempt", 1.0, "verdict", "CANCELLED", "reason", "SUPERSEDED",
 	}},
-	{"expired", fleeting, func(*testing.T, *rig, *web, *lessorv1.Assignment) {
+	{"expired", shortLease, func(*testing.T, *rig, *web, *lessorv1.Assignment) {
 		time.Sleep(time.Second)
 	}, http.StatusGone, []any{"error", "task_expired", "verdict", "CANCELLED", "reason", "LEASE_EXPIRED", "taskState", "READY"}},
 	{"deleted", nil, func(t *testing.T, r *rig, _ *web, a *lessorv1.Assignment) {
@@ -120,7 +120,7 @@ var endings = []ended{
 	{
 		"over its grace", func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(time.Second) },
 		func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
-			w.call("started", a, "").want(t, http.StatusOK)
+			w.callback("started", a, "").want(t, http.StatusOK)
 			r.cancel(t, a)
 			time.Sleep(2 * time.Second)
 		}, http.StatusGone,
@@ -134,13 +134,13 @@ var endings = []ended{
 	},
 }
 
-// fleeting gives a task a lease of half a second.
-func fleeting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
+// shortLease gives a task a lease of half a second.
+func shortLease(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
 
 // H1, H2: after the end of a lease its token changes nothing, and each callback is told how it ended.
 func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	t.Attr("rules", "H1 H2")
-	for _, c := range endings {
+	for _, c := range leaseEndings {
 		t.Run(c.name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
 				w := r.web(t)
@@ -148,15 +148,15 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 				a := r.lease(t)
 				c.end(t, r, w, a)
 				for _, verb := range []string{"started", "heartbeat"} {
-					w.call(verb, a, "").want(t, c.status, c.tells...)
+					w.callback(verb, a, "").want(t, c.status, c.want...)
 				}
-				late := w.call("completed", a, succeeded+`, "output": "late"`)
+				late := w.callback("completed", a, succeeded+`, "output": "late"`)
 				if c.name == "reported" {
 					late.want(t, http.StatusConflict, "error", "task_already_terminal", "reason", "DUPLICATE_REPORT", "verdict", "REJECTED",
 						"code", "E.RESULT.DUPLICATE")
 					return
 				}
-				late.want(t, c.status, c.tells...)
+				late.want(t, c.status, c.want...)
 			})
 		})
 	}
@@ -180,7 +180,7 @@ func TestTaskTokensSurviveARestart(t *testing.T) {
 			a = r.lease(t)
 		})
 		serveWith(t, st.Reopen(), Config{Recovery: c.recovery}, func(t *testing.T, r *rig) {
-			r.web(t).call("heartbeat", a, "").want(t, c.status, c.tells...)
+			r.web(t).callback("heartbeat", a, "").want(t, c.status, c.tells...)
 		})
 	}
 }
@@ -190,7 +190,7 @@ func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
-		r.submit(t, fleeting)
+		r.submit(t, shortLease)
 		first := r.lease(t)
 		r.submit(t, nil)
 		other := r.lease(t)
@@ -204,7 +204,7 @@ func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
 				"none": "", "no token": "lst_", "a lease id": again.GetLeaseId(), "altered": altered(again.GetTaskToken()),
 				"no UTF-8": "lst_\xff",
 			} {
-				refused := w.say(verb, id, token, body)
+				refused := w.postCallback(verb, id, token, body)
 				refused.want(t, http.StatusUnauthorized, "error", "unauthorized", "code", "E.AUTH.INVALID_TOKEN", "reason", "AUTH_INVALID_TOKEN",
 					"verdict", nil)
 				if refused.Header.Get("WWW-Authenticate") != "Bearer" {
@@ -216,13 +216,13 @@ func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
 				if what == "another task" {
 					says = `{"attempt": 1, "outcome": "SUCCEEDED"}`
 				}
-				refused := w.say(verb, id, token, says)
+				refused := w.postCallback(verb, id, token, says)
 				refused.want(t, http.StatusForbidden, "error", "forbidden", "code", "E.AUTH.FORBIDDEN", "verdict", nil)
 				if !strings.Contains(refused.text, "token is for another") {
 					t.Errorf("%s: %s", what, refused.text)
 				}
 			}
-			w.say(verb, id, again.GetTaskToken(), `{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
+			w.postCallback(verb, id, again.GetTaskToken(), `{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
 				want(t, http.StatusForbidden, "field", "attemptId", "verdict", nil)
 		}
 		if after := r.get(t, id).String(); after != before {
@@ -251,9 +251,9 @@ func TestTaskTokensEnd(t *testing.T) {
 			t.Errorf("the token is good for %v, want the ttl", life)
 		}
 		time.Sleep(20*time.Minute - time.Second)
-		w.call("heartbeat", a, "").want(t, http.StatusGone, "reason", "LEASE_EXPIRED")
+		w.callback("heartbeat", a, "").want(t, http.StatusGone, "reason", "LEASE_EXPIRED")
 		time.Sleep(time.Second)
-		w.call("heartbeat", a, "").want(t, http.StatusUnauthorized, "code", "E.AUTH.INVALID_TOKEN")
+		w.callback("heartbeat", a, "").want(t, http.StatusUnauthorized, "code", "E.AUTH.INVALID_TOKEN")
 	})
 }
 
@@ -262,11 +262,11 @@ func TestTaskTokensActForTheirTenant(t *testing.T) {
 	t.Attr("rules", "H1 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
-		token, id := r.foreign(t)
+		token, id := r.taskTokenOfOtherTenant(t)
 		w.send(http.MethodGet, "/v1/tasks/"+id, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		w.send(http.MethodGet, "/v1/tasks/"+id+"/events", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
-		w.say("started", id, token, `{"attempt": 1, "tenant": "default", "tenantId": "default"}`).want(t, http.StatusOK, "taskState", "RUNNING")
-		w.say("completed", id, token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).want(t, http.StatusOK, "finalState", "SUCCEEDED")
+		w.postCallback("started", id, token, `{"attempt": 1, "tenant": "default", "tenantId": "default"}`).want(t, http.StatusOK, "taskState", "RUNNING")
+		w.postCallback("completed", id, token, `{"attempt": 1, "outcome": "SUCCEEDED"}`).want(t, http.StatusOK, "finalState", "SUCCEEDED")
 	})
 }

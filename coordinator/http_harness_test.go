@@ -12,21 +12,21 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// httpAnswer is an HTTP response that was read.
-type httpAnswer struct {
+// httpResponse is an HTTP response with its body.
+type httpResponse struct {
 	*http.Response
 	what string // the request, for failure messages
 	text string
-	body map[string]any // if it is JSON
+	body map[string]any // the text decoded, if it is JSON
 }
 
-// web is an HTTP client of a rig. Its connections work with fake time.
+// web is an HTTP client of a rig. It connects over bufconn, so that fake time works.
 type web struct {
 	*http.Client
 	t *testing.T
 }
 
-// web serves HTTP besides gRPC, until the end of the test.
+// web makes the coordinator serve HTTP until the end of the test, and returns a client.
 func (r *rig) web(t *testing.T) *web {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
@@ -34,7 +34,7 @@ func (r *rig) web(t *testing.T) *web {
 	go func() { served <- r.serveHTTP(lis) }()
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-		// bufconn may deliver a deadline that was withdrawn; the server would then take an idle client for one that has left.
+		// bufconn may report a read deadline that the server has already cleared. The server would then think that an idle client has left.
 		DisableKeepAlives: true,
 	}
 	t.Cleanup(func() {
@@ -47,22 +47,22 @@ func (r *rig) web(t *testing.T) *web {
 	return &web{&http.Client{Transport: transport}, t}
 }
 
-// send makes a request; the body is sent as it is, and token may be empty.
-func (w *web) send(method, path, token, body string) httpAnswer {
+// send makes a request with this body. token may be empty.
+func (w *web) send(method, path, token, body string) httpResponse {
 	w.t.Helper()
-	return w.sent(method, path, token, strings.NewReader(body), nil)
+	return w.sendWith(method, path, token, strings.NewReader(body), nil)
 }
 
-// sent makes a request with additional headers and any kind of body.
-func (w *web) sent(method, path, token string, body io.Reader, header http.Header) httpAnswer {
+// sendWith makes a request with additional headers and any kind of body.
+func (w *web) sendWith(method, path, token string, body io.Reader, header http.Header) httpResponse {
 	w.t.Helper()
-	res := w.open(method, path, token, body, header)
+	res := w.sendWithoutReading(method, path, token, body, header)
 	text, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a := httpAnswer{Response: res, what: method + " " + path, text: string(text)}
+	a := httpResponse{Response: res, what: method + " " + path, text: string(text)}
 	if method != http.MethodHead && strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
 		if err := json.Unmarshal(text, &a.body); err != nil {
 			w.t.Fatalf("%s %s: %v in %s", method, path, err, text)
@@ -71,8 +71,8 @@ func (w *web) sent(method, path, token string, body io.Reader, header http.Heade
 	return a
 }
 
-// open makes a request, and leaves it to the caller to read the body of the response.
-func (w *web) open(method, path, token string, body io.Reader, header http.Header) *http.Response {
+// sendWithoutReading makes a request, and does not read the body of the response; the caller does that.
+func (w *web) sendWithoutReading(method, path, token string, body io.Reader, header http.Header) *http.Response {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://coordinator"+path, body)
 	if err != nil {
@@ -91,17 +91,17 @@ func (w *web) open(method, path, token string, body io.Reader, header http.Heade
 	return res
 }
 
-// called adds a name to the request, for failure messages.
-func (a httpAnswer) called(name string) httpAnswer {
+// named adds the name of a test case to the failure messages about this response.
+func (a httpResponse) named(name string) httpResponse {
 	a.what += " (" + name + ")"
 	return a
 }
 
-// want checks the status, and fields of the body, given as pairs of name and value. nil stands for null; an empty string for a field that is missing.
-func (a httpAnswer) want(t *testing.T, status int, fields ...any) {
+// want checks the status and fields of the body. fields has pairs of a name and a value; nil means that the field is null, and "" that it is missing.
+func (a httpResponse) want(t *testing.T, status int, fields ...any) {
 	t.Helper()
 	if a.StatusCode != status {
-		t.Errorf("%s: %d, want %d: %s", a.what, a.StatusCode, status, a.text)
+		t.Errorf("%s: status %d, want %d: %s", a.what, a.StatusCode, status, a.text)
 	}
 	for i := 0; i < len(fields); i += 2 {
 		name := fields[i].(string)

@@ -90,7 +90,7 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 			t.Errorf("%d are refused and %d told in the log, want 8:\n%s", len(want), lines, r.log)
 		}
 		var told []string
-		for _, e := range r.events(bearing(t.Context(), operator), t, everything()) {
+		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
 			if e.GetOutcome() != records.OutcomeOK {
 				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
 			}
@@ -107,7 +107,7 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 // this leave nothing in the log. A good credential of the same address is not delayed.
 func TestGuessesOverHTTPArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
 		ask := func(path, ip, token string) int {
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)

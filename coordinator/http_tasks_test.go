@@ -97,7 +97,7 @@ func TestLeaseOverHTTP(t *testing.T) {
 			t.Errorf("the repeat brings %s", again.text)
 		}
 		id, token := first["taskId"].(string), first["taskToken"].(string)
-		w.say("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).want(t, http.StatusOK)
+		w.postCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).want(t, http.StatusOK)
 	})
 }
 
@@ -144,13 +144,13 @@ func TestCancelOverHTTP(t *testing.T) {
 			t.Errorf("it is %v", task["state"])
 		}
 		nothing := struct{ io.Reader }{strings.NewReader("")} // a body of unknown length that is empty
-		w.sent(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
+		w.sendWith(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
 		r.submit(t, nil)
 		a := r.lease(t)
-		w.call("started", a, "").want(t, http.StatusOK)
+		w.callback("started", a, "").want(t, http.StatusOK)
 		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", `{"reason": "user_requested"}`).want(t, http.StatusOK)
-		w.call("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
-		w.call("completed", a, succeeded).want(t, http.StatusOK, "finalState", "SUCCEEDED")
+		w.callback("heartbeat", a, "").want(t, http.StatusOK, "shouldCancel", true, "cancelReason", "user_requested")
+		w.callback("completed", a, succeeded).want(t, http.StatusOK, "finalState", "SUCCEEDED")
 		w.send(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+":cancel", "", "").want(t, http.StatusConflict, "code", "E.TASK.STATE",
 			"taskState", "COMPLETED")
 	})
@@ -159,8 +159,8 @@ func TestCancelOverHTTP(t *testing.T) {
 // sse is a server-sent event.
 type sse struct{ name, id, data string }
 
-// next reads the next event of a stream; a comment is returned as an event without a name. ok is false at the end.
-func next(from *bufio.Reader) (e sse, ok bool) {
+// nextEvent reads the next event of a stream; a comment is returned as an event without a name. ok is false at the end.
+func nextEvent(from *bufio.Reader) (e sse, ok bool) {
 	for {
 		line, err := from.ReadString('\n')
 		if err != nil {
@@ -182,10 +182,10 @@ func next(from *bufio.Reader) (e sse, ok bool) {
 	}
 }
 
-// all reads the events of a stream until its end, without the comments.
-func all(body io.Reader) (events []sse) {
+// readEvents reads the events of a stream until its end, without the comments.
+func readEvents(body io.Reader) (events []sse) {
 	from := bufio.NewReader(body)
-	for e, ok := next(from); ok; e, ok = next(from) {
+	for e, ok := nextEvent(from); ok; e, ok = nextEvent(from) {
 		if e.name != "" {
 			events = append(events, e)
 		}
@@ -201,21 +201,21 @@ func TestEventsOverHTTP(t *testing.T) {
 		w := r.web(t)
 		id := r.submit(t, nil).GetTaskId()
 		path := "/v1/tasks/" + id + "/events"
-		res := w.open(http.MethodGet, path, "", nil, nil)
+		res := w.sendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%d %s", res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
-		tk := r.work(t, "w", 1)
-		a := tk.given(1)[0]
-		did(t, tk.judge(started(a)))
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "half way", "half")}})
+		worker := r.openSession(t, "w", 1)
+		a := worker.receiveAssignments(1)[0]
+		wantCommitted(t, worker.report(started(a)))
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "half way", "half")}})
 		synctest.Wait()
-		did(t, tk.judge(completed(a, "done")))
+		wantCommitted(t, worker.report(completed(a, "done")))
 		var names, told []string
 		lastID := ""
-		for _, e := range all(res.Body) {
+		for _, e := range readEvents(res.Body) {
 			names = append(names, e.name)
 			if e.id != "" {
 				lastID = e.id
@@ -230,13 +230,13 @@ func TestEventsOverHTTP(t *testing.T) {
 				t.Errorf("%s is missing in\n%s", want, strings.Join(told, "\n"))
 			}
 		}
-		again := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
-		resumed := all(again.Body)
+		again := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
+		resumed := readEvents(again.Body)
 		_ = again.Body.Close()
 		if len(resumed) != 2 || resumed[0].id != "4" || resumed[1].id != lastID {
 			t.Errorf("after event 3 come %v", resumed)
 		}
-		over := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
+		over := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
 		_ = over.Body.Close()
 		if over.StatusCode != http.StatusNoContent {
 			t.Errorf("after the last event comes %d, want 204", over.StatusCode)
@@ -252,23 +252,23 @@ func TestQuietEventsOverHTTP(t *testing.T) {
 		id := r.submit(t, nil).GetTaskId()
 		path := "/v1/tasks/" + id + "/events"
 		begun := time.Now()
-		res := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
-		if e, ok := next(bufio.NewReader(res.Body)); !ok || e.name != "" || time.Since(begun) > 2*time.Second {
+		res := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
+		if e, ok := nextEvent(bufio.NewReader(res.Body)); !ok || e.name != "" || time.Since(begun) > 2*time.Second {
 			t.Errorf("%v after %v, want a comment", e, time.Since(begun))
 		}
 		_ = res.Body.Close()
 		for _, last := range []string{"99", "-1", "x"} {
-			refused := w.open(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
+			refused := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
 			_ = refused.Body.Close()
 			if refused.StatusCode != http.StatusBadRequest {
 				t.Errorf("after %s: %d, want 400", last, refused.StatusCode)
 			}
-			w.sent(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).want(t, http.StatusBadRequest, "field", "Last-Event-ID")
+			w.sendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).want(t, http.StatusBadRequest, "field", "Last-Event-ID")
 		}
-		res = w.open(http.MethodGet, path, "", nil, nil)
+		res = w.sendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		r.stop() // ends the stream
-		if events := all(res.Body); len(events) != 1 {
+		if events := readEvents(res.Body); len(events) != 1 {
 			t.Errorf("the events are %v", events)
 		}
 	})
@@ -283,7 +283,7 @@ func TestNoVerdictOverHTTP(t *testing.T) {
 		r.submit(t, nil)
 		a := r.lease(t)
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
-		refused := w.call("completed", a, succeeded)
+		refused := w.callback("completed", a, succeeded)
 		refused.want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" {
 			t.Errorf("Retry-After is %q", refused.Header.Get("Retry-After"))
@@ -332,21 +332,21 @@ func TestCallbackURL(t *testing.T) {
 func TestTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		w, tk := r.web(t), r.work(t, "w", 1)
+		w, worker := r.web(t), r.openSession(t, "w", 1)
 		r.submit(t, nil)
-		a := tk.given(1)[0]
+		a := worker.receiveAssignments(1)[0]
 		id := a.GetTask().GetTaskId()
-		w.say("heartbeat", id, a.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		w.postCallback("heartbeat", id, a.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
 		time.Sleep(time.Second)
-		begun := tk.judge(started(a))[0]
-		w.say("heartbeat", id, begun.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		begun := worker.report(started(a))[0]
+		w.postCallback("heartbeat", id, begun.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
 		time.Sleep(time.Second)
-		beat := tk.beat(a)[0]
-		w.say("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
+		beat := worker.heartbeat(a)[0]
+		w.postCallback("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
 		if !beat.GetTokenExpiresAt().AsTime().After(begun.GetTokenExpiresAt().AsTime()) {
 			t.Error("a renewed token is not good for longer")
 		}
-		if v := tk.judge(completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
+		if v := worker.report(completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
 			t.Error("a report that closes the attempt brings a token")
 		}
 	})

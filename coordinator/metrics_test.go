@@ -17,15 +17,15 @@ func TestTasksAreCounted(t *testing.T) {
 	serve(t, st, func(t *testing.T, r *rig) {
 		want := func(ready, parked, scheduled, leased int) {
 			t.Helper()
-			r.counts(t, `lessor_tasks{state="READY"}`, ready)
-			r.counts(t, `lessor_tasks{state="PARKED"}`, parked)
-			r.counts(t, `lessor_tasks{state="SCHEDULED"}`, scheduled)
-			r.counts(t, `lessor_tasks{state="LEASED"}`, leased)
-			r.counts(t, "lessor_leases_live", leased)
+			r.wantMetric(t, `lessor_tasks{state="READY"}`, ready)
+			r.wantMetric(t, `lessor_tasks{state="PARKED"}`, parked)
+			r.wantMetric(t, `lessor_tasks{state="SCHEDULED"}`, scheduled)
+			r.wantMetric(t, `lessor_tasks{state="LEASED"}`, leased)
+			r.wantMetric(t, "lessor_leases_live", leased)
 		}
 		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" }
 		want(0, 0, 0, 0)
-		r.counts(t, `lessor_tasks_ended_total{state="FAILED"}`, 0)
+		r.wantMetric(t, `lessor_tasks_ended_total{state="FAILED"}`, 0)
 		r.submit(t, keyed)
 		a := r.lease(t)
 		r.submit(t, keyed)
@@ -45,11 +45,11 @@ func TestTasksAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(2, 0, 0, 0)
-		r.counts(t, "lessor_tasks_submitted_total", 0)
+		r.wantMetric(t, "lessor_tasks_submitted_total", 0)
 		r.submit(t, nil)
-		r.counts(t, "lessor_tasks_submitted_total", 1)
-		r.counts(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
-		r.counts(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
+		r.wantMetric(t, "lessor_tasks_submitted_total", 1)
+		r.wantMetric(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
+		r.wantMetric(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
 		r.close(t)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// mount submits a task that is mounted on a host at an index; at none, if it is negative.
-func (r *rig) mount(t *testing.T, run, key, host string, index int) *lessorv1.Task {
+// submitMounted submits a task that is mounted on a host at an index; at none, if it is negative.
+func (r *rig) submitMounted(t *testing.T, run, key, host string, index int) *lessorv1.Task {
 	t.Helper()
 	return r.submit(t, func(s *lessorv1.TaskSpec) {
 		s.RunId, s.TaskKey, s.TraceMeta = run, key, &lessorv1.TraceMeta{HostNodeId: host}
@@ -21,7 +21,7 @@ func (r *rig) mount(t *testing.T, run, key, host string, index int) *lessorv1.Ta
 	})
 }
 
-func keysOf(all []*lessorv1.Middleware) string {
+func taskKeys(all []*lessorv1.Middleware) string {
 	var keys []string
 	for _, m := range all {
 		keys = append(keys, m.GetTaskKey())
@@ -36,15 +36,15 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 		host := r.submit(t, func(s *lessorv1.TaskSpec) {
 			s.RunId, s.TaskKey, s.TraceMeta = "run", "host", &lessorv1.TraceMeta{MiddlewareChain: []string{"log", "cache", "id"}}
 		})
-		last := r.mount(t, "run", "unplaced", "host", -1)
-		cache := r.mount(t, "run", "cache", "host", 1)
-		r.mount(t, "run", "log", "host", 0)
-		r.mount(t, "run", "id", host.GetTaskId(), 2)
-		r.mount(t, "other run", "other", "host", 0)
-		r.mount(t, "run", "another's", "else", 0)
+		last := r.submitMounted(t, "run", "unplaced", "host", -1)
+		cache := r.submitMounted(t, "run", "cache", "host", 1)
+		r.submitMounted(t, "run", "log", "host", 0)
+		r.submitMounted(t, "run", "id", host.GetTaskId(), 2)
+		r.submitMounted(t, "other run", "other", "host", 0)
+		r.submitMounted(t, "run", "another's", "else", 0)
 		got := r.get(t, host.GetTaskId())
-		wantText(t, "middlewares", keysOf(got.GetMiddlewares()), "log cache id unplaced")
-		wantText(t, "middlewares of a middleware", keysOf(r.get(t, cache.GetTaskId()).GetMiddlewares()), "")
+		wantEqual(t, "middlewares", taskKeys(got.GetMiddlewares()), "log cache id unplaced")
+		wantEqual(t, "middlewares of a middleware", taskKeys(r.get(t, cache.GetTaskId()).GetMiddlewares()), "")
 		if m := got.GetMiddlewares()[3]; m.GetTaskId() != last.GetTaskId() || m.ChainIndex != nil || m.GetState() != lessorv1.TaskState_TASK_STATE_READY {
 			t.Errorf("the last one is %v", m)
 		}
@@ -54,7 +54,7 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: last.GetTaskId()}); err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, "middlewares", keysOf(r.get(t, host.GetTaskId()).GetMiddlewares()), "log cache id")
+		wantEqual(t, "middlewares", taskKeys(r.get(t, host.GetTaskId()).GetMiddlewares()), "log cache id")
 	})
 }
 
@@ -62,13 +62,13 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 func TestMiddlewaresAreBounded(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		host := r.submit(t, func(s *lessorv1.TaskSpec) { s.TaskKey = "host" })
-		r.mount(t, "", "by name", "host", 0)
+		r.submitMounted(t, "", "by name", "host", 0)
 		for i := range 70 {
-			r.mount(t, "", fmt.Sprint(i), host.GetTaskId(), i)
+			r.submitMounted(t, "", fmt.Sprint(i), host.GetTaskId(), i)
 		}
 		got := r.get(t, host.GetTaskId()).GetMiddlewares()
 		if len(got) != 64 || got[0].GetTaskKey() != "0" || got[63].GetTaskKey() != "63" {
-			t.Errorf("%d middlewares: %s", len(got), keysOf(got))
+			t.Errorf("%d middlewares: %s", len(got), taskKeys(got))
 		}
 	})
 }
@@ -77,9 +77,9 @@ func TestMiddlewaresAreBounded(t *testing.T) {
 func TestFilterByHost(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		r.mount(t, "run", "a", "host", 0)
-		r.mount(t, "run", "b", "other", 0)
-		r.mount(t, "run", "c", "host", 1)
+		r.submitMounted(t, "run", "a", "host", 0)
+		r.submitMounted(t, "run", "b", "other", 0)
+		r.submitMounted(t, "run", "c", "host", 1)
 		r.submit(t, nil)
 		filter := &lessorv1.TaskFilter{HostNodeId: "host"}
 		list := func() string {
@@ -93,11 +93,11 @@ func TestFilterByHost(t *testing.T) {
 			}
 			return strings.ReplaceAll(strings.Join(keys, ", "), "TASK_STATE_", "")
 		}
-		wantText(t, "listed", list(), "a READY, c READY")
+		wantEqual(t, "listed", list(), "a READY, c READY")
 		res, err := r.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: filter})
 		if err != nil || res.GetResult().GetChanged() != 2 {
 			t.Errorf("cancelled: %v (%v), want 2", res, err)
 		}
-		wantText(t, "listed", list(), "a CANCELLED, c CANCELLED")
+		wantEqual(t, "listed", list(), "a CANCELLED, c CANCELLED")
 	})
 }

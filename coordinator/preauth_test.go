@@ -30,8 +30,8 @@ const (
 	maxCallTime    = 10 * time.Second
 )
 
-// begin opens a call without sending a message, and returns how it ends.
-func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan error {
+// beginCall opens a call without sending a message, and returns how it ends.
+func (r *rig) beginCall(ctx context.Context, t *testing.T, method string) <-chan error {
 	t.Helper()
 	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *rig) begin(ctx context.Context, t *testing.T, method string) <-chan err
 	return ended
 }
 
-// endedOf counts how the calls ended that have ended so far.
-func endedOf(all []<-chan error) map[codes.Code]int {
+// countEnds counts how the calls ended that have ended so far.
+func countEnds(all []<-chan error) map[codes.Code]int {
 	synctest.Wait()
 	n := map[codes.Code]int{}
 	for _, one := range all {
@@ -75,27 +75,27 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 		"an expired call": {"expired", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
-			guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 				ctx, method := t.Context(), tt.method
 				if method == "expired" {
 					token, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
-					ctx, method = bearing(ctx, token), lessorv1.TaskService_SubmitTask_FullMethodName
+					ctx, method = withToken(ctx, token), lessorv1.TaskService_SubmitTask_FullMethodName
 					time.Sleep(time.Second)
 				}
 				const more = 10
 				var all []<-chan error
 				for range maxCallsOfPeer + more {
-					all = append(all, r.begin(ctx, t, method))
+					all = append(all, r.beginCall(ctx, t, method))
 				}
-				if n := endedOf(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
+				if n := countEnds(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
 					t.Errorf("%v have ended, want %d that were refused", n, more)
 				}
 				token, _ := r.issue(t, "acme", auth.Operator)
 				var good []<-chan error
 				for range maxCallsOfPeer + more {
-					good = append(good, r.begin(bearing(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName))
+					good = append(good, r.beginCall(withToken(t.Context(), token), t, lessorv1.TaskService_SubmitTask_FullMethodName))
 				}
-				if n := endedOf(good); len(n) != 0 {
+				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
 				if method == lessorv1.TaskService_SubmitTask_FullMethodName {
@@ -104,14 +104,14 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 					}
 				}
 				time.Sleep(maxCallTime)
-				if n := endedOf(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
+				if n := countEnds(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
 					t.Errorf("%v have ended, want %d that took too long", n, maxCallsOfPeer)
 				}
-				if n := endedOf(good); len(n) != 0 {
+				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
-				again := []<-chan error{r.begin(ctx, t, method)}
-				if n := endedOf(again); n[codes.ResourceExhausted] != tt.lasting/maxCallsOfPeer {
+				again := []<-chan error{r.beginCall(ctx, t, method)}
+				if n := countEnds(again); n[codes.ResourceExhausted] != tt.lasting/maxCallsOfPeer {
 					t.Errorf("a later one: %v", n)
 				}
 			})
@@ -122,9 +122,9 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 // X3: if a credential ends before the message of a call has arrived, the call is refused.
 func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 	t.Attr("rules", "X3")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, "acme", auth.Operator)
-		stream, err := r.conn.NewStream(bearing(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
+		stream, err := r.conn.NewStream(withToken(t.Context(), token), &grpc.StreamDesc{ClientStreams: true}, lessorv1.TaskService_SubmitTask_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,8 +38,8 @@ func openGate(t testing.TB) *gate.Gate {
 	return g
 }
 
-// throughGate returns the context that a call has after the gate has let it in.
-func throughGate(ctx context.Context, t testing.TB) (in context.Context) {
+// contextAfterGate returns the context that a call has after the gate has let it in.
+func contextAfterGate(ctx context.Context, t testing.TB) (in context.Context) {
 	t.Helper()
 	_, err := openGate(t).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName},
 		func(ctx context.Context, _ any) (any, error) {
@@ -52,16 +52,16 @@ func throughGate(ctx context.Context, t testing.TB) (in context.Context) {
 	return in
 }
 
-// within runs a test against a coordinator with these quotas for every tenant.
-func within(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
+// withQuotas runs a test against a coordinator with these quotas for every tenant.
+func withQuotas(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	cfg := noHeartbeats
 	cfg.Quotas = quota.Config{Tenant: l}
 	serveWith(t, nil, cfg, test)
 }
 
-// overQuota checks all details of a refusal by a quota, and returns the wait in it.
-func overQuota(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
+// wantQuotaError checks all details of a refusal by a quota, and returns the wait in it.
+func wantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
 	st := status.Convert(err)
 	var info *errdetails.ErrorInfo
@@ -86,7 +86,7 @@ func overQuota(t *testing.T, err error, l quota.Limit, of, value string) time.Du
 // for health.
 func TestWhatIsSpared(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
+	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
 		var never []string
 		_ = r.invoke(t.Context(), lessorv1.AdminService_GetStatus_FullMethodName)
 		for _, method := range r.methods() {
@@ -95,7 +95,7 @@ func TestWhatIsSpared(t *testing.T) {
 				never = append(never, method[strings.LastIndexByte(method, '/')+1:])
 				continue
 			}
-			overQuota(t, err, quota.Calls, "tenant", "0.0002777777777777778/s")
+			wantQuotaError(t, err, quota.Calls, "tenant", "0.0002777777777777778/s")
 		}
 		slices.Sort(never)
 		want := []string{
@@ -117,7 +117,7 @@ func TestQuotaOfCalls(t *testing.T) {
 		Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 2, Burst: 6}}, Credential: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 4}},
 	}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		ctx := r.with(t, "acme")
+		ctx := r.operatorContext(t, "acme")
 		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -135,23 +135,23 @@ func TestQuotaOfCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wait := overQuota(t, look(ctx), quota.Calls, "credential", "1/s:4")
+		wait := wantQuotaError(t, look(ctx), quota.Calls, "credential", "1/s:4")
 		for range 100 {
 			res, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("heartbeat: %v (%v)", res, err)
 			}
 		}
-		if err := look(r.with(t, "other")); err == nil || status.Code(err) != codes.NotFound {
+		if err := look(r.operatorContext(t, "other")); err == nil || status.Code(err) != codes.NotFound {
 			t.Errorf("another tenant's call: %v, want NOT_FOUND", err)
 		}
-		second := r.with(t, "acme")
+		second := r.operatorContext(t, "acme")
 		for range 2 {
 			if err := look(second); err != nil {
 				t.Fatal(err)
 			}
 		}
-		overQuota(t, look(second), quota.Calls, "tenant", "2/s:6")
+		wantQuotaError(t, look(second), quota.Calls, "tenant", "2/s:6")
 		time.Sleep(wait)
 		if err := look(ctx); err != nil {
 			t.Errorf("after the wait that was told: %v", err)
@@ -189,7 +189,7 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 			{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`, "", http.StatusOK},
 		} {
 			time.Sleep(time.Second)
-			w.sent(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).called(c.after).want(t, c.status)
+			w.sendWith(c.method, c.path, "", strings.NewReader(c.body), http.Header{"Last-Event-Id": {c.after}}).named(c.after).want(t, c.status)
 			if c.status >= http.StatusBadRequest {
 				w.send(c.method, c.path, "", c.body).want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
@@ -205,21 +205,21 @@ func TestWhatQuotasRefuseIsAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: Backup{Tenant: "acme"}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		ctx := r.with(t, "acme")
+		ctx := r.operatorContext(t, "acme")
 		id := lease.TaskID{Space: 1, Seq: 1}.String()
 		_ = errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id}))
 		for range 3 {
-			overQuota(t, errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
-			overQuota(t, errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
+			wantQuotaError(t, errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, RequestId: "r1"})), quota.Calls, "tenant", "1/s:1")
+			wantQuotaError(t, errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})), quota.Calls, "tenant", "1/s:1")
 			copied, err := r.admin.Backup(ctx, &lessorv1.BackupRequest{})
 			if err == nil {
 				_, err = copied.Recv()
 			}
-			overQuota(t, err, quota.Calls, "tenant", "1/s:1")
+			wantQuotaError(t, err, quota.Calls, "tenant", "1/s:1")
 		}
 		time.Sleep(time.Second)
 		var told []string
-		for _, e := range r.events(ctx, t, everything()) {
+		for _, e := range r.auditEvents(ctx, t, wholeAudit()) {
 			if e.GetAction() != "CreateToken" {
 				told = append(told, strings.Join([]string{e.GetAction(), e.GetObject(), e.GetRequestId(), e.GetOutcome()}, " "))
 			}
@@ -230,23 +230,23 @@ func TestWhatQuotasRefuseIsAudited(t *testing.T) {
 	})
 }
 
-// with returns a context with a new operator's token of a tenant.
-func (r *rig) with(t *testing.T, tenant string) context.Context {
+// operatorContext returns a context with a new operator's token of a tenant.
+func (r *rig) operatorContext(t *testing.T, tenant string) context.Context {
 	t.Helper()
 	token, _ := r.issue(t, tenant, auth.Operator)
-	return bearing(t.Context(), token)
+	return withToken(t.Context(), token)
 }
 
 // X5: tasks over the rate are refused, a batch as a whole and a frame of a stream item by item, and are not made.
 func TestQuotaOfSubmits(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
+	withQuotas(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
 		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, 15)
 		if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs})
-		if wait := overQuota(t, err, quota.Submits, "tenant", "10/s:20"); wait != time.Second {
+		if wait := wantQuotaError(t, err, quota.Submits, "tenant", "10/s:20"); wait != time.Second {
 			t.Errorf("wait %v, want 1 s", wait)
 		}
 		stream, err := r.tasks.SubmitStream(t.Context())
@@ -282,7 +282,7 @@ func TestQuotaOfSubmits(t *testing.T) {
 // X5: streams and watches count while they are open, however they end. A refused one does not count.
 func TestQuotaOfStreams(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
+	withQuotas(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
 		task := r.submit(t, nil)
 		watch := func() (context.CancelFunc, error) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -303,7 +303,7 @@ func TestQuotaOfStreams(t *testing.T) {
 			}
 			for range 3 {
 				cancel, err := watch()
-				overQuota(t, err, quota.Watches, "tenant", "2")
+				wantQuotaError(t, err, quota.Watches, "tenant", "2")
 				cancel()
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -312,7 +312,7 @@ func TestQuotaOfStreams(t *testing.T) {
 			}
 			synctest.Wait()
 			_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"empty"}})
-			overQuota(t, err, quota.Streams, "tenant", "3")
+			wantQuotaError(t, err, quota.Streams, "tenant", "3")
 			for _, end := range append(open, cancel) {
 				end()
 			}
@@ -324,29 +324,29 @@ func TestQuotaOfStreams(t *testing.T) {
 // X5: a session over the quota is refused on its stream, and may try again. A worker that resumes its session or holds a live lease is not refused.
 func TestQuotaOfSessions(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
+	withQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
 		r.submitAll(t, 1)
-		holder := r.work(t, "holder", 1)
-		held := holder.given(1)
-		idle := r.talk(t, "idle")
-		accepted := idle.shake()
-		idle.say(registration(1))
-		more := r.talk(t, "more")
-		more.refused(more.say(hello("more")), "E.QUOTA.SESSIONS", "sessions")
-		overQuota(t, more.over(), quota.Sessions, "tenant", "2")
+		holder := r.openSession(t, "holder", 1)
+		held := holder.receiveAssignments(1)
+		idle := r.openStream(t, "idle")
+		accepted := idle.handshake()
+		idle.send(registration(1))
+		more := r.openStream(t, "more")
+		more.wantError(more.send(handshakeOf("more")), "E.QUOTA.SESSIONS", "sessions")
+		wantQuotaError(t, more.waitForEnd(), quota.Sessions, "tenant", "2")
 
 		holder.cut()
 		synctest.Wait()
-		r.work(t, "more", 1)
-		back := r.work(t, "holder", 1) // it has a live lease
-		if ack := back.beat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+		r.openSession(t, "more", 1)
+		back := r.openSession(t, "holder", 1) // it has a live lease
+		if ack := back.heartbeat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("the lease of who came back: %v", ack)
 		}
-		again := r.talk(t, "idle") // instead of its other stream
-		h := hello("idle")
+		again := r.openStream(t, "idle") // instead of its other stream
+		h := handshakeOf("idle")
 		h.Resume = &lessorv1.Resume{SessionId: accepted.GetSessionId(), SessionToken: accepted.GetSessionToken()}
-		again.say(h)
-		if !hear[*lessorv1.Accept](again).GetResumed() {
+		again.send(h)
+		if !nextPayload[*lessorv1.Accept](again).GetResumed() {
 			t.Error("a session did not go on")
 		}
 	})
@@ -355,18 +355,18 @@ func TestQuotaOfSessions(t *testing.T) {
 // X5: streams without a handshake may be at most twice as many as sessions, and give their places back when they end.
 func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
-		var silent []*talker
+	withQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
+		var silent []*testWorker
 		for range 4 {
-			silent = append(silent, r.talk(t, "silent"))
+			silent = append(silent, r.openStream(t, "silent"))
 			synctest.Wait()
 		}
-		overQuota(t, r.talk(t, "late").over(), quota.Sessions, "tenant", "2")
-		for _, tk := range silent {
-			tk.cut()
+		wantQuotaError(t, r.openStream(t, "late").waitForEnd(), quota.Sessions, "tenant", "2")
+		for _, worker := range silent {
+			worker.cut()
 		}
 		synctest.Wait()
-		r.talk(t, "late").shake()
+		r.openStream(t, "late").handshake()
 	})
 }
 
@@ -393,9 +393,9 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 			return errOf(r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}))
 		}
 		for range 2 {
-			overQuota(t, all(), quota.Tasks, "tenant", "3")
+			wantQuotaError(t, all(), quota.Tasks, "tenant", "3")
 		}
-		overQuota(t, retry(ids[2]), quota.Tasks, "tenant", "3")
+		wantQuotaError(t, retry(ids[2]), quota.Tasks, "tenant", "3")
 		for i, want := range []lessorv1.TaskState{
 			lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_READY, lessorv1.TaskState_TASK_STATE_CANCELLED,
 			lessorv1.TaskState_TASK_STATE_CANCELLED, lessorv1.TaskState_TASK_STATE_READY,
@@ -435,7 +435,7 @@ func TestQuotaOfTasks(t *testing.T) {
 		}
 		full := func(r *rig) {
 			t.Helper()
-			overQuota(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
+			wantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
 			stream, err := r.tasks.SubmitStream(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -449,7 +449,7 @@ func TestQuotaOfTasks(t *testing.T) {
 				t.Errorf("%v, want the known task and a refusal", res)
 			}
 		}
-		overQuota(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
+		wantQuotaError(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
 		if err := batch(r, "a", "b", "a", "c", "b"); err != nil {
 			t.Fatal(err)
 		}
@@ -507,6 +507,6 @@ func TestLoweredQuotaOfTasks(t *testing.T) {
 			t.Errorf("%d tasks were made, %v; want those that there are", made, err)
 		}
 		_, err := batch(r, "a", "d")
-		overQuota(t, err, quota.Tasks, "tenant", "1")
+		wantQuotaError(t, err, quota.Tasks, "tenant", "1")
 	})
 }

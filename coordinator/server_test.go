@@ -106,7 +106,7 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
-		if got := r.serving(t); got != healthv1.HealthCheckResponse_SERVING {
+		if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("health is %v before", got)
 		}
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
@@ -123,7 +123,7 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	})
 }
 
-func (r *rig) serving(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
+func (r *rig) healthStatus(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
 	t.Helper()
 	res, err := r.health.Check(t.Context(), &healthv1.HealthCheckRequest{})
 	if err != nil {
@@ -258,7 +258,7 @@ func TestHTTP(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		r.complete(t, r.lease(t), "")
-		metrics := httpGet(t, r, "/metrics", http.StatusOK)
+		metrics := getPath(t, r, "/metrics", http.StatusOK)
 		for _, want := range []string{
 			`lessor_verdicts_total{kind="complete",reason="NONE",verdict="COMMITTED"} 1`, "lessor_dispatch_total 1",
 			"lessor_leases_live 0", "lessor_sessions_active 0", `lessor_leases_ended_total{cause="REPORTED"} 1`,
@@ -268,18 +268,18 @@ func TestHTTP(t *testing.T) {
 				t.Errorf("the metrics lack %s", want)
 			}
 		}
-		httpGet(t, r, "/healthz", http.StatusOK)
-		httpGet(t, r, "/readyz", http.StatusOK)
-		httpGet(t, r, "/", http.StatusNotFound)
-		httpGet(t, r, "/debug/pprof/", http.StatusNotFound) // only with Config.Pprof
+		getPath(t, r, "/healthz", http.StatusOK)
+		getPath(t, r, "/readyz", http.StatusOK)
+		getPath(t, r, "/", http.StatusNotFound)
+		getPath(t, r, "/debug/pprof/", http.StatusNotFound) // only with Config.Pprof
 		r.stop()
 		synctest.Wait()
-		httpGet(t, r, "/healthz", http.StatusOK)
-		httpGet(t, r, "/readyz", http.StatusServiceUnavailable)
+		getPath(t, r, "/healthz", http.StatusOK)
+		getPath(t, r, "/readyz", http.StatusServiceUnavailable)
 	})
 }
 
-func httpGet(t *testing.T, r *rig, path string, want int) string {
+func getPath(t *testing.T, r *rig, path string, want int) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))

@@ -13,15 +13,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wantEnded waits until the worker is told that its lease has ended, and for which reason.
-func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
-	tk.t.Helper()
-	m := tk.next()
-	c := payloadOf[*lessorv1.Cancel](tk, m)
+// wantLeaseEnded waits until the worker is told that its lease has ended, and for which reason.
+func (worker *testWorker) wantLeaseEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
+	worker.t.Helper()
+	m := worker.nextFrame()
+	c := wantPayload[*lessorv1.Cancel](worker, m)
 	if c.GetLeaseId() != a.GetLeaseId() || c.GetTaskId() != a.GetTask().GetTaskId() || c.GetReason() != reason || c.GetGrace() != nil {
-		tk.t.Fatalf("%s: told %v, want the end of %s for %v", tk.name, c, a.GetLeaseId(), reason)
+		worker.t.Fatalf("%s: told %v, want the end of %s for %v", worker.name, c, a.GetLeaseId(), reason)
 	}
-	wantText(tk.t, "corr", m.GetCorr(), c.GetTaskId())
+	wantEqual(worker.t, "corr", m.GetCorr(), c.GetTaskId())
 }
 
 // W5: a dispatch that is not acknowledged for 5 s is taken back, and counts in no budget. The session gets no work until it sends a frame. A late ack
@@ -29,27 +29,27 @@ func (tk *talker) wantEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 	t.Attr("rules", "W5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		m := tk.next()
-		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+		m := worker.nextFrame()
+		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin - time.Millisecond)
-		tk.quiet()
+		worker.wantNoFrame()
 		began := time.Now()
-		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		if late := time.Since(began); late > 100*time.Millisecond {
 			t.Errorf("noticed %v late", late)
 		}
 		time.Sleep(30 * time.Second)
-		tk.quiet()
+		worker.wantNoFrame()
 		got := r.get(t, a.GetTask().GetTaskId())
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 0 || got.GetFailures() != 0 {
 			t.Errorf("the task is %v", got)
 		}
-		tk.ack(m)
+		worker.ack(m)
 		synctest.Wait()
-		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		if again := tk.given(1)[0]; again.GetAttempt() != 2 { // the late ack was a frame
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 { // the late ack was a frame
 			t.Errorf("dispatched again: %v", again)
 		}
 	})
@@ -59,17 +59,17 @@ func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 func TestLateAckOfWhatAnotherHas(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		m := tk.next()
-		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+		m := worker.nextFrame()
+		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin)
-		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		r.work(t, "other", 1).given(1)
-		tk.ack(m)
-		tk.wantEnded(a, lessorv1.Reason_REASON_SUPERSEDED)
-		tk.ack(m) // only the first ack of a frame counts
-		tk.quiet()
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		r.openSession(t, "other", 1).receiveAssignments(1)
+		worker.ack(m)
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_SUPERSEDED)
+		worker.ack(m) // only the first ack of a frame counts
+		worker.wantNoFrame()
 	})
 }
 
@@ -77,19 +77,19 @@ func TestLateAckOfWhatAnotherHas(t *testing.T) {
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		m := tk.next()
-		a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
-		tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		m := worker.nextFrame()
+		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		bad := started(a)
 		bad.GetStart().Attempt = a.GetAttempt() + 1
-		f := tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
+		f := worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
 		f.Ack = &lessorv1.Ack{For: m.GetId()}
-		tk.send(f)
+		worker.sendFrame(f)
 		var told, refused int
 		for range 3 { // the third one dispatches the task again
-			switch m := payload(tk.next()).(type) {
+			switch m := payload(worker.nextFrame()).(type) {
 			case *lessorv1.Cancel:
 				told++
 				if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
@@ -111,54 +111,56 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 // W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.
 func TestWhatAcknowledges(t *testing.T) {
 	t.Attr("rules", "W5")
-	for name, acknowledge := range map[string]func(*talker, *lessorv1.SessionResponse, *lessorv1.Assignment){
-		"ack":       func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { tk.ack(m) },
-		"start":     func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
-		"heartbeat": func(tk *talker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { tk.beat(a) },
-		"ack beside the start": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			did(tk.t, tk.judgeWith(m, started(a)))
+	for name, acknowledge := range map[string]func(*testWorker, *lessorv1.SessionResponse, *lessorv1.Assignment){
+		"ack": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { worker.ack(m) },
+		"start": func(worker *testWorker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wantCommitted(worker.t, worker.report(started(a)))
 		},
-		"ack beside a start that is refused": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+		"heartbeat": func(worker *testWorker, _ *lessorv1.SessionResponse, a *lessorv1.Assignment) { worker.heartbeat(a) },
+		"ack beside the start": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wantCommitted(worker.t, worker.reportWithAck(m, started(a)))
+		},
+		"ack beside a start that is refused": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
 			bad := started(a)
 			bad.GetStart().Attempt = a.GetAttempt() + 1
-			if v := tk.judgeWith(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
-				tk.t.Errorf("a start of another attempt got %v", v)
+			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				worker.t.Errorf("a start of another attempt got %v", v)
 			}
 		},
-		"ack beside the start of another lease": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+		"ack beside the start of another lease": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
 			bad := started(a)
 			bad.GetStart().LeaseId = "another"
-			if v := tk.judgeWith(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_LEASE {
-				tk.t.Errorf("a start under another lease got %v", v)
+			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_LEASE {
+				worker.t.Errorf("a start under another lease got %v", v)
 			}
 		},
-		"ack beside what is refused as a whole": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			f := tk.frame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
+		"ack beside what is refused as a whole": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			f := worker.newFrame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			tk.send(f)
-			tk.refused(f.GetId(), refusal.CodeInvalid, "items")
+			worker.sendFrame(f)
+			worker.wantError(f.GetId(), refusal.CodeInvalid, "items")
 		},
-		"ack beside a payload": func(tk *talker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
-			f := tk.frame(&lessorv1.Capacity{MaxParallel: 1})
+		"ack beside a payload": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := worker.newFrame(&lessorv1.Capacity{MaxParallel: 1})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
-			tk.send(f)
+			worker.sendFrame(f)
 		},
-		"ack after the start": func(tk *talker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
-			did(tk.t, tk.judge(started(a)))
-			tk.ack(m)
+		"ack after the start": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			wantCommitted(worker.t, worker.report(started(a)))
+			worker.ack(m)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 1)
+				worker := r.openSession(t, "w", 1)
 				r.submitAll(t, 1)
-				m := tk.next()
-				a := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0]
+				m := worker.nextFrame()
+				a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
 				time.Sleep(lease.DefaultAckWithin - time.Millisecond)
-				acknowledge(tk, m, a)
+				acknowledge(worker, m, a)
 				time.Sleep(30 * time.Second)
-				tk.quiet()
-				did(t, tk.judge(completed(a, "")))
+				worker.wantNoFrame()
+				wantCommitted(t, worker.report(completed(a, "")))
 			})
 		})
 	}
@@ -168,16 +170,16 @@ func TestWhatAcknowledges(t *testing.T) {
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) {
 			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second/2), durationpb.New(time.Second)
 		})
-		a := payloadOf[*lessorv1.Dispatch](tk, tk.next()).GetAssignments()[0]
-		tk.wantEnded(a, lessorv1.Reason_REASON_LEASE_EXPIRED)
+		a := wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame()).GetAssignments()[0]
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_LEASE_EXPIRED)
 		time.Sleep(30 * time.Second)
-		tk.quiet()
-		tk.beat()
-		if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+		worker.wantNoFrame()
+		worker.heartbeat()
+		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
 			t.Errorf("dispatched again: %v", again)
 		}
 	})
@@ -186,12 +188,12 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 // An ack that comes after the report of the task is not late: it is not answered with a cancel.
 func TestAckAfterTheReport(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		m := tk.next()
-		did(t, tk.judge(completed(payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0], "")))
-		tk.ack(m)
-		tk.quiet()
+		m := worker.nextFrame()
+		wantCommitted(t, worker.report(completed(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], "")))
+		worker.ack(m)
+		worker.wantNoFrame()
 	})
 }
 
@@ -201,9 +203,9 @@ func TestSixSilentSessions(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		for i := range lease.MaxUnacked {
-			tk := r.work(t, fmt.Sprintf("w%d", i), 1)
-			a := payloadOf[*lessorv1.Dispatch](tk, tk.next()).GetAssignments()[0]
-			tk.wantEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+			worker := r.openSession(t, fmt.Sprintf("w%d", i), 1)
+			a := wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame()).GetAssignments()[0]
+			worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		}
 		got := r.get(t, id)
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || got.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE {
@@ -216,11 +218,11 @@ func TestSixSilentSessions(t *testing.T) {
 func TestStartBesideTheAck(t *testing.T) {
 	t.Attr("rules", "T10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		r.submitAll(t, 2)
-		m := tk.next()
-		all := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
-		did(t, tk.judgeWith(m, started(all[0]), completed(all[0], "")))
+		m := worker.nextFrame()
+		all := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
+		wantCommitted(t, worker.reportWithAck(m, started(all[0]), completed(all[0], "")))
 		for i, want := range []lessorv1.HistoryEventType{
 			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED,
 		} {

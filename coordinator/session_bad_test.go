@@ -22,17 +22,17 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 	t.Attr("rules", "W1 W14")
 	for _, talks := range []bool{false, true} {
 		serve(t, nil, func(t *testing.T, r *rig) {
-			tk := r.talk(t, "w")
+			worker := r.openStream(t, "w")
 			for range 9 {
 				time.Sleep(handshakeWithin / 10)
 				if talks {
-					tk.say(&lessorv1.Error{})
+					worker.send(&lessorv1.Error{})
 				}
 			}
-			tk.quiet()
+			worker.wantNoFrame()
 			time.Sleep(handshakeWithin / 10)
-			wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
-			if err := tk.over(); err != nil {
+			wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
+			if err := worker.waitForEnd(); err != nil {
 				t.Errorf("ended with %v", err)
 			}
 		})
@@ -42,15 +42,15 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 // Numbers of slots out of range are refused with the name of the field. 0 means no new work. Other workers are not affected.
 func TestSlotsAtTheirLimits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
-		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
-		tk.refused(tk.say(registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
-		tk.say(&lessorv1.Capacity{MaxParallel: 0})
-		tk.quiet()
+		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
+		worker.wantError(worker.send(&lessorv1.Capacity{MaxParallel: 1 << 31}), refusal.CodeInvalid, "capacity.max_parallel: is 2147483648; the range is 0 to 10000")
+		worker.wantError(worker.send(registration(1<<31)), refusal.CodeInvalid, "max_parallel: is 2147483648; the range is 1 to 10000")
+		worker.send(&lessorv1.Capacity{MaxParallel: 0})
+		worker.wantNoFrame()
 		r.submitAll(t, 2)
-		did(t, other.judge(completed(other.given(1)[0], "")))
-		did(t, other.judge(completed(other.given(1)[0], "")))
-		tk.quiet()
+		wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
+		wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
+		worker.wantNoFrame()
 	})
 }
 
@@ -58,15 +58,15 @@ func TestSlotsAtTheirLimits(t *testing.T) {
 func TestReportsUnderForeignLeases(t *testing.T) {
 	t.Attr("rules", "V2 V3")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk, stranger := r.work(t, "w", 2), r.work(t, "stranger", 1)
-		stranger.say(&lessorv1.Capacity{MaxParallel: 0})
-		stranger.quiet()
+		worker, stranger := r.openSession(t, "w", 2), r.openSession(t, "stranger", 1)
+		stranger.send(&lessorv1.Capacity{MaxParallel: 0})
+		stranger.wantNoFrame()
 		r.submitAll(t, 2)
-		work := tk.given(2)
+		work := worker.receiveAssignments(2)
 		mixed := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: work[1].GetLeaseId()}
 		forged := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: "A" + work[0].GetLeaseId()[1:] + "A"}
 		nowhere := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "t0000000000000000"}, LeaseId: "x"}
-		for i, v := range stranger.judge(completed(mixed, ""), completed(forged, ""), completed(nowhere, "")) {
+		for i, v := range stranger.report(completed(mixed, ""), completed(forged, ""), completed(nowhere, "")) {
 			want := []lessorv1.Reason{
 				lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_UNKNOWN_TASK,
 			}[i]
@@ -74,7 +74,7 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 				t.Errorf("report %d: %v, want REJECTED / %v", i, v, want)
 			}
 		}
-		did(t, tk.judge(completed(work[0], ""), completed(work[1], "")))
+		wantCommitted(t, worker.report(completed(work[0], ""), completed(work[1], "")))
 	})
 }
 
@@ -86,19 +86,19 @@ func TestFloodOfHeartbeats(t *testing.T) {
 	for name, leases := range map[string]int{"empty": 0, "full": 1000} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				flood, other := r.mute(t, "flood"), r.work(t, "other", 1)
-				flood.say(hello("flood"))
-				flood.say(registration(1))
-				flood.say(&lessorv1.Capacity{MaxParallel: 0})
+				flood, other := r.openUnreadStream(t, "flood"), r.openSession(t, "other", 1)
+				flood.send(handshakeOf("flood"))
+				flood.send(registration(1))
+				flood.send(&lessorv1.Capacity{MaxParallel: 0})
 				synctest.Wait()
 				most := int64((beatsAhead + lasts) / (beatTakes + time.Duration(leases)*leaseTakes))
-				before, began := heap(), time.Now()
-				answered := flood.beatOn(leases, 4*most)
+				before, began := heapBytes(), time.Now()
+				answered := flood.floodHeartbeats(leases, 4*most)
 				for time.Since(began) < lasts {
 					time.Sleep(lasts / 4)
 					r.submitAll(t, 1)
 					asked := time.Now()
-					did(t, other.judge(completed(other.given(1)[0], "")))
+					wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
 					if waited := time.Since(asked); waited > 0 {
 						t.Errorf("another worker has waited for %v", waited)
 					}
@@ -106,7 +106,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 				if n := answered.Load(); n < most*9/10 || n > most+2 {
 					t.Errorf("%d heartbeats were judged, want %d", n, most)
 				}
-				if grown := heap() - before; grown > 8<<20 {
+				if grown := heapBytes() - before; grown > 8<<20 {
 					t.Errorf("the heap has grown by %d bytes", grown)
 				}
 			})
@@ -118,25 +118,25 @@ func TestFloodOfHeartbeats(t *testing.T) {
 func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.mute(t, "w")
-		slow.say(hello("w"))
+		slow := r.openUnreadStream(t, "w")
+		slow.send(handshakeOf("w"))
 		m, err := slow.stream.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow.say(registration(1))
+		slow.send(registration(1))
 		go func() {
-			for slow.stream.Send(slow.frame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
+			for slow.stream.Send(slow.newFrame(manyBeats(100, strings.Repeat("x", 200)))) == nil { // until the stream is cut
 			}
 		}()
 		synctest.Wait()
 		slow.cut()
 		synctest.Wait()
-		tk, _ := r.accepted(t, "w", 1, goOn(m.GetAccept(), 1))
-		last := tk.frame(manyBeats(1, "x"))
+		worker, _ := r.openSessionWith(t, "w", 1, resumeFrom(m.GetAccept(), 1))
+		last := worker.newFrame(manyBeats(1, "x"))
 		last.Id = "last"
-		tk.send(last)
-		for tk.next().GetCorr() != last.GetId() { // the answers to earlier heartbeats come first
+		worker.sendFrame(last)
+		for worker.nextFrame().GetCorr() != last.GetId() { // the answers to earlier heartbeats come first
 		}
 	})
 }
@@ -150,11 +150,11 @@ func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	return beat
 }
 
-// beatOn sends up to most heartbeats, each naming so many leases, as fast as they are read, and counts the answers.
-func (tk *talker) beatOn(leases int, most int64) (answered *atomic.Int64) {
+// floodHeartbeats sends up to most heartbeats, each naming so many leases, as fast as they are read, and counts the answers.
+func (worker *testWorker) floodHeartbeats(leases int, most int64) (answered *atomic.Int64) {
 	go func() {
 		for range most {
-			if tk.stream.Send(tk.frame(manyBeats(leases, "x"))) != nil {
+			if worker.stream.Send(worker.newFrame(manyBeats(leases, "x"))) != nil {
 				return
 			}
 		}
@@ -162,7 +162,7 @@ func (tk *talker) beatOn(leases int, most int64) (answered *atomic.Int64) {
 	answered = &atomic.Int64{}
 	go func() {
 		for {
-			m, err := tk.stream.Recv()
+			m, err := worker.stream.Recv()
 			if err != nil {
 				return
 			}
@@ -174,7 +174,7 @@ func (tk *talker) beatOn(leases int, most int64) (answered *atomic.Int64) {
 	return answered
 }
 
-func heap() int64 {
+func heapBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -220,18 +220,18 @@ func TestHalfOpenLine(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		own := r.workers
 		r.workers = lessorv1.NewWorkerServiceClient(conn)
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.workers = own
 		r.submitAll(t, 1)
-		work := tk.given(1)
+		work := worker.receiveAssignments(1)
 		synctest.Wait()
 		line.frozen.Store(true)
 		time.Sleep(pingAfter + pingTimeout + 5*time.Second)
 		synctest.Wait()
-		if w := r.worker(t, "w"); w != nil {
+		if w := r.listedWorker(t, "w"); w != nil {
 			t.Errorf("still listed: %v", w)
 		}
-		again := r.work(t, "w", 1)
-		did(t, again.judge(completed(work[0], "")))
+		again := r.openSession(t, "w", 1)
+		wantCommitted(t, again.report(completed(work[0], "")))
 	})
 }

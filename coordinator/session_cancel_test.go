@@ -23,28 +23,28 @@ func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(10 * time.Second) })
-		a := tk.given(1)[0]
-		did(t, tk.judge(started(a)))
+		a := worker.receiveAssignments(1)[0]
+		wantCommitted(t, worker.report(started(a)))
 		r.cancel(t, a)
-		c := hear[*lessorv1.Cancel](tk)
+		c := nextPayload[*lessorv1.Cancel](worker)
 		if c.GetReason() != lessorv1.Reason_REASON_TASK_CANCELLED || c.GetGrace().AsDuration() != 10*time.Second ||
 			c.GetDetail() != "not needed" || c.GetLeaseId() != a.GetLeaseId() {
 			t.Errorf("told %v", c)
 		}
-		got := tk.beat(a)[0]
+		got := worker.heartbeat(a)[0]
 		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
 			t.Errorf("heartbeat: %v, want should_cancel", got)
 		}
 		r.cancel(t, a) // a repeated cancel is not sent again
-		tk.quiet()
-		did(t, tk.judge(released(a)))
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(released(a)))
 		if s := r.get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
 			t.Errorf("the task is %v", s)
 		}
 		time.Sleep(50 * time.Second)
-		tk.quiet()
+		worker.wantNoFrame()
 	})
 }
 
@@ -69,24 +69,24 @@ func TestLostLeaseIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 1)
+				worker := r.openSession(t, "w", 1)
 				r.submit(t, func(s *lessorv1.TaskSpec) {
 					s.CancelGrace = durationpb.New(10 * time.Second)
 					if name == "attempt timeout" {
 						s.AttemptTimeout = durationpb.New(20 * time.Second)
 					}
 				})
-				a := tk.given(1)[0]
-				did(t, tk.judge(started(a)))
-				alive := time.AfterFunc(45*time.Second, func() { tk.say(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
+				a := worker.receiveAssignments(1)[0]
+				wantCommitted(t, worker.report(started(a)))
+				alive := time.AfterFunc(45*time.Second, func() { worker.send(&lessorv1.WorkerHeartbeat{}) }) // keeps the session alive, not the lease
 				defer alive.Stop()
 				tt.lose(t, r, a)
 				for {
-					m := tk.next()
+					m := worker.nextFrame()
 					if m.GetHeartbeatAck() != nil || m.GetCancel().GetGrace() != nil {
 						continue
 					}
-					c := payloadOf[*lessorv1.Cancel](tk, m)
+					c := wantPayload[*lessorv1.Cancel](worker, m)
 					if c.GetReason() != tt.reason || c.GetLeaseId() != a.GetLeaseId() {
 						t.Errorf("told %v, want the loss for %v", c, tt.reason)
 					}
@@ -100,9 +100,9 @@ func TestLostLeaseIsTold(t *testing.T) {
 // A cancel is sent after the dispatch of its task, and the loss of a lease before the next dispatch, even if both had to wait.
 func TestPushesKeepTheirOrder(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.mute(t, "w") // it reads nothing, so that frames have to wait
-		tk.say(hello("w"))
-		tk.say(registration(4))
+		worker := r.openUnreadStream(t, "w") // it reads nothing, so that frames have to wait
+		worker.send(handshakeOf("w"))
+		worker.send(registration(4))
 		heavy := func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }
 		r.submit(t, heavy)
 		r.submit(t, heavy)
@@ -115,7 +115,7 @@ func TestPushesKeepTheirOrder(t *testing.T) {
 		synctest.Wait()
 		var told []string
 		for len(told) < 5 {
-			m, err := tk.stream.Recv()
+			m, err := worker.stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,6 +126,6 @@ func TestPushesKeepTheirOrder(t *testing.T) {
 				told = append(told, "cancel "+c.GetTaskId())
 			}
 		}
-		wantText(t, "the end", strings.Join(told[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
+		wantEqual(t, "the end", strings.Join(told[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
 	})
 }

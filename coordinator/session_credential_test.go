@@ -31,7 +31,7 @@ func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
 	const byToken, byCertificate = lessorv1.AuthMode_AUTH_MODE_TOKEN, lessorv1.AuthMode_AUTH_MODE_MTLS
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
 		operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 		for name, tt := range map[string]struct {
@@ -46,26 +46,26 @@ func TestHandshakeAuth(t *testing.T) {
 			"a bad one":     {&says{Token: "nonsense"}, refusal.CodeDenied, codes.PermissionDenied},
 			"a certificate": {&says{Mode: byCertificate, Token: token}, refusal.CodeCertificate, codes.Unauthenticated},
 		} {
-			h := hello(name)
+			h := handshakeOf(name)
 			h.Auth = tt.auth
-			tk := r.bearing(token).talk(t, name)
-			id := tk.say(h)
+			worker := r.withToken(token).openStream(t, name)
+			id := worker.send(h)
 			if tt.code == "" {
-				hear[*lessorv1.Accept](tk)
+				nextPayload[*lessorv1.Accept](worker)
 				continue
 			}
-			tk.refused(id, tt.code, "handshake.auth")
-			if err := tk.over(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
+			worker.wantError(id, tt.code, "handshake.auth")
+			if err := worker.waitForEnd(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: ended with %v", name, err)
 			}
 		}
 	})
 	serve(t, nil, func(t *testing.T, r *rig) {
-		h := hello("w")
+		h := handshakeOf("w")
 		h.Auth = &says{Mode: byToken, Token: "anything"}
-		tk := r.talk(t, "w")
-		tk.say(h)
-		hear[*lessorv1.Accept](tk)
+		worker := r.openStream(t, "w")
+		worker.send(h)
+		nextPayload[*lessorv1.Accept](worker)
 	})
 }
 
@@ -90,32 +90,32 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 			"both, and the token's mode": {token, &says{Mode: byToken, Token: token}, ""},
 			"both, and another token":    {token, &says{Mode: byCertificate, Token: "nonsense"}, refusal.CodeDenied},
 		} {
-			h := hello(name)
+			h := handshakeOf(name)
 			h.Auth = tt.auth
-			tk := r.bearing(tt.came).talk(t, name)
-			id := tk.say(h)
+			worker := r.withToken(tt.came).openStream(t, name)
+			id := worker.send(h)
 			if tt.code == "" {
-				hear[*lessorv1.Accept](tk)
+				nextPayload[*lessorv1.Accept](worker)
 				continue
 			}
-			tk.refused(id, tt.code, "handshake.auth")
-			if err := tk.over(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
+			worker.wantError(id, tt.code, "handshake.auth")
+			if err := worker.waitForEnd(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
 				t.Errorf("%s: ended with %v", name, err)
 			}
 		}
-		both := r.bearing(token).talk(t, "beside")
-		both.say(hello("beside"))
-		hear[*lessorv1.Accept](both)
+		both := r.withToken(token).openStream(t, "beside")
+		both.send(handshakeOf("beside"))
+		nextPayload[*lessorv1.Accept](both)
 		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if reset := hear[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
+		if reset := nextPayload[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
 			t.Errorf("reset %v", reset)
 		}
-		if err := both.over(); problemOf(err) != string(auth.Revoked) {
+		if err := both.waitForEnd(); problemOf(err) != string(auth.Revoked) {
 			t.Errorf("a session with a token beside the certificate ended with %v", err)
 		}
-		if err := leaseAnew(bearing(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
+		if err := leaseAnew(withToken(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
 			t.Errorf("a call with a token beside the certificate: %v", err)
 		}
 	})
@@ -127,17 +127,17 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	for _, replaced := range []bool{true, false} {
 		withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, replace func()) {
-			tk := r.talk(t, "w")
-			tk.say(hello("w"))
-			hear[*lessorv1.Accept](tk)
+			worker := r.openStream(t, "w")
+			worker.send(handshakeOf("w"))
+			nextPayload[*lessorv1.Accept](worker)
 			if replaced {
 				replace()
 			}
 			if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, auth.CertificateID(cert), "ann", time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			hear[*lessorv1.Reset](tk)
-			if err := tk.over(); problemOf(err) != string(auth.Revoked) {
+			nextPayload[*lessorv1.Reset](worker)
+			if err := worker.waitForEnd(); problemOf(err) != string(auth.Revoked) {
 				t.Errorf("the session ended with %v", err)
 			}
 			began := time.Now()

@@ -26,18 +26,18 @@ func TestSilentSessionIsReset(t *testing.T) {
 	for _, state := range []int{1, 2, 4} {
 		t.Run(states[state].name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				tk := r.inState(t, state)
+				worker := r.sessionInState(t, state)
 				time.Sleep(defaultIdle - time.Millisecond)
-				tk.say(&lessorv1.Error{})
+				worker.send(&lessorv1.Error{})
 				time.Sleep(defaultIdle - time.Millisecond)
-				tk.quiet()
+				worker.wantNoFrame()
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
-				if err := tk.over(); err != nil {
+				wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
+				if err := worker.waitForEnd(); err != nil {
 					t.Errorf("ended with %v", err)
 				}
-				if w := r.worker(t, "w"); w != nil {
+				if w := r.listedWorker(t, "w"); w != nil {
 					t.Errorf("still listed: %v", w)
 				}
 			})
@@ -49,9 +49,9 @@ func TestSilentSessionIsReset(t *testing.T) {
 func TestBusySessionIsNotSilent(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		synctest.Wait()
-		release := hold(st)
+		release := blockCommits(st)
 		go func() {
 			spec := &lessorv1.TaskSpec{Queue: "q"}
 			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
@@ -59,17 +59,17 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
-		time.Sleep(defaultIdle + defaultIdle/4)    // less than a TTL, which is the most that a stall gives back
-		tk.quiet()
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
+		time.Sleep(defaultIdle + defaultIdle/4)         // less than a TTL, which is the most that a stall gives back
+		worker.wantNoFrame()
 		release()
-		tk.given(1)
-		tk.beat()
+		worker.receiveAssignments(1)
+		worker.heartbeat()
 	})
 }
 
-// hold makes commits wait until release is called.
-func hold(st *memstore.Store) (release func()) {
+// blockCommits makes commits wait until release is called.
+func blockCommits(st *memstore.Store) (release func()) {
 	gate := make(chan struct{})
 	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
 		<-gate
@@ -83,42 +83,42 @@ func hold(st *memstore.Store) (release func()) {
 // it is the last frame.
 func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		end   func(*testing.T, *rig, *talker)
+		end   func(*testing.T, *rig, *testWorker)
 		reset string
 		code  codes.Code
 	}{
-		"the coordinator stops": {func(_ *testing.T, r *rig, _ *talker) { r.stop() }, refusal.CodeStopping, codes.OK},
-		"silence":               {func(*testing.T, *rig, *talker) { time.Sleep(defaultIdle) }, refusal.CodeTimeout, codes.OK},
-		"goodbye":               {func(_ *testing.T, _ *rig, tk *talker) { tk.say(&lessorv1.Goodbye{}) }, "", codes.OK},
-		"half close":            {func(_ *testing.T, _ *rig, tk *talker) { _ = tk.stream.CloseSend() }, "", codes.OK},
-		"denial": {func(_ *testing.T, _ *rig, tk *talker) {
-			m := tk.frame(&lessorv1.Capacity{})
+		"the coordinator stops": {func(_ *testing.T, r *rig, _ *testWorker) { r.stop() }, refusal.CodeStopping, codes.OK},
+		"silence":               {func(*testing.T, *rig, *testWorker) { time.Sleep(defaultIdle) }, refusal.CodeTimeout, codes.OK},
+		"goodbye":               {func(_ *testing.T, _ *rig, worker *testWorker) { worker.send(&lessorv1.Goodbye{}) }, "", codes.OK},
+		"half close":            {func(_ *testing.T, _ *rig, worker *testWorker) { _ = worker.stream.CloseSend() }, "", codes.OK},
+		"denial": {func(_ *testing.T, _ *rig, worker *testWorker) {
+			m := worker.newFrame(&lessorv1.Capacity{})
 			m.Tenant = "other"
-			tk.send(m)
-			tk.refused(m.GetId(), refusal.CodeDenied, "tenant")
+			worker.sendFrame(m)
+			worker.wantError(m.GetId(), refusal.CodeDenied, "tenant")
 		}, "", codes.PermissionDenied},
-		"a newer stream": {func(t *testing.T, r *rig, _ *talker) { r.work(t, "w", 1) }, refusal.CodeStaleBinding, codes.OK},
+		"a newer stream": {func(t *testing.T, r *rig, _ *testWorker) { r.openSession(t, "w", 1) }, refusal.CodeStaleBinding, codes.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()
 			serve(t, st, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 1)
+				worker := r.openSession(t, "w", 1)
 				r.submitAll(t, 1)
-				a := tk.given(1)[0]
+				a := worker.receiveAssignments(1)[0]
 				synctest.Wait()
-				release := hold(st)
-				corr := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a), completed(a, "")}})
+				release := blockCommits(st)
+				corr := worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a), completed(a, "")}})
 				synctest.Wait()
-				tt.end(t, r, tk)
-				tk.quiet()
+				tt.end(t, r, worker)
+				worker.wantNoFrame()
 				release()
-				m := tk.next()
-				wantText(t, "corr", m.GetCorr(), corr)
-				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
+				m := worker.nextFrame()
+				wantEqual(t, "corr", m.GetCorr(), corr)
+				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
 				if tt.reset != "" {
-					wantText(t, "the reset", hear[*lessorv1.Reset](tk).GetCode(), tt.reset)
+					wantEqual(t, "the reset", nextPayload[*lessorv1.Reset](worker).GetCode(), tt.reset)
 				}
-				if err := tk.over(); status.Code(err) != tt.code {
+				if err := worker.waitForEnd(); status.Code(err) != tt.code {
 					t.Errorf("ended with %v, want %v", err, tt.code)
 				}
 			})
@@ -129,20 +129,20 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 // A coordinator that stops sends a reset to every stream in every state, and says when to come back.
 func TestStopResetsEveryStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		silent := r.talk(t, "silent")
-		half := r.talk(t, "half")
-		half.shake()
-		all := []*talker{silent, half, r.work(t, "w", 1), r.work(t, "drains", 1)}
-		all[3].say(&lessorv1.Drain{})
+		silent := r.openStream(t, "silent")
+		half := r.openStream(t, "half")
+		half.handshake()
+		all := []*testWorker{silent, half, r.openSession(t, "w", 1), r.openSession(t, "drains", 1)}
+		all[3].send(&lessorv1.Drain{})
 		synctest.Wait()
 		r.stop()
-		for _, tk := range all {
-			reset := hear[*lessorv1.Reset](tk)
+		for _, worker := range all {
+			reset := nextPayload[*lessorv1.Reset](worker)
 			if reset.GetCode() != refusal.CodeStopping || reset.GetRetryAfter().AsDuration() <= 0 {
-				t.Errorf("%s: reset by %v", tk.name, reset)
+				t.Errorf("%s: reset by %v", worker.name, reset)
 			}
-			if err := tk.over(); err != nil {
-				t.Errorf("%s: ended with %v", tk.name, err)
+			if err := worker.waitForEnd(); err != nil {
+				t.Errorf("%s: ended with %v", worker.name, err)
 			}
 		}
 		if err := <-r.served; err != nil {
@@ -151,8 +151,8 @@ func TestStopResetsEveryStream(t *testing.T) {
 	})
 }
 
-// script is a stream with given frames; the coordinator stops before one of them.
-type script struct {
+// scriptedStream is a stream with given frames; the coordinator stops before one of them.
+type scriptedStream struct {
 	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	ctx    context.Context
 	frames []*lessorv1.SessionRequest
@@ -160,11 +160,11 @@ type script struct {
 	stop   func()
 }
 
-func (s *script) Context() context.Context { return s.ctx }
+func (s *scriptedStream) Context() context.Context { return s.ctx }
 
-func (s *script) Send(*lessorv1.SessionResponse) error { return nil }
+func (s *scriptedStream) Send(*lessorv1.SessionResponse) error { return nil }
 
-func (s *script) RecvMsg(v any) error {
+func (s *scriptedStream) RecvMsg(v any) error {
 	if s.before--; s.before == -1 {
 		s.stop()
 		time.Sleep(time.Millisecond) // so that the handler has handled the frame before
@@ -184,14 +184,14 @@ func (s *script) RecvMsg(v any) error {
 // A stop while a session opens leaves no session behind, at whichever frame it comes.
 func TestStopWhileASessionOpens(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		open, words := session.NewRegistry(), &talker{name: "w"}
+		open, words := session.NewRegistry(), &testWorker{name: "w"}
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
-			ctx, cancel := context.WithCancel(throughGate(t.Context(), t))
+			ctx, cancel := context.WithCancel(contextAfterGate(t.Context(), t))
 			e := &edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}
 			s := e.streams(r.engine, open)
-			frames := []*lessorv1.SessionRequest{words.frame(hello("w")), words.frame(registration(1))}
-			if err := s.Serve(&script{ctx: ctx, frames: frames, before: i, stop: stop}, opener(ctx)); err != nil {
+			frames := []*lessorv1.SessionRequest{words.newFrame(handshakeOf("w")), words.newFrame(registration(1))}
+			if err := s.Serve(&scriptedStream{ctx: ctx, frames: frames, before: i, stop: stop}, opener(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)

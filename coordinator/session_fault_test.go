@@ -48,18 +48,18 @@ func TestFaultEndsItsStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := &faultyStore{Store: memstore.New()}
 			serve(t, st, func(t *testing.T, r *rig) {
-				other := r.talk(t, "other")
-				other.shake()
-				tk := r.work(t, "w", 1)
+				other := r.openStream(t, "other")
+				other.handshake()
+				worker := r.openSession(t, "w", 1)
 				st.fault.Store(&fault)
 				r.submitAll(t, 1)
-				if err := tk.over(); status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
+				if err := worker.waitForEnd(); status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
 					t.Errorf("ended with %v, want INTERNAL and %s", err, refusal.CodeInternal)
 				}
 				st.fault.Store(nil)
-				other.quiet()
-				again := r.work(t, "w", 1)
-				did(t, again.judge(completed(again.given(1)[0], "")))
+				other.wantNoFrame()
+				again := r.openSession(t, "w", 1)
+				wantCommitted(t, again.report(completed(again.receiveAssignments(1)[0], "")))
 			})
 		})
 	}
@@ -75,33 +75,33 @@ func TestItemsWithoutAVerdict(t *testing.T) {
 			if v.GetVerdict() != 0 || v.GetLeaseId() != items[i].GetStart().GetLeaseId() || v.GetError().GetRetryAfter() == nil {
 				t.Errorf("item %d is %v, want an error", i, v)
 			}
-			wantText(t, "code", v.GetError().GetCode(), code)
+			wantEqual(t, "code", v.GetError().GetCode(), code)
 		}
 	}
 	t.Run("too much waits", func(t *testing.T) {
 		st := memstore.New()
 		serve(t, st, func(t *testing.T, r *rig) {
-			tk := r.work(t, "w", 1)
+			worker := r.openSession(t, "w", 1)
 			r.submitAll(t, 1)
-			work := tk.given(1)
+			work := worker.receiveAssignments(1)
 			synctest.Wait()
-			defer hold(st)()
-			tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
+			defer blockCommits(st)()
+			worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
 			synctest.Wait()
 			for range 2 { // twice, because the engine takes some of the first ones out
 				for !errors.Is(r.engine.Post(gate.DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
 				}
 				synctest.Wait()
 			}
-			wantNone(t, tk.judge(items...), refusal.CodeOverloaded)
+			wantNone(t, worker.report(items...), refusal.CodeOverloaded)
 		})
 	})
 	t.Run("the engine has stopped", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			tk := withoutEngine(t).work(t, "w", 1)
-			wantNone(t, tk.judge(items...), refusal.CodeStopping)
-			tk.say(&lessorv1.Goodbye{})
-			if err := tk.over(); err != nil {
+			worker := withoutEngine(t).openSession(t, "w", 1)
+			wantNone(t, worker.report(items...), refusal.CodeStopping)
+			worker.send(&lessorv1.Goodbye{})
+			if err := worker.waitForEnd(); err != nil {
 				t.Errorf("ended with %v", err)
 			}
 		})

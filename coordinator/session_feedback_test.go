@@ -29,12 +29,12 @@ func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "one", "a", "b"), feedback(a, "two", "c")}})
+		a := worker.receiveAssignments(1)[0]
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "one", "a", "b"), feedback(a, "two", "c")}})
 		synctest.Wait()
 		shown := r.get(t, id)
 		words := ""
@@ -44,12 +44,12 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		if words != "abc" || shown.GetProgress().GetStage() != "two" || shown.GetProgress().GetFraction() != 0.5 {
 			t.Errorf("GetTask shows %v and %q", shown.GetProgress(), words)
 		}
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "late", "d")}})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "late", "d")}})
 		synctest.Wait()
 		events := stop()
-		_, volatile, _ := strings.Cut(told(events), "STARTED ")
-		wantText(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
+		_, volatile, _ := strings.Cut(eventNames(events), "STARTED ")
+		wantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
 		if shown := r.get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
 			t.Errorf("after the attempt GetTask shows %v, %v", shown.GetProgress(), shown.GetFeedback())
 		}
@@ -60,18 +60,18 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 func TestLastWordsBeforeTheOutcome(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		a := worker.receiveAssignments(1)[0]
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
 		const words = 20
 		for i := range words {
-			tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), "x")}})
+			worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), "x")}})
 		}
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
 		synctest.Wait()
-		if n := strings.Count(told(stop()), "chunk"); n != words {
+		if n := strings.Count(eventNames(stop()), "chunk"); n != words {
 			t.Errorf("a watcher got %d chunks, want all %d", n, words)
 		}
 		if n := len(r.get(t, id).GetFeedback()); n != words {
@@ -83,25 +83,25 @@ func TestLastWordsBeforeTheOutcome(t *testing.T) {
 // Feedback for a lease that has ended, is forged or is of another task is dropped silently. Other items of the frame count.
 func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 3)
+		worker := r.openSession(t, "w", 3)
 		r.submitAll(t, 3)
-		a := tk.given(3)
-		did(t, tk.judge(released(a[0])))
-		again := tk.given(1)[0]
-		tk.say(&lessorv1.Capacity{MaxParallel: 0})
+		a := worker.receiveAssignments(3)
+		wantCommitted(t, worker.report(released(a[0])))
+		again := worker.receiveAssignments(1)[0]
+		worker.send(&lessorv1.Capacity{MaxParallel: 0})
 		forged, crossed := feedback(a[1], "forged"), feedback(a[1], "crossed")
 		forged.LeaseId, crossed.LeaseId = "x", a[2].GetLeaseId()
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
 			feedback(a[0], "dead"), forged, crossed, feedback(a[2], "live"), feedback(again, ""),
 		}})
-		tk.quiet()
+		worker.wantNoFrame()
 		for i, want := range []string{"", "", "live"} {
 			if got := r.get(t, a[i].GetTask().GetTaskId()).GetProgress().GetStage(); got != want {
 				t.Errorf("task %d shows %q, want %q", i, got, want)
 			}
 		}
 		time.Sleep(40 * time.Second)
-		tk.beat(a[2])
+		worker.heartbeat(a[2])
 		time.Sleep(59 * time.Second) // meanwhile the other leases expire
 		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
 			t.Errorf("after its lease: %v", shown)
@@ -115,9 +115,9 @@ func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
 // A bad item of feedback is refused with the name of the field; the other items count.
 func TestBadFeedbackIsRefused(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		a := tk.given(1)[0]
+		a := worker.receiveAssignments(1)[0]
 		for field, spoil := range map[string]func(*lessorv1.FeedbackItem){
 			"task_id: must not be empty":  func(m *lessorv1.FeedbackItem) { m.TaskId = "" },
 			"lease_id: must not be empty": func(m *lessorv1.FeedbackItem) { m.LeaseId = "" },
@@ -139,9 +139,9 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 		} {
 			bad := feedback(a, "bad")
 			spoil(bad)
-			tk.refused(tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, field), bad}}), refusal.CodeInvalid, "feedback.items[1]."+field)
+			worker.wantError(worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, field), bad}}), refusal.CodeInvalid, "feedback.items[1]."+field)
 			synctest.Wait()
-			wantText(t, "the stage", r.get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
+			wantEqual(t, "the stage", r.get(t, a.GetTask().GetTaskId()).GetProgress().GetStage(), field)
 		}
 	})
 }
@@ -149,13 +149,13 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 // Progress in a heartbeat is shown; it is not shown if the value is bad.
 func TestProgressOfAHeartbeat(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
+		a := worker.receiveAssignments(1)[0]
 		say := func(stage string, fraction float64) {
 			m := renewal(a)
 			m.Progress = &lessorv1.Progress{Stage: stage, Fraction: fraction}
-			tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
+			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
 		}
 		say("good", 0.25)
 		say("bad", 2)
@@ -165,11 +165,11 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 	})
 }
 
-// holdCommit keeps a commit under way until release. What arrives meanwhile goes into the next one together.
-func (r *rig) holdCommit(t *testing.T, st *memstore.Store) (release func()) {
+// submitAndBlockCommit keeps a commit under way until release. What arrives meanwhile goes into the next one together.
+func (r *rig) submitAndBlockCommit(t *testing.T, st *memstore.Store) (release func()) {
 	t.Helper()
 	synctest.Wait()
-	release = hold(st)
+	release = blockCommits(st)
 	go func() {
 		spec := &lessorv1.TaskSpec{Queue: "other"}
 		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
@@ -185,25 +185,25 @@ func TestLastWordsStayWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		a := worker.receiveAssignments(1)[0]
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		synctest.Wait()
-		release := r.holdCommit(t, st)
+		release := r.submitAndBlockCommit(t, st)
 		item := feedback(a, "run", "first")
 		item.Metrics = map[string]float64{"loss": 0.25}
 		item.Chunks = append(item.Chunks, &lessorv1.FeedbackChunk{
 			Channel: "plot", Index: 7, MimeType: "image/png", Body: &lessorv1.FeedbackChunk_Data{Data: []byte("png")},
 		})
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
 		synctest.Wait()
 		release()
 		events := stop()
-		wantText(t, "the watch", told(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
-		wantRising(t, events)
+		wantEqual(t, "the watch", eventNames(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
+		wantIncreasing(t, events)
 		if p := events[4].GetProgress(); p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 {
 			t.Errorf("told %v", p)
 		}
@@ -241,15 +241,15 @@ func TestLastWordsStayWithTheTask(t *testing.T) {
 func TestProgressGoesBackToZero(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		a := worker.receiveAssignments(1)[0]
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		ids := func(m *lessorv1.FeedbackItem) *lessorv1.FeedbackItem {
 			m.TaskId, m.LeaseId = id, a.GetLeaseId()
 			return m
 		}
-		tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
+		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
 			ids(&lessorv1.FeedbackItem{Progress: 0.75, Stage: "first"}),
 			ids(&lessorv1.FeedbackItem{Message: "more to do"}),
 			ids(&lessorv1.FeedbackItem{ZeroProgress: true, Stage: "second"}),
@@ -261,9 +261,9 @@ func TestProgressGoesBackToZero(t *testing.T) {
 				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
 			}
 		}
-		wantText(t, "seen", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
-		bad := tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{ids(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
-		tk.refused(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
+		wantEqual(t, "seen", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
+		bad := worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{ids(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
+		worker.wantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
 }
 
@@ -273,22 +273,22 @@ func TestFloodOfFeedback(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
-		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
+		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
 		r.submitAll(t, 2)
-		a, b := tk.given(1)[0], other.given(1)[0]
-		flooded := background(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
-		neighbour := background(t, r, &lessorv1.WatchTaskRequest{TaskId: b.GetTask().GetTaskId()})
+		a, b := worker.receiveAssignments(1)[0], other.receiveAssignments(1)[0]
+		flooded := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		neighbour := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: b.GetTask().GetTaskId()})
 		synctest.Wait()
-		release := r.holdCommit(t, st)
+		release := r.submitAndBlockCommit(t, st)
 		const flood = 100
 		for i := range flood {
-			tk.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), text(32<<10))}})
+			worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, fmt.Sprint(i), text(32<<10))}})
 		}
-		corr := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
-		other.say(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(b, "fine", "x")}})
+		corr := worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(a)}})
+		other.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(b, "fine", "x")}})
 		synctest.Wait()
 		release()
-		wantText(t, "corr", tk.next().GetCorr(), corr)
+		wantEqual(t, "corr", worker.nextFrame().GetCorr(), corr)
 		kept, missed, last := 0, uint64(0), ""
 		for _, e := range flooded() {
 			missed += e.GetMissed().GetVolatile()
@@ -299,7 +299,7 @@ func TestFloodOfFeedback(t *testing.T) {
 		if kept+int(missed) != flood || last != fmt.Sprint(flood-1) || missed < flood/2 || kept < 20 {
 			t.Errorf("%d of %d were told, %d missed; the last one was %s", kept, flood, missed, last)
 		}
-		wantWord(t, "the neighbour", told(neighbour()), "progress chunk")
-		wantWord(t, "metrics", httpGet(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
+		wantContains(t, "the neighbour", eventNames(neighbour()), "progress chunk")
+		wantContains(t, "metrics", getPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }

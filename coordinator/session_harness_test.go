@@ -46,68 +46,68 @@ const (
 	maxDispatch      = 2 << 20
 )
 
-// talker is a worker whose frames a test sends one by one, and whose received frames it checks.
-type talker struct {
-	t      *testing.T
-	r      *rig
-	name   string
-	tenant string // empty: gate.DefaultTenant
-	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	cut    context.CancelFunc // breaks the stream
-	said   int
-	heard  chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
-	passed []*lessorv1.SessionResponse    // frames that pick has skipped
-	raw    atomic.Bool                    // also keep repeated frames; otherwise each frame is kept once, as workers do
-	end    error                          // why the stream ended; valid once heard is closed
+// testWorker is a worker on a stream. The test sends its frames one by one, and checks the frames that it receives.
+type testWorker struct {
+	t           *testing.T
+	r           *rig
+	name        string
+	tenant      string // empty: gate.DefaultTenant
+	stream      grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	cut         context.CancelFunc // breaks the stream
+	sentFrames  int
+	received    chan *lessorv1.SessionResponse // received frames; closed at the end of the stream
+	skipped     []*lessorv1.SessionResponse    // received frames that nextFrameWith has passed over
+	keepRepeats atomic.Bool                    // also keep repeated frames; otherwise each frame is kept once, as workers do
+	endErr      error                          // why the stream ended; valid once heard is closed
 }
 
-// talk opens a stream without sending anything.
-func (r *rig) talk(t *testing.T, name string) *talker {
+// openStream opens a stream and sends nothing.
+func (r *rig) openStream(t *testing.T, name string) *testWorker {
 	t.Helper()
-	tk := r.mute(t, name)
-	tk.heard = make(chan *lessorv1.SessionResponse, 10_000)
+	worker := r.openUnreadStream(t, name)
+	worker.received = make(chan *lessorv1.SessionResponse, 10_000)
 	go func() {
-		defer close(tk.heard)
+		defer close(worker.received)
 		for newest := uint64(0); ; {
-			m, err := tk.stream.Recv()
+			m, err := worker.stream.Recv()
 			if err != nil {
-				tk.end = err
+				worker.endErr = err
 				return
 			}
-			if seq := m.GetSeq(); m.GetAccept() != nil || seq == 0 || seq > newest || tk.raw.Load() {
-				tk.heard <- m
+			if seq := m.GetSeq(); m.GetAccept() != nil || seq == 0 || seq > newest || worker.keepRepeats.Load() {
+				worker.received <- m
 				newest = seq
 			}
 		}
 	}()
-	return tk
+	return worker
 }
 
-// mute is like talk, but reads nothing.
-func (r *rig) mute(t *testing.T, name string) *talker {
+// openUnreadStream opens a stream, sends nothing, and does not read what the coordinator sends.
+func (r *rig) openUnreadStream(t *testing.T, name string) *testWorker {
 	t.Helper()
 	ctx, cut := context.WithCancel(t.Context())
 	if r.token != "" {
-		ctx = bearing(ctx, r.token)
+		ctx = withToken(ctx, r.token)
 	}
-	stream, err := r.workers.Session(ctx, grpc.ForceCodecV2(frameSender{encoding.GetCodecV2(protocodec.Name)}))
+	stream, err := r.workers.Session(ctx, grpc.ForceCodecV2(rawBytesCodec{encoding.GetCodecV2(protocodec.Name)}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &talker{t: t, r: r, name: name, stream: stream, cut: cut}
+	return &testWorker{t: t, r: r, name: name, stream: stream, cut: cut}
 }
 
-// work opens and registers a session with so many slots for queue q. Worker and instance have the same name.
-func (r *rig) work(t *testing.T, name string, slots uint32) *talker {
+// openSession opens a session and registers it for queue q with this number of slots. The worker and its instance have the same name.
+func (r *rig) openSession(t *testing.T, name string, slots uint32) *testWorker {
 	t.Helper()
-	tk := r.talk(t, name)
-	tk.shake()
-	tk.say(registration(slots))
+	worker := r.openStream(t, name)
+	worker.handshake()
+	worker.send(registration(slots))
 	synctest.Wait()
-	return tk
+	return worker
 }
 
-// close stops the coordinator in order; it may be called twice.
+// close stops the coordinator in order. It may be called twice.
 func (r *rig) close(t *testing.T) {
 	t.Helper()
 	r.stop()
@@ -117,41 +117,43 @@ func (r *rig) close(t *testing.T) {
 	_ = r.conn.Close()
 }
 
-// shake sends the handshake, and returns the accept.
-func (tk *talker) shake() *lessorv1.Accept {
-	tk.t.Helper()
-	tk.say(hello(tk.name))
-	return hear[*lessorv1.Accept](tk)
+// handshake sends the handshake, and returns the coordinator's accept.
+func (worker *testWorker) handshake() *lessorv1.Accept {
+	worker.t.Helper()
+	worker.send(handshakeOf(worker.name))
+	return nextPayload[*lessorv1.Accept](worker)
 }
 
-// hello returns the handshake of a worker and an instance with this name.
-func hello(name string) *lessorv1.Handshake {
+// handshakeOf returns a handshake in which the worker and its instance have this name.
+func handshakeOf(name string) *lessorv1.Handshake {
 	return &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: name, InstanceId: name}}
 }
 
+// registration returns a register for queue q with this number of slots.
 func registration(slots uint32) *lessorv1.Register {
 	return &lessorv1.Register{
 		Queues: []string{"q"}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: slots}},
 	}
 }
 
-// rawBytes are sent as they are.
+// rawBytes is an encoded message; rawBytesCodec sends it unchanged.
 type rawBytes []byte
 
-type frameSender struct{ encoding.CodecV2 }
+// rawBytesCodec sends rawBytes unchanged, and encodes other messages as usual.
+type rawBytesCodec struct{ encoding.CodecV2 }
 
-func (c frameSender) Marshal(v any) (mem.BufferSlice, error) {
+func (c rawBytesCodec) Marshal(v any) (mem.BufferSlice, error) {
 	if raw, ok := v.(rawBytes); ok {
 		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }
 
-// frame puts a payload into a frame; nil means no payload.
-func (tk *talker) frame(payload proto.Message) *lessorv1.SessionRequest {
-	tk.said++
+// newFrame returns a frame with this payload. nil means no payload.
+func (worker *testWorker) newFrame(payload proto.Message) *lessorv1.SessionRequest {
+	worker.sentFrames++
 	m := &lessorv1.SessionRequest{
-		Id: tk.name + "-" + strconv.Itoa(tk.said), Tenant: cmp.Or(tk.tenant, gate.DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: tk.name},
+		Id: worker.name + "-" + strconv.Itoa(worker.sentFrames), Tenant: cmp.Or(worker.tenant, gate.DefaultTenant), Sender: &lessorv1.Sender{Role: "worker", Id: worker.name},
 	}
 	if payload != nil {
 		setPayload(m, payload)
@@ -167,92 +169,94 @@ func setPayload(m *lessorv1.SessionRequest, payload proto.Message) {
 			return
 		}
 	}
-	panic("no payload of a frame: " + payload.ProtoReflect().Descriptor().Name())
+	panic("a frame cannot have this payload: " + string(payload.ProtoReflect().Descriptor().Name()))
 }
 
-// say sends a payload, and returns the id of its frame.
-func (tk *talker) say(payload proto.Message) string {
-	tk.t.Helper()
-	return tk.send(tk.frame(payload))
+// send sends a frame with this payload, and returns the id of the frame.
+func (worker *testWorker) send(payload proto.Message) string {
+	worker.t.Helper()
+	return worker.sendFrame(worker.newFrame(payload))
 }
 
-func (tk *talker) send(m *lessorv1.SessionRequest) string {
-	tk.t.Helper()
-	if err := tk.stream.Send(m); err != nil {
-		tk.t.Fatalf("%s: send %s: %v", tk.name, payloadName(m), err)
+// sendFrame sends a frame, and returns its id.
+func (worker *testWorker) sendFrame(m *lessorv1.SessionRequest) string {
+	worker.t.Helper()
+	if err := worker.stream.Send(m); err != nil {
+		worker.t.Fatalf("%s: send %s: %v", worker.name, payloadName(m), err)
 	}
 	return m.GetId()
 }
 
-// ack acknowledges a dispatch.
-func (tk *talker) ack(m *lessorv1.SessionResponse) {
-	tk.t.Helper()
-	f := tk.frame(nil)
+// ack sends a frame that only acknowledges m.
+func (worker *testWorker) ack(m *lessorv1.SessionResponse) {
+	worker.t.Helper()
+	f := worker.newFrame(nil)
 	f.Ack = &lessorv1.Ack{For: m.GetId()}
-	tk.send(f)
+	worker.sendFrame(f)
 }
 
-// next returns the next frame, which must come within a minute.
-func (tk *talker) next() *lessorv1.SessionResponse {
-	tk.t.Helper()
-	if len(tk.passed) > 0 {
-		m := tk.passed[0]
-		tk.passed = tk.passed[1:]
+// nextFrame returns the next received frame. It fails the test if none comes within a minute.
+func (worker *testWorker) nextFrame() *lessorv1.SessionResponse {
+	worker.t.Helper()
+	if len(worker.skipped) > 0 {
+		m := worker.skipped[0]
+		worker.skipped = worker.skipped[1:]
 		return m
 	}
-	return tk.fresh()
+	return worker.nextUnskipped()
 }
 
-// fresh returns the next frame of the stream, past those that pick has skipped.
-func (tk *talker) fresh() *lessorv1.SessionResponse {
-	tk.t.Helper()
+// nextUnskipped is like nextFrame, but leaves out the frames in worker.skipped.
+func (worker *testWorker) nextUnskipped() *lessorv1.SessionResponse {
+	worker.t.Helper()
 	select {
-	case m, ok := <-tk.heard:
+	case m, ok := <-worker.received:
 		if !ok {
-			tk.t.Fatalf("%s: the stream has ended: %v", tk.name, tk.end)
+			worker.t.Fatalf("%s: the stream has ended: %v", worker.name, worker.endErr)
 		}
 		return m
 	case <-time.After(time.Minute):
-		tk.t.Fatalf("%s: nothing came within a minute", tk.name)
+		worker.t.Fatalf("%s: no frame came within a minute", worker.name)
 	}
 	return nil
 }
 
-// hear returns the payload of the next frame, which must be of type T.
-func hear[T proto.Message](tk *talker) T {
-	tk.t.Helper()
-	return payloadOf[T](tk, tk.next())
+// nextPayload returns the payload of the next frame. It fails the test if the payload is not a T.
+func nextPayload[T proto.Message](worker *testWorker) T {
+	worker.t.Helper()
+	return wantPayload[T](worker, worker.nextFrame())
 }
 
-// pick returns the first frame with a payload of type T. It keeps the frames before it for next: where the protocol defines no order, as between an
-// answer and a dispatch, a test must not expect one.
-func pick[T proto.Message](tk *talker) *lessorv1.SessionResponse {
-	tk.t.Helper()
-	for i, m := range tk.passed {
+// nextFrameWith returns the next frame whose payload is a T. It keeps the frames before that one for nextFrame. Tests use it where the protocol
+// defines no order, as between an answer and a dispatch.
+func nextFrameWith[T proto.Message](worker *testWorker) *lessorv1.SessionResponse {
+	worker.t.Helper()
+	for i, m := range worker.skipped {
 		if _, ok := payload(m).(T); ok {
-			tk.passed = slices.Delete(tk.passed, i, i+1)
+			worker.skipped = slices.Delete(worker.skipped, i, i+1)
 			return m
 		}
 	}
 	for {
-		m := tk.fresh()
+		m := worker.nextUnskipped()
 		if _, ok := payload(m).(T); ok {
 			return m
 		}
-		tk.passed = append(tk.passed, m)
+		worker.skipped = append(worker.skipped, m)
 	}
 }
 
-func payloadOf[T proto.Message](tk *talker, m *lessorv1.SessionResponse) T {
-	tk.t.Helper()
+// wantPayload returns the payload of m. It fails the test if the payload is not a T.
+func wantPayload[T proto.Message](worker *testWorker, m *lessorv1.SessionResponse) T {
+	worker.t.Helper()
 	found, ok := payload(m).(T)
 	if !ok {
-		tk.t.Fatalf("%s: heard %v, want a %T", tk.name, m, found)
+		worker.t.Fatalf("%s: received %v, want a %T", worker.name, m, found)
 	}
 	return found
 }
 
-// payload returns the payload of a frame; nil if it has none.
+// payload returns the payload of a frame, or nil if the frame has none.
 func payload(m *lessorv1.SessionResponse) proto.Message {
 	r := m.ProtoReflect()
 	f := r.WhichOneof(r.Descriptor().Oneofs().ByName("payload"))
@@ -262,139 +266,144 @@ func payload(m *lessorv1.SessionResponse) proto.Message {
 	return r.Get(f).Message().Interface()
 }
 
-// given returns the next n assignments, in however many frames they come, and acknowledges them.
-func (tk *talker) given(n int) (all []*lessorv1.Assignment) {
-	tk.t.Helper()
+// receiveAssignments receives n assignments, in one dispatch or several, acknowledges each dispatch, and returns the assignments.
+func (worker *testWorker) receiveAssignments(n int) (all []*lessorv1.Assignment) {
+	worker.t.Helper()
 	for len(all) < n {
-		m := tk.next()
-		all = append(all, payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()...)
-		tk.ack(m)
+		m := worker.nextFrame()
+		all = append(all, wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()...)
+		worker.ack(m)
 	}
 	if len(all) != n {
-		tk.t.Fatalf("%s: %d assignments, want %d", tk.name, len(all), n)
+		worker.t.Fatalf("%s: received %d assignments, want %d", worker.name, len(all), n)
 	}
 	synctest.Wait()
 	return all
 }
 
-// quiet checks that no frame comes before fake time has to pass.
-func (tk *talker) quiet() {
-	tk.t.Helper()
-	tk.nothingPassed()
+// wantNoFrame checks that no frame waits, and that the coordinator sends none until fake time passes.
+func (worker *testWorker) wantNoFrame() {
+	worker.t.Helper()
+	worker.wantNoSkippedFrame()
 	synctest.Wait()
 	select {
-	case m, ok := <-tk.heard:
+	case m, ok := <-worker.received:
 		if !ok {
-			tk.t.Fatalf("%s: the stream has ended: %v", tk.name, tk.end)
+			worker.t.Fatalf("%s: the stream has ended: %v", worker.name, worker.endErr)
 		}
-		tk.t.Fatalf("%s: heard %v, want nothing", tk.name, m)
+		worker.t.Fatalf("%s: received %v, want no frame", worker.name, m)
 	default:
 	}
 }
 
-// nothingPassed checks that pick has skipped no frame that next has not returned.
-func (tk *talker) nothingPassed() {
-	tk.t.Helper()
-	if len(tk.passed) > 0 {
-		tk.t.Fatalf("%s: heard %v, want nothing", tk.name, tk.passed)
+// wantNoSkippedFrame checks that nextFrame has returned every frame that nextFrameWith has passed over.
+func (worker *testWorker) wantNoSkippedFrame() {
+	worker.t.Helper()
+	if len(worker.skipped) > 0 {
+		worker.t.Fatalf("%s: received %v, want no frame", worker.name, worker.skipped)
 	}
 }
 
-// over waits for the end of the stream, and checks that no frame comes before it. It returns nil if the stream ended in order.
-func (tk *talker) over() error {
-	tk.t.Helper()
-	tk.nothingPassed()
+// waitForEnd waits for the end of the stream, and checks that no frame comes before it. It returns the error of the stream, or nil if the stream
+// ended with status OK.
+func (worker *testWorker) waitForEnd() error {
+	worker.t.Helper()
+	worker.wantNoSkippedFrame()
 	select {
-	case m, ok := <-tk.heard:
+	case m, ok := <-worker.received:
 		if ok {
-			tk.t.Fatalf("%s: heard %v, want the end", tk.name, m)
+			worker.t.Fatalf("%s: received %v, want the end of the stream", worker.name, m)
 		}
 	case <-time.After(2 * time.Minute):
-		tk.t.Fatalf("%s: the stream has not ended", tk.name)
+		worker.t.Fatalf("%s: the stream has not ended within two minutes", worker.name)
 	}
-	if errors.Is(tk.end, io.EOF) {
+	if errors.Is(worker.endErr, io.EOF) {
 		return nil
 	}
-	return tk.end
+	return worker.endErr
 }
 
-// refused checks that the next frame is an error in answer to the frame corr, with this code, and this word in its message.
-func (tk *talker) refused(corr, code, word string) *lessorv1.Error {
-	tk.t.Helper()
-	m := tk.next()
-	e := payloadOf[*lessorv1.Error](tk, m)
-	wantText(tk.t, "corr", m.GetCorr(), corr)
-	wantText(tk.t, "code", e.GetCode(), code)
-	wantWord(tk.t, "message", e.GetMessage(), word)
+// wantError checks that the next frame is an error that answers the frame corr, with this code and a message that contains word.
+func (worker *testWorker) wantError(corr, code, word string) *lessorv1.Error {
+	worker.t.Helper()
+	m := worker.nextFrame()
+	e := wantPayload[*lessorv1.Error](worker, m)
+	wantEqual(worker.t, "corr", m.GetCorr(), corr)
+	wantEqual(worker.t, "code", e.GetCode(), code)
+	wantContains(worker.t, "message", e.GetMessage(), word)
 	return e
 }
 
-// judge sends reports, and returns their verdicts.
-func (tk *talker) judge(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
-	tk.t.Helper()
-	corr := tk.say(&lessorv1.Reports{Reports: reports})
-	m := tk.next()
-	wantText(tk.t, "corr", m.GetCorr(), corr)
-	return payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts()
+// report sends reports in one frame, and returns their verdicts.
+func (worker *testWorker) report(reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
+	worker.t.Helper()
+	corr := worker.send(&lessorv1.Reports{Reports: reports})
+	m := worker.nextFrame()
+	wantEqual(worker.t, "corr", m.GetCorr(), corr)
+	return wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts()
 }
 
-// judgeWith is like judge; the frame also acknowledges another one.
-func (tk *talker) judgeWith(acked *lessorv1.SessionResponse, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
-	tk.t.Helper()
-	f := tk.frame(&lessorv1.Reports{Reports: reports})
+// reportWithAck is like report, and its frame also acknowledges the frame acked.
+func (worker *testWorker) reportWithAck(acked *lessorv1.SessionResponse, reports ...*lessorv1.Report) []*lessorv1.ReportVerdict {
+	worker.t.Helper()
+	f := worker.newFrame(&lessorv1.Reports{Reports: reports})
 	f.Ack = &lessorv1.Ack{For: acked.GetId()}
-	tk.send(f)
-	return payloadOf[*lessorv1.Verdicts](tk, tk.next()).GetVerdicts()
+	worker.sendFrame(f)
+	return wantPayload[*lessorv1.Verdicts](worker, worker.nextFrame()).GetVerdicts()
 }
 
-// beat sends a heartbeat that names leases, and returns their verdicts.
-func (tk *talker) beat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
-	tk.t.Helper()
+// heartbeat sends a heartbeat that names these leases, and returns their verdicts.
+func (worker *testWorker) heartbeat(leases ...*lessorv1.Assignment) []*lessorv1.LeaseAck {
+	worker.t.Helper()
 	m := &lessorv1.WorkerHeartbeat{Healthy: true}
 	for _, a := range leases {
 		m.Leases = append(m.Leases, renewal(a))
 	}
-	return tk.beatOf(m).GetLeases()
+	return worker.sendHeartbeat(m).GetLeases()
 }
 
-// beatOf sends a heartbeat, and returns its answer once everything that it leads to has happened.
-func (tk *talker) beatOf(m *lessorv1.WorkerHeartbeat) *lessorv1.HeartbeatAck {
-	tk.t.Helper()
-	corr := tk.say(m)
-	ack := pick[*lessorv1.HeartbeatAck](tk)
-	wantText(tk.t, "corr", ack.GetCorr(), corr)
+// sendHeartbeat sends a heartbeat, waits until the coordinator has nothing more to do, and returns the answer.
+func (worker *testWorker) sendHeartbeat(m *lessorv1.WorkerHeartbeat) *lessorv1.HeartbeatAck {
+	worker.t.Helper()
+	corr := worker.send(m)
+	ack := nextFrameWith[*lessorv1.HeartbeatAck](worker)
+	wantEqual(worker.t, "corr", ack.GetCorr(), corr)
 	synctest.Wait()
 	return ack.GetHeartbeatAck()
 }
 
+// renewal returns the entry of a heartbeat that renews the lease of a.
 func renewal(a *lessorv1.Assignment) *lessorv1.HeartbeatRequest {
 	return &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}
 }
 
+// started returns a Start report under the lease of a.
 func started(a *lessorv1.Assignment) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Start{
 		Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()},
 	}}
 }
 
+// completed returns a Complete report under the lease of a, with this output.
 func completed(a *lessorv1.Assignment, output string) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
 		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "of " + a.GetTask().GetTaskId(), Output: []byte(output),
 	}}}
 }
 
+// released returns a Release report under the lease of a.
 func released(a *lessorv1.Assignment) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Release{
 		Release: &lessorv1.ReleaseRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()},
 	}}
 }
 
-// did checks that all verdicts are COMMITTED.
-func did(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
+// wantCommitted checks that all verdicts are COMMITTED.
+func wantCommitted(t *testing.T, verdicts []*lessorv1.ReportVerdict) {
 	t.Helper()
 	for _, v := range verdicts {
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-			t.Fatalf("verdict %v, want COMMITTED", v)
+			t.Fatalf("verdict is %v, want COMMITTED", v)
 		}
 	}
 }
@@ -420,8 +429,8 @@ func (r *rig) submitAll(t *testing.T, n int) {
 	}
 }
 
-// worker returns the session of a worker as ListWorkers shows it; nil if there is none.
-func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
+// listedWorker returns a worker's session as ListWorkers shows it, or nil if the worker has none.
+func (r *rig) listedWorker(t *testing.T, name string) *lessorv1.Worker {
 	t.Helper()
 	res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{})
 	if err != nil {
@@ -435,24 +444,24 @@ func (r *rig) worker(t *testing.T, name string) *lessorv1.Worker {
 	return nil
 }
 
-// counts checks the value of a metric.
-func (r *rig) counts(t *testing.T, counter string, n int) {
+// wantMetric checks that /metrics has this value of a metric. counter is the name with its labels.
+func (r *rig) wantMetric(t *testing.T, counter string, n int) {
 	t.Helper()
-	if line := fmt.Sprintf("\n%s %d\n", counter, n); !strings.Contains(httpGet(t, r, "/metrics", http.StatusOK), line) {
+	if line := fmt.Sprintf("\n%s %d\n", counter, n); !strings.Contains(getPath(t, r, "/metrics", http.StatusOK), line) {
 		t.Errorf("the metrics lack %q", line)
 	}
 }
 
-func wantText(t *testing.T, what, got, want string) {
+func wantEqual(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s is %q, want %q", what, got, want)
 	}
 }
 
-func wantWord(t *testing.T, what, got, word string) {
+func wantContains(t *testing.T, what, got, word string) {
 	t.Helper()
 	if !strings.Contains(got, word) {
-		t.Errorf("%s is %q, want a word on %q", what, got, word)
+		t.Errorf("%s is %q, want it to contain %q", what, got, word)
 	}
 }

@@ -25,18 +25,18 @@ const (
 	unhealthy = lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY
 )
 
-func (tk *talker) wantHealth(want lessorv1.WorkerHealth) {
-	tk.t.Helper()
+func (worker *testWorker) wantHealth(want lessorv1.WorkerHealth) {
+	worker.t.Helper()
 	synctest.Wait()
-	if got := tk.r.worker(tk.t, tk.name).GetHealth(); got != want {
-		tk.t.Fatalf("%s is %v, want %v", tk.name, got, want)
+	if got := worker.r.listedWorker(worker.t, worker.name).GetHealth(); got != want {
+		worker.t.Fatalf("%s is %v, want %v", worker.name, got, want)
 	}
 }
 
-// beatWith sends a heartbeat with gauges.
-func (tk *talker) beatWith(metrics map[string]float64) {
-	tk.t.Helper()
-	tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
+// sendMetrics sends a heartbeat with gauges.
+func (worker *testWorker) sendMetrics(metrics map[string]float64) {
+	worker.t.Helper()
+	worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
 // W9: heartbeats are expected from the registration on. After one missed heartbeat the worker is shown as WARN, after two it gets no new work, after
@@ -44,40 +44,40 @@ func (tk *talker) beatWith(metrics map[string]float64) {
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		id := r.submit(t, nil).GetTaskId()
-		a := tk.given(1)[0]
-		did(t, tk.judge(started(a)))
+		a := worker.receiveAssignments(1)[0]
+		wantCommitted(t, worker.report(started(a)))
 		pass := func(d time.Duration) {
 			t.Helper()
 			time.Sleep(time.Millisecond) // so that no frame comes at the very moment when a heartbeat is due
 			for range int(d / time.Second) {
 				time.Sleep(time.Second / 2)
-				tk.say(&lessorv1.Error{}) // not at the moment of a miss either
+				worker.send(&lessorv1.Error{}) // not at the moment of a miss either
 				time.Sleep(time.Second / 2)
 			}
 		}
 		pass(14 * time.Second)
-		tk.wantHealth(healthy)
+		worker.wantHealth(healthy)
 		pass(2 * time.Second)
-		tk.wantHealth(warn)
+		worker.wantHealth(warn)
 		pass(10 * time.Second)
-		tk.wantHealth(degraded)
+		worker.wantHealth(degraded)
 		r.submit(t, nil)
-		tk.quiet()
-		tk.beat()
-		tk.wantHealth(healthy)
-		tk.given(1) // the worker may get work again
+		worker.wantNoFrame()
+		worker.heartbeat()
+		worker.wantHealth(healthy)
+		worker.receiveAssignments(1) // the worker may get work again
 		pass(34 * time.Second)
-		tk.quiet()
+		worker.wantNoFrame()
 		time.Sleep(time.Second + time.Millisecond)
-		reset := hear[*lessorv1.Reset](tk)
-		wantText(t, "code", reset.GetCode(), refusal.CodeTimeout)
-		wantWord(t, "reason", reset.GetReason(), "3 heartbeats were missed")
-		if err := tk.over(); err != nil {
+		reset := nextPayload[*lessorv1.Reset](worker)
+		wantEqual(t, "code", reset.GetCode(), refusal.CodeTimeout)
+		wantContains(t, "reason", reset.GetReason(), "3 heartbeats were missed")
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if w := r.worker(t, "w"); w != nil {
+		if w := r.listedWorker(t, "w"); w != nil {
 			t.Errorf("still listed: %v", w)
 		}
 		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_RUNNING {
@@ -95,22 +95,22 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	t.Attr("rules", "W9")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		synctest.Wait()
-		release := hold(st)
+		release := blockCommits(st)
 		go func() {
 			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
 				t.Error(err)
 			}
 		}()
 		synctest.Wait()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
 		time.Sleep(50 * time.Second)
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		tk.quiet()
+		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		worker.wantNoFrame()
 		release()
-		hear[*lessorv1.HeartbeatAck](tk)
-		tk.wantHealth(healthy)
+		nextPayload[*lessorv1.HeartbeatAck](worker)
+		worker.wantHealth(healthy)
 	})
 }
 
@@ -121,24 +121,24 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
 		t.Run(gauge, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 1)
-				tk.beatWith(map[string]float64{gauge: limit - 0.1})
-				tk.wantHealth(healthy)
-				tk.beatWith(map[string]float64{gauge: limit})
+				worker := r.openSession(t, "w", 1)
+				worker.sendMetrics(map[string]float64{gauge: limit - 0.1})
+				worker.wantHealth(healthy)
+				worker.sendMetrics(map[string]float64{gauge: limit})
 				r.submitAll(t, 1)
 				for _, metrics := range []map[string]float64{{gauge: limit + 1}, nil, {"cpu_pct": 1}, {gauge: limit - 4.9}, {"cpu_pct": 1}, {gauge: math.NaN()}} {
-					tk.beatWith(metrics)
-					tk.wantHealth(suspended)
+					worker.sendMetrics(metrics)
+					worker.wantHealth(suspended)
 				}
-				tk.quiet()
-				w := r.worker(t, "w")
+				worker.wantNoFrame()
+				w := r.listedWorker(t, "w")
 				if w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING {
 					t.Errorf("its state is %v", w.GetState())
 				}
-				wantWord(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
-				tk.beatWith(map[string]float64{gauge: limit - 5})
-				tk.given(1)
-				tk.wantHealth(healthy)
+				wantContains(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
+				worker.sendMetrics(map[string]float64{gauge: limit - 5})
+				worker.receiveAssignments(1)
+				worker.wantHealth(healthy)
 			})
 		})
 	}
@@ -148,23 +148,23 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 func TestSaturatedWorkerIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		for range 6 {
-			tk.beatWith(map[string]float64{"inflight": 2})
-			tk.wantHealth(healthy)
+			worker.sendMetrics(map[string]float64{"inflight": 2})
+			worker.wantHealth(healthy)
 			time.Sleep(10 * time.Second)
 		}
-		tk.wantHealth(saturated)
+		worker.wantHealth(saturated)
 		r.submitAll(t, 1)
-		a := tk.given(1)
-		tk.beatWith(map[string]float64{"inflight": 1})
-		tk.wantHealth(healthy)
-		tk.say(&lessorv1.Capacity{MaxParallel: 1})
+		a := worker.receiveAssignments(1)
+		worker.sendMetrics(map[string]float64{"inflight": 1})
+		worker.wantHealth(healthy)
+		worker.send(&lessorv1.Capacity{MaxParallel: 1})
 		for range 7 { // without the gauge inflight, the leases that heartbeats name are counted
-			tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
+			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
 			time.Sleep(10 * time.Second)
 		}
-		tk.wantHealth(saturated)
+		worker.wantHealth(saturated)
 	})
 }
 
@@ -176,19 +176,19 @@ func TestThresholdsCanBeSet(t *testing.T) {
 		TenantHealth: map[string]session.Thresholds{gate.DefaultTenant: {DiskPct: 20, Missed: 2}},
 	}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
-		tk := r.talk(t, "w")
-		if d := tk.shake().GetHeartbeatInterval().AsDuration(); d != time.Second {
+		worker := r.openStream(t, "w")
+		if d := worker.handshake().GetHeartbeatInterval().AsDuration(); d != time.Second {
 			t.Errorf("accept says %v", d)
 		}
-		tk.say(registration(1))
-		tk.beatWith(map[string]float64{"mem_pct": 50})
-		tk.wantHealth(suspended)
-		tk.beatWith(map[string]float64{"disk_pct": 20})
-		tk.wantHealth(suspended)
+		worker.send(registration(1))
+		worker.sendMetrics(map[string]float64{"mem_pct": 50})
+		worker.wantHealth(suspended)
+		worker.sendMetrics(map[string]float64{"disk_pct": 20})
+		worker.wantHealth(suspended)
 		time.Sleep(1500 * time.Millisecond)
-		tk.wantHealth(degraded)
+		worker.wantHealth(degraded)
 		time.Sleep(time.Second)
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeTimeout)
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
 	})
 }
 
@@ -196,18 +196,18 @@ func TestThresholdsCanBeSet(t *testing.T) {
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		const why = "disk_pct is 96: no new work at 95 or more, until it falls to 90"
 		for i, want := range []string{"", why, why, ""} {
 			pct := 20.0
 			if want != "" {
 				pct = 96
 			}
-			ack := tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": pct}})
-			wantText(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
+			ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": pct}})
+			wantEqual(t, fmt.Sprintf("heartbeat %d: no_new_work", i), ack.GetNoNewWork(), want)
 		}
-		ack := tk.beatOf(&lessorv1.WorkerHeartbeat{})
-		wantText(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
+		ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{})
+		wantEqual(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
 		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, why: 1} {
 			if got := strings.Count(r.log.String(), words); got != want {
 				t.Errorf("the log says %s %d times, want %d", words, got, want)
@@ -220,16 +220,16 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.beatOf(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
-		tk.wantHealth(unhealthy)
-		tk.beatWith(nil)
-		tk.wantHealth(suspended)
+		worker := r.openSession(t, "w", 1)
+		worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{"mem_pct": 99}})
+		worker.wantHealth(unhealthy)
+		worker.sendMetrics(nil)
+		worker.wantHealth(suspended)
 		time.Sleep(26 * time.Second)
-		tk.wantHealth(degraded)
-		text := httpGet(t, r, "/metrics", http.StatusOK)
-		wantWord(t, "metrics", text, `lessor_sessions{health="DEGRADED"} 1`)
-		wantWord(t, "metrics", text, `lessor_sessions{health="HEALTHY"} 0`)
-		wantWord(t, "metrics", text, "lessor_heartbeats_missed_total 2")
+		worker.wantHealth(degraded)
+		text := getPath(t, r, "/metrics", http.StatusOK)
+		wantContains(t, "metrics", text, `lessor_sessions{health="DEGRADED"} 1`)
+		wantContains(t, "metrics", text, `lessor_sessions{health="HEALTHY"} 0`)
+		wantContains(t, "metrics", text, "lessor_heartbeats_missed_total 2")
 	})
 }

@@ -13,20 +13,20 @@ import (
 func TestListWorkersShowsSessions(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		connected := time.Now()
-		tk := r.talk(t, "w")
+		worker := r.openStream(t, "w")
 		info := &lessorv1.WorkerInfo{Name: "w", InstanceId: "i", Version: "1.2", Hostname: "h"}
-		tk.say(&lessorv1.Handshake{Protocol: 1, Worker: info})
-		id := hear[*lessorv1.Accept](tk).GetSessionId()
+		worker.send(&lessorv1.Handshake{Protocol: 1, Worker: info})
+		id := nextPayload[*lessorv1.Accept](worker).GetSessionId()
 		time.Sleep(time.Second)
 		m := registration(2)
 		m.PoolId = "gpu"
 		m.Queues, m.WorkspaceId, m.Capabilities.Types = []string{"q", "p"}, "space", []string{"a"}
-		tk.say(m)
+		worker.send(m)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Type = "space", "a" })
-		tk.given(1)
+		worker.receiveAssignments(1)
 		time.Sleep(time.Second)
-		tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
-		got := r.worker(t, "w")
+		worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false, Metrics: map[string]float64{"cpu_pct": 12.5}})
+		got := r.listedWorker(t, "w")
 		if at := got.GetConnectedAt().AsTime(); !at.Equal(connected) {
 			t.Errorf("connected at %v, want %v", at, connected)
 		}
@@ -50,14 +50,14 @@ func TestListWorkersShowsSessions(t *testing.T) {
 func TestListWorkersPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, name := range []string{"c", "a", "d", "b"} {
-			tk := r.talk(t, name)
-			tk.shake()
+			worker := r.openStream(t, name)
+			worker.handshake()
 			m := registration(1)
 			if name == "d" {
 				m.Queues = []string{"other"}
 			}
-			tk.say(m)
-			tk.beat()
+			worker.send(m)
+			worker.heartbeat()
 		}
 		list := func(req *lessorv1.ListWorkersRequest) (names string) {
 			for {
@@ -74,10 +74,10 @@ func TestListWorkersPages(t *testing.T) {
 				names += "|"
 			}
 		}
-		wantText(t, "all", list(&lessorv1.ListWorkersRequest{}), "abcd")
-		wantText(t, "by two", list(&lessorv1.ListWorkersRequest{PageSize: 2}), "ab|cd")
-		wantText(t, "of a queue", list(&lessorv1.ListWorkersRequest{Queue: "q", PageSize: 2}), "ab|c")
-		wantText(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
+		wantEqual(t, "all", list(&lessorv1.ListWorkersRequest{}), "abcd")
+		wantEqual(t, "by two", list(&lessorv1.ListWorkersRequest{PageSize: 2}), "ab|cd")
+		wantEqual(t, "of a queue", list(&lessorv1.ListWorkersRequest{Queue: "q", PageSize: 2}), "ab|c")
+		wantEqual(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
 		status, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil || status.GetSessions() != 4 {
 			t.Errorf("status is %v (%v), want 4 sessions", status, err)

@@ -18,13 +18,13 @@ import (
 
 func TestAcceptSaysHowToGoOn(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.talk(t, "w")
-		corr := tk.say(hello("w"))
-		m := tk.next()
-		a := payloadOf[*lessorv1.Accept](tk, m)
-		wantText(t, "corr", m.GetCorr(), corr)
-		wantText(t, "session_id", a.GetSessionId(), r.worker(t, "w").GetSessionId())
-		wantText(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
+		worker := r.openStream(t, "w")
+		corr := worker.send(handshakeOf("w"))
+		m := worker.nextFrame()
+		a := wantPayload[*lessorv1.Accept](worker, m)
+		wantEqual(t, "corr", m.GetCorr(), corr)
+		wantEqual(t, "session_id", a.GetSessionId(), r.listedWorker(t, "w").GetSessionId())
+		wantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
 		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil {
 			t.Errorf("accept is %v", a)
 		}
@@ -34,7 +34,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 // A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session. The log warns of
 // it, but not if the first frame may only ask for the tenant of the caller.
 func TestDenials(t *testing.T) {
-	greet := func(m *lessorv1.SessionRequest) { setPayload(m, hello("w")) }
+	greet := func(m *lessorv1.SessionRequest) { setPayload(m, handshakeOf("w")) }
 	for _, tt := range []struct {
 		name   string
 		opened bool
@@ -55,14 +55,14 @@ func TestDenials(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.talk(t, "w")
+				worker := r.openStream(t, "w")
 				if tt.opened {
-					tk.shake()
+					worker.handshake()
 				}
-				m := tk.frame(nil)
+				m := worker.newFrame(nil)
 				tt.change(m)
-				e := tk.refused(tk.send(m), refusal.CodeDenied, tt.word)
-				wantWord(t, "remediation", e.GetRemediation(), tt.remedy)
+				e := worker.wantError(worker.sendFrame(m), refusal.CodeDenied, tt.word)
+				wantContains(t, "remediation", e.GetRemediation(), tt.remedy)
 				level := "WARN"
 				if !tt.opened && strings.HasPrefix(tt.word, "tenant:") {
 					level = "INFO"
@@ -70,11 +70,11 @@ func TestDenials(t *testing.T) {
 				if log := r.log.String(); !strings.Contains(log, `"level":"`+level+`","msg":"frame refused"`) {
 					t.Errorf("the refusal is not logged as %s:\n%s", level, log)
 				}
-				err := tk.over()
+				err := worker.waitForEnd()
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
 					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
 				}
-				if w := r.worker(t, "w"); w != nil {
+				if w := r.listedWorker(t, "w"); w != nil {
 					t.Errorf("still listed: %v", w)
 				}
 			})
@@ -85,11 +85,11 @@ func TestDenials(t *testing.T) {
 // After the handshake, frames may leave out tenant and sender.
 func TestEnvelopeIsBound(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		m := tk.frame(&lessorv1.WorkerHeartbeat{})
+		worker := r.openSession(t, "w", 1)
+		m := worker.newFrame(&lessorv1.WorkerHeartbeat{})
 		m.Tenant, m.Sender = "", nil
-		tk.send(m)
-		hear[*lessorv1.HeartbeatAck](tk)
+		worker.sendFrame(m)
+		nextPayload[*lessorv1.HeartbeatAck](worker)
 	})
 }
 
@@ -137,23 +137,23 @@ func TestBadFieldsOfOpening(t *testing.T) {
 		t.Run(tt.field, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
 				r.submitAll(t, 1)
-				tk := r.talk(t, "w")
-				h, m := hello("w"), registration(1)
+				worker := r.openStream(t, "w")
+				h, m := handshakeOf("w"), registration(1)
 				tt.change(h, m)
-				if good := hello("w"); !proto.Equal(h, good) {
-					tk.refused(tk.say(h), refusal.CodeInvalid, tt.field)
+				if good := handshakeOf("w"); !proto.Equal(h, good) {
+					worker.wantError(worker.send(h), refusal.CodeInvalid, tt.field)
 					h = good
 				}
-				tk.say(h)
-				hear[*lessorv1.Accept](tk)
+				worker.send(h)
+				nextPayload[*lessorv1.Accept](worker)
 				if good := registration(1); !proto.Equal(m, good) {
-					tk.refused(tk.say(m), refusal.CodeInvalid, tt.field)
-					wantText(t, "the state", stateOf(r.worker(t, "w")), "HANDSHAKING")
+					worker.wantError(worker.send(m), refusal.CodeInvalid, tt.field)
+					wantEqual(t, "the state", stateOf(r.listedWorker(t, "w")), "HANDSHAKING")
 					m = good
 				}
-				tk.quiet()
-				tk.say(m)
-				tk.given(1)
+				worker.wantNoFrame()
+				worker.send(m)
+				worker.receiveAssignments(1)
 			})
 		})
 	}
@@ -164,40 +164,40 @@ func TestBadFrames(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened=%v", opened), func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.talk(t, "w")
+				worker := r.openStream(t, "w")
 				if opened {
-					tk.shake()
+					worker.handshake()
 				}
-				nameless := tk.frame(&lessorv1.Goodbye{})
+				nameless := worker.newFrame(&lessorv1.Goodbye{})
 				nameless.Id = ""
-				tk.send(nameless)
-				tk.refused("", refusal.CodeInvalid, "id: must not be empty")
+				worker.sendFrame(nameless)
+				worker.wantError("", refusal.CodeInvalid, "id: must not be empty")
 				nameless.Id = text(257)
-				tk.send(nameless)
-				tk.refused("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
+				worker.sendFrame(nameless)
+				worker.wantError("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
 				nameless.Id, nameless.Corr = "short", text(257)
-				tk.send(nameless)
-				tk.refused("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
+				worker.sendFrame(nameless)
+				worker.wantError("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
 
-				m := tk.frame(&lessorv1.Goodbye{Reason: "REASON"})
+				m := worker.newFrame(&lessorv1.Goodbye{Reason: "REASON"})
 				raw, err := proto.Marshal(m)
 				if err != nil {
 					t.Fatal(err)
 				}
 				broken := rawBytes(strings.Replace(string(raw), "REASON", "REA\xffON", 1))
-				if err := tk.stream.SendMsg(broken); err != nil {
+				if err := worker.stream.SendMsg(broken); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused(m.GetId(), refusal.CodeInvalid, "goodbye.reason: contains invalid UTF-8")
-				if err := tk.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
+				worker.wantError(m.GetId(), refusal.CodeInvalid, "goodbye.reason: contains invalid UTF-8")
+				if err := worker.stream.SendMsg(rawBytes("\xff\xff\xff")); err != nil {
 					t.Fatal(err)
 				}
-				tk.refused("", refusal.CodeInvalid, "cannot be read")
+				worker.wantError("", refusal.CodeInvalid, "cannot be read")
 				if !opened {
-					tk.shake()
+					worker.handshake()
 				}
-				tk.say(registration(1))
-				tk.beat()
+				worker.send(registration(1))
+				worker.heartbeat()
 			})
 		})
 	}
@@ -206,12 +206,12 @@ func TestBadFrames(t *testing.T) {
 // A frame over the message limit ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip it.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		m := tk.frame(&lessorv1.Error{Message: text(minMessage + 1)})
-		if err := tk.stream.Send(m); err != nil {
+		worker := r.openSession(t, "w", 1)
+		m := worker.newFrame(&lessorv1.Error{Message: text(minMessage + 1)})
+		if err := worker.stream.Send(m); err != nil {
 			t.Fatal(err)
 		}
-		if err := tk.over(); status.Code(err) != codes.ResourceExhausted {
+		if err := worker.waitForEnd(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("ended with %v, want RESOURCE_EXHAUSTED", err)
 		}
 	})
@@ -220,17 +220,17 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 // Workers that send no instance_id get a new one for each stream, so that their streams do not displace each other.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		var all []*talker
+		var all []*testWorker
 		for range 3 {
-			tk := r.talk(t, "w")
-			tk.say(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w"}})
-			hear[*lessorv1.Accept](tk)
-			tk.say(registration(1))
-			all = append(all, tk)
+			worker := r.openStream(t, "w")
+			worker.send(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w"}})
+			nextPayload[*lessorv1.Accept](worker)
+			worker.send(registration(1))
+			all = append(all, worker)
 		}
 		synctest.Wait()
-		for _, tk := range all {
-			tk.quiet()
+		for _, worker := range all {
+			worker.wantNoFrame()
 		}
 		res, err := r.admin.ListWorkers(context.Background(), &lessorv1.ListWorkersRequest{})
 		if err != nil || len(res.GetWorkers()) != 3 {

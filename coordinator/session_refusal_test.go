@@ -11,9 +11,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-func (tk *talker) refuses(a *lessorv1.Assignment) {
-	tk.t.Helper()
-	tk.say(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
+func (worker *testWorker) refuseTask(a *lessorv1.Assignment) {
+	worker.t.Helper()
+	worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
 // W14, T5: a worker refuses a task because it already runs one with the same concurrency key. The task goes to another worker at once, and the
@@ -22,30 +22,30 @@ func TestConcurrencyViolation(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 2 }
-		tk, other := r.work(t, "w", 2), r.work(t, "other", 1)
-		other.say(&lessorv1.Capacity{MaxParallel: 0})
-		other.quiet()
+		worker, other := r.openSession(t, "w", 2), r.openSession(t, "other", 1)
+		other.send(&lessorv1.Capacity{MaxParallel: 0})
+		other.wantNoFrame()
 		r.submit(t, keyed)
-		runs := tk.given(1)[0]
-		other.say(&lessorv1.Capacity{MaxParallel: 1})
-		tk.say(&lessorv1.Capacity{MaxParallel: 1})
+		runs := worker.receiveAssignments(1)[0]
+		other.send(&lessorv1.Capacity{MaxParallel: 1})
+		worker.send(&lessorv1.Capacity{MaxParallel: 1})
 		synctest.Wait()
 		r.submit(t, keyed)
-		second := other.given(1)[0]
-		other.say(&lessorv1.Capacity{MaxParallel: 0})
-		other.quiet()
-		other.refuses(runs) // not its own: nothing happens
-		tk.say(&lessorv1.Capacity{MaxParallel: 2})
-		other.refuses(&lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
-		other.refuses(&lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
-		other.quiet()
-		other.refuses(second)
-		other.wantEnded(second, lessorv1.Reason_REASON_REVOKED)
-		again := tk.given(1)[0]
+		second := other.receiveAssignments(1)[0]
+		other.send(&lessorv1.Capacity{MaxParallel: 0})
+		other.wantNoFrame()
+		other.refuseTask(runs) // not its own: nothing happens
+		worker.send(&lessorv1.Capacity{MaxParallel: 2})
+		other.refuseTask(&lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
+		other.refuseTask(&lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
+		other.wantNoFrame()
+		other.refuseTask(second)
+		other.wantLeaseEnded(second, lessorv1.Reason_REASON_REVOKED)
+		again := worker.receiveAssignments(1)[0]
 		if again.GetAttempt() != 2 || again.GetTask().GetFailures() != 0 || again.GetTask().GetLosses() != 0 {
 			t.Errorf("handed on: %v", again)
 		}
-		did(t, tk.judge(completed(runs, ""), completed(again, "")))
+		wantCommitted(t, worker.report(completed(runs, ""), completed(again, "")))
 	})
 }
 
@@ -54,15 +54,15 @@ func TestConcurrencyViolation(t *testing.T) {
 func TestRefusalWithoutAReason(t *testing.T) {
 	t.Attr("rules", "W14")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
-		a := tk.given(1)[0]
-		tk.refuses(a)
-		tk.wantEnded(a, lessorv1.Reason_REASON_REVOKED)
+		a := worker.receiveAssignments(1)[0]
+		worker.refuseTask(a)
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_REVOKED)
 		time.Sleep(5*time.Second - time.Millisecond)
-		tk.quiet()
+		worker.wantNoFrame()
 		time.Sleep(time.Millisecond)
-		if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
 			t.Errorf("handed over again: %v", again)
 		}
 	})
@@ -78,18 +78,18 @@ func TestRefusalIsRemembered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 3)
+				worker := r.openSession(t, "w", 3)
 				keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 9 }
 				r.submit(t, keyed)
-				runs := tk.given(1)[0]
+				runs := worker.receiveAssignments(1)[0]
 				r.submit(t, keyed)
-				second := tk.given(1)[0]
-				tk.refuses(second)
-				tk.wantEnded(second, lessorv1.Reason_REASON_REVOKED)
-				tk.say(say)
-				tk.quiet()
-				did(t, tk.judge(completed(runs, "")))
-				if again := tk.given(1)[0]; again.GetAttempt() != 2 {
+				second := worker.receiveAssignments(1)[0]
+				worker.refuseTask(second)
+				worker.wantLeaseEnded(second, lessorv1.Reason_REASON_REVOKED)
+				worker.send(say)
+				worker.wantNoFrame()
+				wantCommitted(t, worker.report(completed(runs, "")))
+				if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
 					t.Errorf("handed over again: %v", again)
 				}
 			})

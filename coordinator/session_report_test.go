@@ -21,8 +21,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// short describes a verdict in a few words.
-func short(v *lessorv1.ReportVerdict) string {
+// describeVerdict describes a verdict in a few words.
+func describeVerdict(v *lessorv1.ReportVerdict) string {
 	words := []string{
 		strings.TrimPrefix(v.GetKind().String(), "REPORT_KIND_"),
 		strings.TrimPrefix(v.GetVerdict().String(), "VERDICT_"), strings.TrimPrefix(v.GetReason().String(), "REASON_"),
@@ -37,9 +37,9 @@ func short(v *lessorv1.ReportVerdict) string {
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 5)
+		worker := r.openSession(t, "w", 5)
 		r.submitAll(t, 5)
-		a := tk.given(5)
+		a := worker.receiveAssignments(5)
 		failed := &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
 			TaskId: a[1].GetTask().GetTaskId(), LeaseId: a[1].GetLeaseId(), ReportId: "f",
 			Error: &lessorv1.TaskError{Message: "broken", RetryAfter: durationpb.New(time.Minute)},
@@ -63,24 +63,24 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 			"COMPLETE REJECTED INVALID_REQUEST", "COMPLETE REJECTED RESULT_TOO_LARGE", "START REJECTED UNKNOWN_TASK",
 			"START REJECTED INVALID_LEASE", "COMPLETE COMMITTED NONE",
 		}
-		got := tk.judge(reports...)
+		got := worker.report(reports...)
 		if len(got) != len(want) {
 			t.Fatalf("%d verdicts on %d reports", len(got), len(want))
 		}
 		for i, v := range got {
-			wantText(t, fmt.Sprintf("verdict %d", i), short(v), want[i])
+			wantEqual(t, fmt.Sprintf("verdict %d", i), describeVerdict(v), want[i])
 			if v.GetServerTime() == nil || v.GetError() != nil {
 				t.Errorf("verdict %d is %v", i, v)
 			}
 		}
-		wantText(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
-		wantText(t, "lease", got[1].GetLeaseId(), a[0].GetLeaseId())
-		wantText(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
-		wantText(t, "report_id", got[6].GetReportId(), "f")
+		wantEqual(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
+		wantEqual(t, "lease", got[1].GetLeaseId(), a[0].GetLeaseId())
+		wantEqual(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
+		wantEqual(t, "report_id", got[6].GetReportId(), "f")
 		if got[0].GetExpiresIn().AsDuration() != 90*time.Second || got[6].GetRetryAt() == nil {
 			t.Errorf("start: %v, fail: %v; want expires_in, retry_at", got[0], got[6])
 		}
-		wantWord(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
+		wantContains(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
 	})
 }
 
@@ -88,9 +88,9 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		a := tk.given(1)[0]
+		a := worker.receiveAssignments(1)[0]
 		metrics := map[string]float64{}
 		for i := range 65 {
 			metrics[fmt.Sprint(i)] = 1
@@ -108,16 +108,16 @@ func TestFramesAreBounded(t *testing.T) {
 			{&lessorv1.WorkerHeartbeat{Metrics: metrics}, "heartbeat.metrics: has 65 entries; the limit is 64"},
 			{&lessorv1.WorkerHeartbeat{Metrics: map[string]float64{text(257): 1}}, "heartbeat.metrics: has 257 bytes; the limit is 256"},
 		} {
-			tk.refused(tk.say(tt.payload), refusal.CodeInvalid, tt.word)
+			worker.wantError(worker.send(tt.payload), refusal.CodeInvalid, tt.word)
 		}
-		if w := r.worker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
+		if w := r.listedWorker(t, "w"); !w.GetHealthy() || stateOf(w) != "REGISTERED" {
 			t.Errorf("refused frames changed the worker to %v", w)
 		}
 		full := slices.Repeat([]*lessorv1.Report{started(a)}, 1000)
-		if n := len(tk.judge(full...)); n != 1000 {
+		if n := len(worker.report(full...)); n != 1000 {
 			t.Errorf("%d verdicts on 1000 reports", n)
 		}
-		did(t, tk.judge(completed(a, "")))
+		wantCommitted(t, worker.report(completed(a, "")))
 	})
 }
 
@@ -125,13 +125,13 @@ func TestFramesAreBounded(t *testing.T) {
 func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		r.submitAll(t, 2)
-		a := tk.given(2)
-		tk.say(&lessorv1.Capacity{MaxParallel: 0}) // so that nothing is dispatched again
+		a := worker.receiveAssignments(2)
+		worker.send(&lessorv1.Capacity{MaxParallel: 0}) // so that nothing is dispatched again
 		for range 3 {
 			time.Sleep(29 * time.Second)
-			got := tk.beat(a[0], &lessorv1.Assignment{})
+			got := worker.heartbeat(a[0], &lessorv1.Assignment{})
 			if len(got) != 2 || got[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
 				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetExpiresIn().AsDuration() != 90*time.Second {
 				t.Fatalf("renewed: %v", got)
@@ -140,8 +140,8 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 				t.Errorf("a lease without a name got %v", got[1])
 			}
 		}
-		tk.wantEnded(a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
-		did(t, tk.judge(completed(a[0], "")))
+		worker.wantLeaseEnded(a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
+		wantCommitted(t, worker.report(completed(a[0], "")))
 	})
 }
 
@@ -149,14 +149,14 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	t.Attr("rules", "V4")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		a := tk.given(1)[0]
-		tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "x")}})
+		a := worker.receiveAssignments(1)[0]
+		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "x")}})
 		synctest.Wait()
-		tk.cut()
-		got := r.work(t, "w", 1).judge(completed(a, "x"))
-		wantText(t, "the verdict", short(got[0]), "COMPLETE COMMITTED NONE replayed")
+		worker.cut()
+		got := r.openSession(t, "w", 1).report(completed(a, "x"))
+		wantEqual(t, "the verdict", describeVerdict(got[0]), "COMPLETE COMMITTED NONE replayed")
 	})
 }
 
@@ -167,19 +167,19 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 		st := memstore.New()
 		r := newRig(t, st)
 		defer r.close(t)
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		r.submitAll(t, 2)
-		a := tk.given(2)
+		a := worker.receiveAssignments(2)
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
-		for i, v := range tk.judge(completed(a[0], ""), started(a[1])) {
+		for i, v := range worker.report(completed(a[0], ""), started(a[1])) {
 			if v.GetError().GetCode() != refusal.CodeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
 				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
 				t.Errorf("item %d is %v, want an error", i, v)
 			}
 		}
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeStopping)
-		if err := tk.over(); err != nil {
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeStopping)
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
 		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
@@ -192,22 +192,22 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 func TestAnswersKeepTheOrderOfFrames(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		var ids []string
 		for i := range 200 {
 			switch i % 3 {
 			case 0:
-				ids = append(ids, tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}))
+				ids = append(ids, worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}))
 			case 1:
-				ids = append(ids, tk.say(&lessorv1.WorkerHeartbeat{Healthy: true}))
+				ids = append(ids, worker.send(&lessorv1.WorkerHeartbeat{Healthy: true}))
 			case 2:
-				m := tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}, {}}})
-				ids = append(ids, tk.send(m))
+				m := worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}, {}}})
+				ids = append(ids, worker.sendFrame(m))
 			}
 		}
 		for _, id := range ids {
-			wantText(t, "corr", tk.next().GetCorr(), id)
+			wantEqual(t, "corr", worker.nextFrame().GetCorr(), id)
 		}
-		tk.quiet()
+		worker.wantNoFrame()
 	})
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// accepted opens and registers a session, and returns its talker and accept.
-func (r *rig) accepted(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*talker, *lessorv1.Accept) {
+// openSessionWith opens and registers a session, and returns its worker and its accept.
+func (r *rig) openSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*testWorker, *lessorv1.Accept) {
 	t.Helper()
-	tk := r.talk(t, name)
-	h := hello(name)
+	worker := r.openStream(t, name)
+	h := handshakeOf(name)
 	if change != nil {
 		change(h)
 	}
-	tk.say(h)
-	a := hear[*lessorv1.Accept](tk)
-	tk.say(registration(slots))
+	worker.send(h)
+	a := nextPayload[*lessorv1.Accept](worker)
+	worker.send(registration(slots))
 	synctest.Wait()
-	return tk, a
+	return worker, a
 }
 
-// goOn changes a handshake so that it resumes a session, of which the frames up to seen have been received.
-func goOn(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
+// resumeFrom changes a handshake so that it resumes a session, of which the frames up to seen have been received.
+func resumeFrom(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
 	return func(h *lessorv1.Handshake) {
 		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
 	}
@@ -40,52 +40,52 @@ func goOn(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
 // The worker's own sequence goes on.
 func TestResume(t *testing.T) {
 	t.Attr("rules", "W8 W7")
-	for name, lose := range map[string]func(*talker){
-		"after a cut":        func(tk *talker) { tk.cut(); synctest.Wait() },
-		"a half open line":   func(*talker) {},
-		"after a half close": func(tk *talker) { _ = tk.stream.CloseSend(); synctest.Wait() },
+	for name, lose := range map[string]func(*testWorker){
+		"after a cut":        func(worker *testWorker) { worker.cut(); synctest.Wait() },
+		"a half open line":   func(*testWorker) {},
+		"after a half close": func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				old, a := r.accepted(t, "w", 3, nil)
+				old, a := r.openSessionWith(t, "w", 3, nil)
 				if a.GetResumed() || a.GetNextSeq() != 1 {
 					t.Errorf("a new session begins with %v", a)
 				}
 				r.submitAll(t, 2)
-				work := old.given(2)
-				old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}}))
-				seen := old.next()
-				old.send(old.numbered(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
-				missed := old.next()
+				work := old.receiveAssignments(2)
+				old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}}))
+				seen := old.nextFrame()
+				old.sendFrame(old.numberedFrame(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+				missed := old.nextFrame()
 				r.submitAll(t, 1)
-				dispatch := old.next()
+				dispatch := old.nextFrame()
 				synctest.Wait() // the verdict may come before its frame is counted
 				lose(old)
 
-				tk, b := r.accepted(t, "w", 3, goOn(a, seen.GetSeq()))
+				worker, b := r.openSessionWith(t, "w", 3, resumeFrom(a, seen.GetSeq()))
 				if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 3 || b.GetSessionToken() == a.GetSessionToken() {
 					t.Errorf("the session goes on with %v", b)
 				}
-				m := tk.next()
+				m := worker.nextFrame()
 				if m.GetId() != missed.GetId() || m.GetSeq() != seen.GetSeq()+1 {
 					t.Errorf("the missed verdict came as %v", m)
 				}
-				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
-				m = tk.next()
-				again := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+				m = worker.nextFrame()
+				again := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
 				if m.GetId() != dispatch.GetId() || len(again) != 1 || again[0].GetAttempt() != 1 {
 					t.Errorf("the dispatch came as %v", m)
 				}
-				tk.ack(m)
-				tk.acked(tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))) // it was received on the other stream
-				did(t, tk.judge(completed(work[1], ""), completed(again[0], "")))
+				worker.ack(m)
+				worker.wantAck(worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))) // it was received on the other stream
+				wantCommitted(t, worker.report(completed(work[1], ""), completed(again[0], "")))
 				if name == "a half open line" {
-					wantText(t, "the reset of the old stream", hear[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
-					if err := old.over(); err != nil {
+					wantEqual(t, "the reset of the old stream", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
+					if err := old.waitForEnd(); err != nil {
 						t.Errorf("the old stream ended with %v", err)
 					}
 				}
-				if w := r.worker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
+				if w := r.listedWorker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
 					t.Errorf("listed as %v", w)
 				}
 			})
@@ -97,36 +97,36 @@ func TestResume(t *testing.T) {
 // for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
-	for name, lose := range map[string]func(*talker){
-		"a half open line":   func(*talker) {},
-		"after a half close": func(tk *talker) { _ = tk.stream.CloseSend(); synctest.Wait() },
+	for name, lose := range map[string]func(*testWorker){
+		"a half open line":   func(*testWorker) {},
+		"after a half close": func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()
 			serve(t, st, func(t *testing.T, r *rig) {
-				old, a := r.accepted(t, "w", 1, nil)
+				old, a := r.openSessionWith(t, "w", 1, nil)
 				r.submitAll(t, 1)
-				work := old.given(1)
+				work := old.receiveAssignments(1)
 				synctest.Wait()
-				release := hold(st)
-				corr := old.send(old.numbered(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
+				release := blockCommits(st)
+				corr := old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
 				synctest.Wait()
 				lose(old)
-				tk := r.talk(t, "w")
-				h := hello("w")
-				goOn(a, 2)(h)
-				tk.say(h)
-				if b := hear[*lessorv1.Accept](tk); b.GetNextSeq() != 2 {
+				worker := r.openStream(t, "w")
+				h := handshakeOf("w")
+				resumeFrom(a, 2)(h)
+				worker.send(h)
+				if b := nextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
 					t.Errorf("the report under way was not counted: %v", b)
 				}
-				tk.say(registration(1))
+				worker.send(registration(1))
 				synctest.Wait()
 				release()
-				m := tk.next()
-				wantText(t, "corr", m.GetCorr(), corr)
-				did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
-				hear[*lessorv1.Reset](old)
-				_ = old.over()
+				m := worker.nextFrame()
+				wantEqual(t, "corr", m.GetCorr(), corr)
+				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+				nextPayload[*lessorv1.Reset](old)
+				_ = old.waitForEnd()
 			})
 		})
 	}
@@ -141,13 +141,13 @@ func TestResumeAfterAWhile(t *testing.T) {
 			st := memstore.New()
 			r := newRig(t, st)
 			defer func() { r.close(t) }()
-			old, a := r.accepted(t, "w", 2, nil)
+			old, a := r.openSessionWith(t, "w", 2, nil)
 			r.submitAll(t, 1)
-			work := old.given(1)
-			did(t, old.judge(started(work[0])))
+			work := old.receiveAssignments(1)
+			wantCommitted(t, old.report(started(work[0])))
 			if restart {
 				r.submitAll(t, 1)
-				payloadOf[*lessorv1.Dispatch](old, old.next())
+				wantPayload[*lessorv1.Dispatch](old, old.nextFrame())
 				synctest.Wait()
 				r.close(t)
 				r = newRig(t, st)
@@ -155,17 +155,17 @@ func TestResumeAfterAWhile(t *testing.T) {
 				old.cut()
 				time.Sleep(keepFor + time.Second)
 			}
-			tk, b := r.accepted(t, "w", 2, goOn(a, 3))
+			worker, b := r.openSessionWith(t, "w", 2, resumeFrom(a, 3))
 			if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 1 {
 				t.Errorf("restart %v: the session goes on with %v", restart, b)
 			}
 			if restart {
-				if again := tk.given(1); again[0].GetAttempt() != 1 {
+				if again := worker.receiveAssignments(1); again[0].GetAttempt() != 1 {
 					t.Errorf("handed over again: %v", again)
 				}
 			}
-			did(t, tk.judge(completed(work[0], "")))
-			tk.quiet()
+			wantCommitted(t, worker.report(completed(work[0], "")))
+			worker.wantNoFrame()
 		})
 	}
 }
@@ -174,18 +174,18 @@ func TestResumeAfterAWhile(t *testing.T) {
 func TestBlinkWithoutAToken(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		old := r.work(t, "w", 2)
+		old := r.openSession(t, "w", 2)
 		r.submitAll(t, 2)
-		m := old.next()
-		work := payloadOf[*lessorv1.Dispatch](old, m).GetAssignments()
-		did(t, old.judge(started(work[0])))
+		m := old.nextFrame()
+		work := wantPayload[*lessorv1.Dispatch](old, m).GetAssignments()
+		wantCommitted(t, old.report(started(work[0])))
 		old.cut()
-		again := r.work(t, "w", 2)
-		left := again.given(1)
+		again := r.openSession(t, "w", 2)
+		left := again.receiveAssignments(1)
 		if left[0].GetLeaseId() != work[1].GetLeaseId() {
 			t.Errorf("handed over again: %v, want the lease that was not acknowledged", left)
 		}
-		did(t, again.judge(completed(work[0], ""), completed(left[0], "")))
+		wantCommitted(t, again.report(completed(work[0], ""), completed(left[0], "")))
 	})
 }
 
@@ -205,10 +205,10 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 				st := memstore.New()
 				r := newRig(t, st)
 				defer func() { r.close(t) }()
-				old, a := r.accepted(t, "w", 1, nil)
+				old, a := r.openSessionWith(t, "w", 1, nil)
 				r.submitAll(t, 1)
-				work := old.given(1)[0]
-				did(t, old.judge(started(work)))
+				work := old.receiveAssignments(1)[0]
+				wantCommitted(t, old.report(started(work)))
 				if !tt.open {
 					old.cut()
 					synctest.Wait()
@@ -217,14 +217,14 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 					r.close(t)
 					r = newRig(t, st)
 				}
-				tk, h := r.talk(t, "w"), hello("w")
+				worker, h := r.openStream(t, "w"), handshakeOf("w")
 				if tt.resumes {
-					goOn(a, 3)(h)
+					resumeFrom(a, 3)(h)
 				}
-				tk.say(h)
-				hear[*lessorv1.Accept](tk)
-				tk.say(&lessorv1.Goodbye{})
-				if err := tk.over(); err != nil {
+				worker.send(h)
+				nextPayload[*lessorv1.Accept](worker)
+				worker.send(&lessorv1.Goodbye{})
+				if err := worker.waitForEnd(); err != nil {
 					t.Errorf("ended with %v", err)
 				}
 				synctest.Wait()
@@ -233,7 +233,7 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 					t.Errorf("after the goodbye: %v", got)
 				}
 				if tt.open && !tt.resumes {
-					old.beat(work)
+					old.heartbeat(work)
 				}
 			})
 		})
@@ -262,20 +262,20 @@ func TestBadTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				old, a := r.accepted(t, "w", 1, nil)
+				old, a := r.openSessionWith(t, "w", 1, nil)
 				if got := a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); got != tokenLife {
 					t.Errorf("the token is good for %v", got)
 				}
 				old.cut()
-				h := hello("w")
-				goOn(a, 1)(h)
+				h := handshakeOf("w")
+				resumeFrom(a, 1)(h)
 				change(t, h)
-				tk := r.talk(t, h.GetWorker().GetName())
-				tk.refused(tk.say(h), refusal.CodeToken, "handshake.resume.session_token")
-				if err := tk.over(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
+				worker := r.openStream(t, h.GetWorker().GetName())
+				worker.wantError(worker.send(h), refusal.CodeToken, "handshake.resume.session_token")
+				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
 					t.Errorf("ended with %v, want UNAUTHENTICATED and %s", err, refusal.CodeToken)
 				}
-				r.work(t, "w", 1).beat()
+				r.openSession(t, "w", 1).heartbeat()
 			})
 		})
 	}
@@ -286,30 +286,30 @@ func TestBadTokens(t *testing.T) {
 func TestNewestTokenWins(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		first, a := r.accepted(t, "w", 1, nil)
+		first, a := r.openSessionWith(t, "w", 1, nil)
 		first.cut()
-		lost := r.talk(t, "w")
-		h := hello("w")
-		goOn(a, 1)(h)
-		lost.say(h)
-		hear[*lessorv1.Accept](lost)
+		lost := r.openStream(t, "w")
+		h := handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		lost.send(h)
+		nextPayload[*lessorv1.Accept](lost)
 		lost.cut() // before register
 		synctest.Wait()
-		tk, b := r.accepted(t, "w", 1, goOn(a, 1))
+		worker, b := r.openSessionWith(t, "w", 1, resumeFrom(a, 1))
 		if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() {
 			t.Errorf("the session goes on with %v", b)
 		}
 		for name, token := range map[string]*lessorv1.Accept{"used": a} {
-			late := r.talk(t, "w")
-			h := hello("w")
-			goOn(token, 1)(h)
-			late.say(h)
-			wantText(t, name, hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-			if err := late.over(); err != nil {
+			late := r.openStream(t, "w")
+			h := handshakeOf("w")
+			resumeFrom(token, 1)(h)
+			late.send(h)
+			wantEqual(t, name, nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+			if err := late.waitForEnd(); err != nil {
 				t.Errorf("ended with %v", err)
 			}
 		}
-		tk.beat() // the newest stream goes on
+		worker.heartbeat() // the newest stream goes on
 	})
 }
 
@@ -317,20 +317,20 @@ func TestNewestTokenWins(t *testing.T) {
 func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		first, a := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		first, a := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
 		first.cut()
-		newer, _ := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
-		newer.say(&lessorv1.Capacity{MaxParallel: 0})
-		tk := r.work(t, "w", 1)
+		newer, _ := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "other" })
+		newer.send(&lessorv1.Capacity{MaxParallel: 0})
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		work := tk.given(1)[0]
-		did(t, tk.judge(started(work)))
-		late, h := r.talk(t, "w"), hello("w")
-		goOn(a, 1)(h)
+		work := worker.receiveAssignments(1)[0]
+		wantCommitted(t, worker.report(started(work)))
+		late, h := r.openStream(t, "w"), handshakeOf("w")
+		resumeFrom(a, 1)(h)
 		h.Worker.InstanceId, h.ReplacesInstanceId = "other", "w"
-		late.say(h)
-		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-		did(t, tk.judge(completed(work, "")))
+		late.send(h)
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		wantCommitted(t, worker.report(completed(work, "")))
 	})
 }
 
@@ -338,15 +338,15 @@ func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 func TestTokenOfADisplacedSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		old, a := r.accepted(t, "w", 1, nil)
-		tk := r.work(t, "w", 1)
-		hear[*lessorv1.Reset](old)
-		late := r.talk(t, "w")
-		h := hello("w")
-		goOn(a, 1)(h)
-		late.say(h)
-		wantText(t, "code", hear[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-		tk.beat()
+		old, a := r.openSessionWith(t, "w", 1, nil)
+		worker := r.openSession(t, "w", 1)
+		nextPayload[*lessorv1.Reset](old)
+		late := r.openStream(t, "w")
+		h := handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		late.send(h)
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		worker.heartbeat()
 	})
 }
 
@@ -355,24 +355,24 @@ func TestReplacedInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
 		serve(t, nil, func(t *testing.T, r *rig) {
-			old := r.work(t, "w", 1)
+			old := r.openSession(t, "w", 1)
 			r.submitAll(t, 1)
-			work := old.given(1)
-			did(t, old.judge(started(work[0])))
+			work := old.receiveAssignments(1)
+			wantCommitted(t, old.report(started(work[0])))
 			if cut {
 				old.cut()
 				synctest.Wait()
 			}
-			tk, _ := r.accepted(t, "w", 1, func(h *lessorv1.Handshake) {
+			worker, _ := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
 				h.Worker.InstanceId, h.ReplacesInstanceId = "w2", "w"
 			})
 			if !cut {
-				wantText(t, "the reset", hear[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
+				wantEqual(t, "the reset", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 			}
-			if again := tk.given(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
+			if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
 				t.Errorf("handed on: %v", again)
 			}
-			got := tk.judge(completed(work[0], ""))
+			got := worker.report(completed(work[0], ""))
 			if got[0].GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
 				t.Errorf("the old lease: %v", got)
 			}
@@ -388,48 +388,48 @@ func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
 		r := newRig(t, st)
 		defer func() { r.close(t) }()
 		const tasks = 20
-		old, a := r.accepted(t, "w", tasks, nil)
+		old, a := r.openSessionWith(t, "w", tasks, nil)
 		r.submitAll(t, tasks)
 		var work []*lessorv1.Assignment
 		for len(work) < tasks { // none is acknowledged
-			work = append(work, payloadOf[*lessorv1.Dispatch](old, old.next()).GetAssignments()...)
+			work = append(work, wantPayload[*lessorv1.Dispatch](old, old.nextFrame()).GetAssignments()...)
 		}
 		synctest.Wait()
 		r.close(t)
 		r = newRig(t, st)
 
-		tk, h := r.talk(t, "w"), hello("w")
-		goOn(a, 1)(h)
-		tk.say(h)
-		hear[*lessorv1.Accept](tk)
+		worker, h := r.openStream(t, "w"), handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		worker.send(h)
+		nextPayload[*lessorv1.Accept](worker)
 		synctest.Wait()
-		release := hold(st) // so that both frames are handled before either is answered
+		release := blockCommits(st) // so that both frames are handled before either is answered
 		go func() {
 			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
 				t.Error(err)
 			}
 		}()
 		synctest.Wait()
-		tk.say(registration(tasks))
+		worker.send(registration(tasks))
 		report := &lessorv1.Reports{}
 		for _, w := range work {
 			report.Reports = append(report.Reports, completed(w, ""))
 		}
-		tk.say(report)
+		worker.send(report)
 		synctest.Wait()
 		release()
 		synctest.Wait()
 		judged := false
 		for range 2 {
-			m := tk.next()
+			m := worker.nextFrame()
 			if verdicts := m.GetVerdicts().GetVerdicts(); verdicts != nil {
-				did(t, verdicts)
+				wantCommitted(t, verdicts)
 				judged = true
 			}
 			if n := len(m.GetDispatch().GetAssignments()); judged && n > 0 {
 				t.Errorf("%d tasks are handed over after their verdicts", n)
 			}
 		}
-		tk.quiet()
+		worker.wantNoFrame()
 	})
 }

@@ -13,26 +13,26 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// numbered returns a frame with a seq.
-func (tk *talker) numbered(seq uint64, payload proto.Message) *lessorv1.SessionRequest {
-	m := tk.frame(payload)
+// numberedFrame returns a frame with a seq.
+func (worker *testWorker) numberedFrame(seq uint64, payload proto.Message) *lessorv1.SessionRequest {
+	m := worker.newFrame(payload)
 	m.Seq = seq
 	return m
 }
 
 // slots returns how many slots the worker has for the coordinator.
-func (tk *talker) slots() uint32 {
-	tk.t.Helper()
+func (worker *testWorker) slots() uint32 {
+	worker.t.Helper()
 	synctest.Wait()
-	return tk.r.worker(tk.t, tk.name).GetCapabilities().GetConcurrency().GetMaxParallel()
+	return worker.r.listedWorker(worker.t, worker.name).GetCapabilities().GetConcurrency().GetMaxParallel()
 }
 
-// acked checks that the next frame only acknowledges the frame id.
-func (tk *talker) acked(id string) {
-	tk.t.Helper()
-	m := tk.next()
+// wantAck checks that the next frame only acknowledges the frame id.
+func (worker *testWorker) wantAck(id string) {
+	worker.t.Helper()
+	m := worker.nextFrame()
 	if m.GetPayload() != nil || m.GetAck().GetFor() != id {
-		tk.t.Fatalf("heard %v, want the ack of %s", m, id)
+		worker.t.Fatalf("heard %v, want the ack of %s", m, id)
 	}
 }
 
@@ -41,46 +41,46 @@ func (tk *talker) acked(id string) {
 func TestSequenceOfTheWorker(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		first := tk.numbered(1, &lessorv1.Capacity{MaxParallel: 2})
-		second := tk.numbered(2, &lessorv1.Capacity{MaxParallel: 3})
-		third := tk.numbered(3, &lessorv1.Capacity{MaxParallel: 4})
-		tk.send(first)
-		tk.send(second)
-		if n := tk.slots(); n != 3 {
+		worker := r.openSession(t, "w", 1)
+		first := worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2})
+		second := worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 3})
+		third := worker.numberedFrame(3, &lessorv1.Capacity{MaxParallel: 4})
+		worker.sendFrame(first)
+		worker.sendFrame(second)
+		if n := worker.slots(); n != 3 {
 			t.Fatalf("%d slots after two frames in order, want 3", n)
 		}
-		tk.quiet() // no frame asked for an ack
-		tk.acked(tk.send(first))
-		if n := tk.slots(); n != 3 {
+		worker.wantNoFrame() // no frame asked for an ack
+		worker.wantAck(worker.sendFrame(first))
+		if n := worker.slots(); n != 3 {
 			t.Errorf("a repeat made it %d slots", n)
 		}
-		early := tk.numbered(4, &lessorv1.Capacity{MaxParallel: 5})
-		tk.gap(tk.send(early), 3)
-		tk.send(tk.numbered(5, &lessorv1.Capacity{MaxParallel: 6})) // the gap is reported only once
-		tk.beat()                                                   // frames without a seq do not wait for it
-		if n := tk.slots(); n != 3 {
+		early := worker.numberedFrame(4, &lessorv1.Capacity{MaxParallel: 5})
+		worker.wantGap(worker.sendFrame(early), 3)
+		worker.sendFrame(worker.numberedFrame(5, &lessorv1.Capacity{MaxParallel: 6})) // the gap is reported only once
+		worker.heartbeat()                                                            // frames without a seq do not wait for it
+		if n := worker.slots(); n != 3 {
 			t.Errorf("early frames made it %d slots", n)
 		}
-		tk.gap(tk.send(early), 3) // the repeated frame did not close the gap
-		tk.send(third)
-		tk.send(early)
-		if n := tk.slots(); n != 5 {
+		worker.wantGap(worker.sendFrame(early), 3) // the repeated frame did not close the gap
+		worker.sendFrame(third)
+		worker.sendFrame(early)
+		if n := worker.slots(); n != 5 {
 			t.Errorf("%d slots once the gap was closed, want 5", n)
 		}
-		tk.quiet()
-		r.counts(t, "lessor_frame_repeats_total", 1)
-		r.counts(t, `lessor_frame_gaps_total{dir="in"}`, 2)
+		worker.wantNoFrame()
+		r.wantMetric(t, "lessor_frame_repeats_total", 1)
+		r.wantMetric(t, `lessor_frame_gaps_total{dir="in"}`, 2)
 	})
 }
 
-// gap checks that the next frame reports a gap before the frame corr.
-func (tk *talker) gap(corr string, expected uint64) {
-	tk.t.Helper()
-	m := tk.next()
-	e := payloadOf[*lessorv1.Error](tk, m)
+// wantGap checks that the next frame reports a gap before the frame corr.
+func (worker *testWorker) wantGap(corr string, expected uint64) {
+	worker.t.Helper()
+	m := worker.nextFrame()
+	e := wantPayload[*lessorv1.Error](worker, m)
 	if m.GetCorr() != corr || e.GetCode() != refusal.CodeSeqGap || e.GetExpectedSeq() != expected {
-		tk.t.Fatalf("heard %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
+		worker.t.Fatalf("heard %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
 	}
 }
 
@@ -88,19 +88,19 @@ func (tk *talker) gap(corr string, expected uint64) {
 func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.refused(tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
-		raw, err := proto.Marshal(tk.numbered(2, &lessorv1.Error{Message: "word"}))
+		worker := r.openSession(t, "w", 1)
+		worker.wantError(worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1})), refusal.CodeInvalid, "capacity")
+		raw, err := proto.Marshal(worker.numberedFrame(2, &lessorv1.Error{Message: "word"}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		raw[len(raw)-1] = 0xff
-		if err := tk.stream.SendMsg(rawBytes(raw)); err != nil {
+		if err := worker.stream.SendMsg(rawBytes(raw)); err != nil {
 			t.Fatal(err)
 		}
-		hear[*lessorv1.Error](tk)
-		tk.send(tk.numbered(3, &lessorv1.Capacity{MaxParallel: 7}))
-		if n := tk.slots(); n != 7 {
+		nextPayload[*lessorv1.Error](worker)
+		worker.sendFrame(worker.numberedFrame(3, &lessorv1.Capacity{MaxParallel: 7}))
+		if n := worker.slots(); n != 7 {
 			t.Errorf("%d slots, want 7", n)
 		}
 	})
@@ -110,33 +110,33 @@ func TestRefusedFramesHaveTheirPlace(t *testing.T) {
 func TestRepeatsWithoutASeq(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		grow := tk.frame(&lessorv1.Capacity{MaxParallel: 2})
-		tk.send(grow)
-		tk.send(tk.frame(&lessorv1.Capacity{MaxParallel: 1}))
-		tk.acked(tk.send(grow))
-		if n := tk.slots(); n != 1 {
+		worker := r.openSession(t, "w", 1)
+		grow := worker.newFrame(&lessorv1.Capacity{MaxParallel: 2})
+		worker.sendFrame(grow)
+		worker.sendFrame(worker.newFrame(&lessorv1.Capacity{MaxParallel: 1}))
+		worker.wantAck(worker.sendFrame(grow))
+		if n := worker.slots(); n != 1 {
 			t.Errorf("a repeat made it %d slots", n)
 		}
 		other := proto.CloneOf(grow)
 		other.Corr = "about something else"
-		tk.send(other)
-		if n := tk.slots(); n != 2 {
+		worker.sendFrame(other)
+		if n := worker.slots(); n != 2 {
 			t.Errorf("%d slots after a frame of another corr, want 2", n)
 		}
-		beat := tk.frame(&lessorv1.WorkerHeartbeat{Healthy: true})
+		beat := worker.newFrame(&lessorv1.WorkerHeartbeat{Healthy: true})
 		for range 2 { // a repeat does not fill the memory of frames
-			tk.send(beat)
-			hear[*lessorv1.HeartbeatAck](tk)
+			worker.sendFrame(beat)
+			nextPayload[*lessorv1.HeartbeatAck](worker)
 		}
 		for range maxRecent {
-			tk.say(&lessorv1.Capacity{MaxParallel: 1})
+			worker.send(&lessorv1.Capacity{MaxParallel: 1})
 		}
-		tk.send(grow)
-		if n := tk.slots(); n != 2 {
+		worker.sendFrame(grow)
+		if n := worker.slots(); n != 2 {
 			t.Errorf("%d slots: a frame of long ago is still remembered", n)
 		}
-		tk.quiet()
+		worker.wantNoFrame()
 	})
 }
 
@@ -144,12 +144,12 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 func TestRepeatedHandshake(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.talk(t, "w")
-		m := tk.frame(hello("w"))
-		tk.send(m)
-		hear[*lessorv1.Accept](tk)
-		tk.acked(tk.send(m))
-		tk.refused(tk.say(hello("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
+		worker := r.openStream(t, "w")
+		m := worker.newFrame(handshakeOf("w"))
+		worker.sendFrame(m)
+		nextPayload[*lessorv1.Accept](worker)
+		worker.wantAck(worker.sendFrame(m))
+		worker.wantError(worker.send(handshakeOf("w")), refusal.CodeUnknown, "handshake is not allowed in the state HANDSHAKING")
 	})
 }
 
@@ -157,15 +157,15 @@ func TestRepeatedHandshake(t *testing.T) {
 func TestAcksRide(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 2}))
-		second := tk.send(tk.numbered(2, &lessorv1.Capacity{MaxParallel: 1}))
-		tk.quiet()
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		m := tk.next()
-		wantText(t, "the ack of the next frame", m.GetAck().GetFor(), second)
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		if m := tk.next(); m.GetAck() != nil {
+		worker := r.openSession(t, "w", 1)
+		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2}))
+		second := worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))
+		worker.wantNoFrame()
+		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		m := worker.nextFrame()
+		wantEqual(t, "the ack of the next frame", m.GetAck().GetFor(), second)
+		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		if m := worker.nextFrame(); m.GetAck() != nil {
 			t.Errorf("acknowledged again: %v", m)
 		}
 	})
@@ -175,31 +175,31 @@ func TestAcksRide(t *testing.T) {
 func TestGapOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
-		tk.raw.Store(true)
+		worker := r.openSession(t, "w", 2)
+		worker.keepRepeats.Store(true)
 		r.submitAll(t, 2)
-		dispatch := tk.next()
-		work := payloadOf[*lessorv1.Dispatch](tk, dispatch).GetAssignments()
-		did(t, tk.judge(started(work[0]), started(work[1])))
-		did(t, tk.judge(completed(work[0], "")))
-		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
-		again := tk.next()
+		dispatch := worker.nextFrame()
+		work := wantPayload[*lessorv1.Dispatch](worker, dispatch).GetAssignments()
+		wantCommitted(t, worker.report(started(work[0]), started(work[1])))
+		wantCommitted(t, worker.report(completed(work[0], "")))
+		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		again := worker.nextFrame()
 		if again.GetId() != dispatch.GetId() || again.GetSeq() != dispatch.GetSeq() || !again.GetAck().GetRequest() {
 			t.Errorf("sent again as %v", again)
 		}
-		left := payloadOf[*lessorv1.Dispatch](tk, again).GetAssignments()
+		left := wantPayload[*lessorv1.Dispatch](worker, again).GetAssignments()
 		if len(left) != 1 || left[0].GetLeaseId() != work[1].GetLeaseId() { // the other lease has ended
 			t.Errorf("handed over again: %v", left)
 		}
 		for range 2 {
-			did(t, hear[*lessorv1.Verdicts](tk).GetVerdicts())
+			wantCommitted(t, nextPayload[*lessorv1.Verdicts](worker).GetVerdicts())
 		}
-		did(t, tk.judge(completed(work[1], "")))
-		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
-		if m := tk.next(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
+		wantCommitted(t, worker.report(completed(work[1], "")))
+		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
+		if m := worker.nextFrame(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
 			t.Errorf("a dispatch of which no lease lives comes again as %v, want a bare envelope", m)
 		}
-		r.counts(t, `lessor_frame_gaps_total{dir="out"}`, 2)
+		r.wantMetric(t, `lessor_frame_gaps_total{dir="out"}`, 2)
 	})
 }
 
@@ -213,15 +213,15 @@ func TestGapThatCanNotBeClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 1)
+				worker := r.openSession(t, "w", 1)
 				var last *lessorv1.SessionResponse
 				for range 2 * maxRetained {
-					tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-					last = tk.next()
+					worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+					last = worker.nextFrame()
 				}
-				tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
-				wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeSeqGap)
-				if err := tk.over(); err != nil {
+				worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
+				wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeSeqGap)
+				if err := worker.waitForEnd(); err != nil {
 					t.Errorf("ended with %v", err)
 				}
 			})
@@ -233,14 +233,14 @@ func TestGapThatCanNotBeClosed(t *testing.T) {
 func TestGapThatClosedMeanwhile(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		last := tk.next()
-		tk.ack(last)
-		tk.say(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
-		tk.quiet() // a reset would be sent only after the answer below
-		tk.say(&lessorv1.WorkerHeartbeat{Healthy: true})
-		if next := tk.next(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
+		worker := r.openSession(t, "w", 1)
+		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		last := worker.nextFrame()
+		worker.ack(last)
+		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: last.GetSeq()})
+		worker.wantNoFrame() // a reset would be sent only after the answer below
+		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
+		if next := worker.nextFrame(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
 			t.Errorf("heard %v, want the answer to the heartbeat", next)
 		}
 	})
@@ -251,19 +251,19 @@ func TestGapThatClosedMeanwhile(t *testing.T) {
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.raw.Store(true)
-		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 1}))
+		worker := r.openSession(t, "w", 1)
+		worker.keepRepeats.Store(true)
+		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
 		r.submitAll(t, 1)
-		first := tk.next()
-		payloadOf[*lessorv1.Dispatch](tk, first)
+		first := worker.nextFrame()
+		wantPayload[*lessorv1.Dispatch](worker, first)
 		before := time.Now()
 		for i := range 4 { // within the time for an acknowledgement
-			m := tk.next()
+			m := worker.nextFrame()
 			if m.GetId() != first.GetId() || m.GetSeq() != first.GetSeq() {
 				t.Fatalf("resend %d is %v", i+1, m)
 			}
-			payloadOf[*lessorv1.Dispatch](tk, m)
+			wantPayload[*lessorv1.Dispatch](worker, m)
 			waited := time.Since(before)
 			if least := resendBase << i; waited < least || waited > least*5/4 {
 				t.Errorf("resend %d came after %v, want %v and some jitter", i+1, waited, least)
@@ -272,7 +272,7 @@ func TestResends(t *testing.T) {
 		}
 		cancels, bare := 0, 0
 		for range 2 + 1 + resendTries {
-			switch m := tk.next(); {
+			switch m := worker.nextFrame(); {
 			case m.GetCancel() != nil:
 				cancels++
 			case m.GetPayload() == nil && m.GetSeq() == first.GetSeq():
@@ -285,8 +285,8 @@ func TestResends(t *testing.T) {
 			t.Errorf("%d times the cancel, %d times an empty dispatch", cancels, bare)
 		}
 		time.Sleep(resendMost)
-		tk.quiet()
-		r.counts(t, "lessor_frame_resends_total", 2*resendTries)
+		worker.wantNoFrame()
+		r.wantMetric(t, "lessor_frame_resends_total", 2*resendTries)
 	})
 }
 
@@ -294,18 +294,18 @@ func TestResends(t *testing.T) {
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		tk.raw.Store(true)
+		worker := r.openSession(t, "w", 1)
+		worker.keepRepeats.Store(true)
 		r.submitAll(t, 1)
-		first := tk.next()
+		first := worker.nextFrame()
 		time.Sleep(2 * time.Second)
-		tk.quiet()
-		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 1}))
-		m := tk.next()
-		wantText(t, "the frame", m.GetId(), first.GetId())
-		tk.ack(m)
+		worker.wantNoFrame()
+		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
+		m := worker.nextFrame()
+		wantEqual(t, "the frame", m.GetId(), first.GetId())
+		worker.ack(m)
 		time.Sleep(resendMost)
-		tk.quiet()
+		worker.wantNoFrame()
 	})
 }
 
@@ -313,15 +313,15 @@ func TestResendsBeginLate(t *testing.T) {
 func TestAckEndsResends(t *testing.T) {
 	t.Attr("rules", "W6 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
-		tk.raw.Store(true)
+		worker := r.openSession(t, "w", 2)
+		worker.keepRepeats.Store(true)
 		r.submitAll(t, 1)
-		payloadOf[*lessorv1.Dispatch](tk, tk.next())
+		wantPayload[*lessorv1.Dispatch](worker, worker.nextFrame())
 		r.submitAll(t, 1)
-		tk.ack(tk.next())
+		worker.ack(worker.nextFrame())
 		time.Sleep(30 * time.Second) // without an ack, each lease would have ended after 5 s
-		tk.quiet()
-		if n := r.worker(t, "w").GetLeases(); n != 2 {
+		worker.wantNoFrame()
+		if n := r.listedWorker(t, "w").GetLeases(); n != 2 {
 			t.Errorf("%d leases live, want both", n)
 		}
 	})
@@ -332,18 +332,18 @@ func TestAckEndsResends(t *testing.T) {
 func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
-		tk.raw.Store(true)
-		tk.send(tk.numbered(1, &lessorv1.Capacity{MaxParallel: 2}))
+		worker := r.openSession(t, "w", 2)
+		worker.keepRepeats.Store(true)
+		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 2}))
 		r.submitAll(t, 1)
-		first := tk.next()
+		first := worker.nextFrame()
 		for range 4 { // within the time for an acknowledgement
-			wantText(t, "the frame", tk.next().GetId(), first.GetId())
+			wantEqual(t, "the frame", worker.nextFrame().GetId(), first.GetId())
 		}
-		tk.ack(first)
+		worker.ack(first)
 		r.submitAll(t, 1)
-		second, before := tk.next(), time.Now()
-		wantText(t, "the frame sent again", tk.next().GetId(), second.GetId())
+		second, before := worker.nextFrame(), time.Now()
+		wantEqual(t, "the frame sent again", worker.nextFrame().GetId(), second.GetId())
 		if waited := time.Since(before); waited > resendBase*5/4 {
 			t.Errorf("it was sent again after %v, want %v and some jitter", waited, resendBase)
 		}
@@ -354,13 +354,13 @@ func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 func TestStrangeAcks(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		m := tk.next()
+		m := worker.nextFrame()
 		for _, id := range []string{"d", "d-1", "x2", "c99999999999999999999", "c" + strconv.Itoa(1000), "2", "dd2"} {
-			tk.ack(&lessorv1.SessionResponse{Id: id})
+			worker.ack(&lessorv1.SessionResponse{Id: id})
 		}
 		time.Sleep(6 * time.Second)
-		tk.wantEnded(payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()[0], lessorv1.Reason_REASON_DISPATCH_UNACKED)
+		worker.wantLeaseEnded(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0], lessorv1.Reason_REASON_DISPATCH_UNACKED)
 	})
 }

@@ -34,23 +34,23 @@ func TestWorkerThatNeverReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				slow, other := r.mute(t, "slow"), r.work(t, "other", 1)
-				slow.say(hello("slow"))
-				slow.say(registration(1))
+				slow, other := r.openUnreadStream(t, "slow"), r.openSession(t, "other", 1)
+				slow.send(handshakeOf("slow"))
+				slow.send(registration(1))
 				synctest.Wait()
 				began := time.Now()
 				var sent atomic.Int64
 				go func() {
-					for sent.Load() <= 2*tt.most && slow.stream.Send(slow.frame(tt.payload)) == nil {
+					for sent.Load() <= 2*tt.most && slow.stream.Send(slow.newFrame(tt.payload)) == nil {
 						sent.Add(1)
 					}
 				}()
 				synctest.Wait()
 				r.submitAll(t, 3)
-				work := other.given(1)
+				work := other.receiveAssignments(1)
 				time.Sleep(defaultSend - time.Since(began) - time.Millisecond)
-				did(t, other.judge(completed(work[0], "")))
-				if r.worker(t, "slow") == nil {
+				wantCommitted(t, other.report(completed(work[0], "")))
+				if r.listedWorker(t, "slow") == nil {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
@@ -59,7 +59,7 @@ func TestWorkerThatNeverReads(t *testing.T) {
 				}
 				time.Sleep(defaultSend / 6) // heartbeats are answered at a limited rate, and so fill the buffers later
 				synctest.Wait()
-				if w := r.worker(t, "slow"); w != nil {
+				if w := r.listedWorker(t, "slow"); w != nil {
 					t.Errorf("still listed after %v: %v", time.Since(began), w)
 				}
 				var err error
@@ -79,23 +79,23 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		const frames, items = 30, 1000
-		tk := r.mute(t, "w")
-		tk.say(hello("w"))
-		tk.say(registration(1))
+		worker := r.openUnreadStream(t, "w")
+		worker.send(handshakeOf("w"))
+		worker.send(registration(1))
 		report := &lessorv1.Reports{}
 		for range items {
 			report.Reports = append(report.Reports, &lessorv1.Report{})
 		}
 		go func() {
 			for range frames {
-				if err := tk.stream.Send(tk.frame(report)); err != nil {
+				if err := worker.stream.Send(worker.newFrame(report)); err != nil {
 					t.Error(err)
 				}
 			}
 		}()
 		for verdicts := 0; verdicts < frames; {
 			time.Sleep(defaultSend / 3)
-			m, err := tk.stream.Recv()
+			m, err := worker.stream.Recv()
 			if err != nil {
 				t.Fatalf("after %d of %d frames: %v", verdicts, frames, err)
 			}
@@ -110,15 +110,15 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 func TestNoWorkForWhoReadsNone(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.mute(t, "slow")
-		slow.say(hello("slow"))
-		slow.say(registration(8))
+		slow := r.openUnreadStream(t, "slow")
+		slow.send(handshakeOf("slow"))
+		slow.send(registration(8))
 		for range 8 { // more than the flow-control windows hold
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		for range 4 {
 			time.Sleep(6 * time.Second)
-			slow.say(&lessorv1.Capacity{MaxParallel: 8})
+			slow.send(&lessorv1.Capacity{MaxParallel: 8})
 		}
 		synctest.Wait()
 		res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
@@ -137,22 +137,22 @@ func TestNoWorkForWhoReadsNone(t *testing.T) {
 func TestFullQueueGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		slow := r.mute(t, "slow")
-		slow.say(hello("slow"))
-		slow.say(registration(100))
+		slow := r.openUnreadStream(t, "slow")
+		slow.send(handshakeOf("slow"))
+		slow.send(registration(100))
 		synctest.Wait()
 		const tasks = 20
 		for range tasks { // 1 MiB each; 4 MiB may wait
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
 		}
 		synctest.Wait()
-		first := r.worker(t, "slow").GetLeases()
+		first := r.listedWorker(t, "slow").GetLeases()
 		if first < 4 || first > 8 {
 			t.Errorf("%d tasks of 1 MiB are with a worker that reads nothing", first)
 		}
-		other := r.work(t, "other", 2)
+		other := r.openSession(t, "other", 2)
 		for range 2 {
-			other.given(1)
+			other.receiveAssignments(1)
 		}
 		got := 0
 		for got < tasks-2 {
@@ -165,16 +165,16 @@ func TestFullQueueGetsNoWork(t *testing.T) {
 	})
 }
 
-// clogged returns a worker that has read only its accept. Four tasks are on their way to it; the last one waits in the coordinator.
-func (r *rig) clogged(t *testing.T) (slow *talker, accept *lessorv1.SessionResponse) {
+// workerWithFullBuffers returns a worker that has read only its accept. Four tasks are on their way to it; the last one waits in the coordinator.
+func (r *rig) workerWithFullBuffers(t *testing.T) (slow *testWorker, accept *lessorv1.SessionResponse) {
 	t.Helper()
-	slow = r.mute(t, "slow")
-	slow.say(hello("slow"))
+	slow = r.openUnreadStream(t, "slow")
+	slow.send(handshakeOf("slow"))
 	accept, err := slow.stream.Recv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow.say(registration(4))
+	slow.send(registration(4))
 	synctest.Wait()
 	for range 4 { // the windows have no room for the last one
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
@@ -190,15 +190,15 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-				slow, first := r.clogged(t)
+				slow, first := r.workerWithFullBuffers(t)
 				time.Sleep(20 * time.Second) // all four were taken back by then
 				read := time.Now()
 				hear := slow.stream.Recv
 				if resumes {
 					slow.cut()
 					synctest.Wait()
-					tk, _ := r.accepted(t, "slow", 4, goOn(first.GetAccept(), first.GetSeq()))
-					hear = func() (*lessorv1.SessionResponse, error) { return tk.next(), nil }
+					worker, _ := r.openSessionWith(t, "slow", 4, resumeFrom(first.GetAccept(), first.GetSeq()))
+					hear = func() (*lessorv1.SessionResponse, error) { return worker.nextFrame(), nil }
 				}
 				for lost := 0; lost < 4; {
 					m, err := hear()
@@ -223,13 +223,13 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 func TestWorkThatWasTakenBackIsNotHandedOver(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
-		slow, first := r.clogged(t)
+		slow, first := r.workerWithFullBuffers(t)
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "slow", Requeue: true})
 		slow.cut()
 		synctest.Wait()
-		tk, _ := r.accepted(t, "slow", 4, goOn(first.GetAccept(), first.GetSeq()))
+		worker, _ := r.openSessionWith(t, "slow", 4, resumeFrom(first.GetAccept(), first.GetSeq()))
 		for again := 0; again < 4; {
-			for _, a := range tk.next().GetDispatch().GetAssignments() {
+			for _, a := range worker.nextFrame().GetDispatch().GetAssignments() {
 				if a.GetAttempt() == 1 {
 					t.Errorf("%s is handed over, which was taken back", a.GetAttemptId())
 				}

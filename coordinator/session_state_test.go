@@ -20,7 +20,7 @@ var states = []struct {
 	enter proto.Message
 }{
 	{"NONE", nil}, // the stream is open, and no frame was sent
-	{"HANDSHAKING", hello("w")},
+	{"HANDSHAKING", handshakeOf("w")},
 	{"REGISTERED", registration(1)},
 	{"HEARTBEATING", &lessorv1.WorkerHeartbeat{Healthy: true}},
 	{"DRAINING", &lessorv1.Drain{}},
@@ -62,12 +62,12 @@ func TestEveryFrameInEveryState(t *testing.T) {
 		for state := range states {
 			t.Run(tt.name+" in "+states[state].name, func(t *testing.T) {
 				serve(t, nil, func(t *testing.T, r *rig) {
-					tk := r.inState(t, state)
-					before := r.worker(t, "w")
-					corr := tk.say(tt.payload)
-					got := tk.answered(corr)
-					after := r.worker(t, "w")
-					wantText(t, "the answer", got+" "+stateOf(after), tt.want[state])
+					worker := r.sessionInState(t, state)
+					before := r.listedWorker(t, "w")
+					corr := worker.send(tt.payload)
+					got := worker.answerTo(corr)
+					after := r.listedWorker(t, "w")
+					wantEqual(t, "the answer", got+" "+stateOf(after), tt.want[state])
 					if got == unknown && !sameWorker(before, after) {
 						t.Errorf("the refused frame changed %v to %v", before, after)
 					}
@@ -77,28 +77,28 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	}
 }
 
-// inState brings a session of worker w to a state.
-func (r *rig) inState(t *testing.T, state int) *talker {
+// sessionInState brings a session of worker w to a state.
+func (r *rig) sessionInState(t *testing.T, state int) *testWorker {
 	t.Helper()
-	tk := r.talk(t, "w")
+	worker := r.openStream(t, "w")
 	for _, s := range states[1 : state+1] {
-		corr := tk.say(s.enter)
-		tk.answered(corr)
+		corr := worker.send(s.enter)
+		worker.answerTo(corr)
 	}
-	wantText(t, "the state", stateOf(r.worker(t, "w")), states[state].name)
-	return tk
+	wantEqual(t, "the state", stateOf(r.listedWorker(t, "w")), states[state].name)
+	return worker
 }
 
-// answered returns the code or payload of the answer to a frame; "-" if there is none.
-func (tk *talker) answered(corr string) string {
-	tk.t.Helper()
+// answerTo returns the code or payload of the answer to a frame; "-" if there is none.
+func (worker *testWorker) answerTo(corr string) string {
+	worker.t.Helper()
 	synctest.Wait()
 	select {
-	case m, ok := <-tk.heard:
+	case m, ok := <-worker.received:
 		if !ok {
 			return "end"
 		}
-		wantText(tk.t, "corr", m.GetCorr(), corr)
+		wantEqual(worker.t, "corr", m.GetCorr(), corr)
 		if e := m.GetError(); e != nil {
 			return e.GetCode()
 		}
@@ -128,21 +128,21 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 // recognized by its unknown field.
 func TestFramesWithoutAPayload(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		ping := tk.frame(nil)
+		worker := r.openSession(t, "w", 1)
+		ping := worker.newFrame(nil)
 		ping.Ack = &lessorv1.Ack{Request: true}
-		tk.send(ping)
-		m := tk.next()
+		worker.sendFrame(ping)
+		m := worker.nextFrame()
 		if m.GetAck().GetFor() != ping.GetId() || m.GetPayload() != nil || m.GetCorr() != ping.GetId() {
 			t.Errorf("a frame that asks for an ack got %v", m)
 		}
-		tk.ack(&lessorv1.SessionResponse{Id: "never sent"})
-		tk.quiet()
-		newer := tk.frame(nil)
+		worker.ack(&lessorv1.SessionResponse{Id: "never sent"})
+		worker.wantNoFrame()
+		newer := worker.newFrame(nil)
 		newer.Ack = &lessorv1.Ack{Request: true}
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
-		tk.refused(tk.send(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
-		if m := tk.next(); m.GetAck().GetFor() != newer.GetId() {
+		worker.wantError(worker.sendFrame(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
+		if m := worker.nextFrame(); m.GetAck().GetFor() != newer.GetId() {
 			t.Errorf("the newer frame got %v, want an ack beside the error", m)
 		}
 	})
@@ -151,18 +151,18 @@ func TestFramesWithoutAPayload(t *testing.T) {
 // An acknowledgement that is asked for comes exactly once, in the answer or alone, also for a refused frame or the last one.
 func TestAckIsGivenWhereAsked(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		for _, payload := range []proto.Message{
 			&lessorv1.Capacity{MaxParallel: 2}, &lessorv1.Capacity{MaxParallel: convert.MaxParallel + 1}, &lessorv1.WorkerHeartbeat{Healthy: true},
 			&lessorv1.Reports{}, &lessorv1.Drain{}, states[1].enter, &lessorv1.Goodbye{},
 		} {
-			m := tk.frame(payload)
+			m := worker.newFrame(payload)
 			m.Ack = &lessorv1.Ack{Request: true}
-			tk.send(m)
+			worker.sendFrame(m)
 			synctest.Wait()
 			acks := 0
-			for range len(tk.heard) {
-				if a := <-tk.heard; a.GetAck().GetFor() == m.GetId() {
+			for range len(worker.received) {
+				if a := <-worker.received; a.GetAck().GetFor() == m.GetId() {
 					acks++
 				}
 			}
@@ -170,7 +170,7 @@ func TestAckIsGivenWhereAsked(t *testing.T) {
 				t.Errorf("%s got %d acks, want 1", payloadName(m), acks)
 			}
 		}
-		if err := tk.over(); err != nil {
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("goodbye ended with %v", err)
 		}
 	})
@@ -180,17 +180,17 @@ func TestAckIsGivenWhereAsked(t *testing.T) {
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.talk(t, "w")
-		tk.say(states[1].enter)
-		tk.say(registration(2))
-		tk.say(&lessorv1.Reports{})
-		tk.say(nil)
+		worker := r.openStream(t, "w")
+		worker.send(states[1].enter)
+		worker.send(registration(2))
+		worker.send(&lessorv1.Reports{})
+		worker.send(nil)
 		r.submitAll(t, 2)
 		synctest.Wait()
-		tk.say(&lessorv1.Goodbye{})
+		worker.send(&lessorv1.Goodbye{})
 		ids := map[string]bool{}
 		seq := uint64(0)
-		for m := range tk.heard {
+		for m := range worker.received {
 			seq++
 			if m.GetSeq() != seq || ids[m.GetId()] || m.GetId() == "" {
 				t.Errorf("frame %d has id %q and seq %d", seq, m.GetId(), m.GetSeq())

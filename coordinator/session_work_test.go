@@ -16,25 +16,25 @@ import (
 func TestDispatchFillsTheSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		r.submitAll(t, 4)
-		m := tk.next()
+		m := worker.nextFrame()
 		if !m.GetAck().GetRequest() {
 			t.Error("the dispatch asks for no ack")
 		}
-		tk.ack(m)
-		work := payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments()
+		worker.ack(m)
+		work := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
 		if len(work) != 2 {
 			t.Fatalf("%d assignments for two slots", len(work))
 		}
-		tk.quiet()
-		did(t, tk.judge(started(work[0]), completed(work[0], "")))
-		more := tk.given(1)
-		tk.quiet()
-		did(t, tk.judge(completed(work[1], ""), completed(more[0], "")))
-		last := tk.given(1)
-		did(t, tk.judge(completed(last[0], "")))
-		tk.quiet()
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(started(work[0]), completed(work[0], "")))
+		more := worker.receiveAssignments(1)
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(completed(work[1], ""), completed(more[0], "")))
+		last := worker.receiveAssignments(1)
+		wantCommitted(t, worker.report(completed(last[0], "")))
+		worker.wantNoFrame()
 	})
 }
 
@@ -43,10 +43,10 @@ func TestAssignmentIsComplete(t *testing.T) {
 	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Type = []byte("payload"), "kind" }).GetTaskId()
-		a := r.work(t, "w", 1).given(1)[0]
-		wantText(t, "task", a.GetTask().GetTaskId(), id)
-		wantText(t, "payload", string(a.GetTask().GetSpec().GetPayload()), "payload")
-		wantText(t, "type", a.GetTask().GetSpec().GetType(), "kind")
+		a := r.openSession(t, "w", 1).receiveAssignments(1)[0]
+		wantEqual(t, "task", a.GetTask().GetTaskId(), id)
+		wantEqual(t, "payload", string(a.GetTask().GetSpec().GetPayload()), "payload")
+		wantEqual(t, "type", a.GetTask().GetSpec().GetType(), "kind")
 		if a.GetAttempt() != 1 || a.GetLeaseId() == "" || a.GetFencingToken() == 0 || a.GetExpiresIn().AsDuration() != 90*time.Second {
 			t.Errorf("the assignment is %v", a)
 		}
@@ -56,32 +56,32 @@ func TestAssignmentIsComplete(t *testing.T) {
 // capacity changes the number of slots at any time. If it is lower than the number of leases in use, none is revoked; 0 stops new work.
 func TestCapacityChangesTheSlots(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 6)
-		work := tk.given(1)
-		tk.say(&lessorv1.Capacity{MaxParallel: 3})
-		work = append(work, tk.given(2)...)
-		if n := r.worker(t, "w").GetCapabilities().GetConcurrency().GetMaxParallel(); n != 3 {
+		work := worker.receiveAssignments(1)
+		worker.send(&lessorv1.Capacity{MaxParallel: 3})
+		work = append(work, worker.receiveAssignments(2)...)
+		if n := r.listedWorker(t, "w").GetCapabilities().GetConcurrency().GetMaxParallel(); n != 3 {
 			t.Errorf("listed with %d slots, want 3", n)
 		}
-		tk.say(&lessorv1.Capacity{MaxParallel: 0})
-		for _, renewed := range tk.beat(work...) {
+		worker.send(&lessorv1.Capacity{MaxParallel: 0})
+		for _, renewed := range worker.heartbeat(work...) {
 			if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Errorf("without slots: %v, want the lease to live", renewed)
 			}
 		}
-		did(t, tk.judge(completed(work[0], "")))
-		tk.quiet()
-		tk.say(&lessorv1.Capacity{MaxParallel: 2}) // as many as are in use
-		tk.quiet()
-		did(t, tk.judge(completed(work[1], "")))
-		tk.given(1)
-		tk.refused(tk.say(&lessorv1.Capacity{MaxParallel: 10_001}), refusal.CodeInvalid, "capacity.max_parallel: is 10001; the range is 0 to 10000")
-		tk.refused(tk.say(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), refusal.CodeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
-		tk.quiet()
-		tk.say(&lessorv1.Capacity{MaxParallel: 3, PerTypeLimits: map[string]uint32{"a": 1}})
+		wantCommitted(t, worker.report(completed(work[0], "")))
+		worker.wantNoFrame()
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // as many as are in use
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(completed(work[1], "")))
+		worker.receiveAssignments(1)
+		worker.wantError(worker.send(&lessorv1.Capacity{MaxParallel: 10_001}), refusal.CodeInvalid, "capacity.max_parallel: is 10001; the range is 0 to 10000")
+		worker.wantError(worker.send(&lessorv1.Capacity{PerTypeLimits: map[string]uint32{"a": 10_001}}), refusal.CodeInvalid, `capacity.per_type_limits["a"]: is 10001; the range is 0 to 10000`)
+		worker.wantNoFrame()
+		worker.send(&lessorv1.Capacity{MaxParallel: 3, PerTypeLimits: map[string]uint32{"a": 1}})
 		synctest.Wait()
-		if c := r.worker(t, "w").GetCapabilities().GetConcurrency(); c.GetMaxParallel() != 3 || c.GetPerTypeLimits()["a"] != 1 {
+		if c := r.listedWorker(t, "w").GetCapabilities().GetConcurrency(); c.GetMaxParallel() != 3 || c.GetPerTypeLimits()["a"] != 1 {
 			t.Errorf("listed with %v, want 3 slots, and 1 for the type", c)
 		}
 	})
@@ -90,41 +90,41 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 // A worker that says that it is not healthy gets no new tasks; those that it has go on.
 func TestUnhealthyWorkerGetsNothing(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
-		well := func(h bool) { tk.beatOf(&lessorv1.WorkerHeartbeat{Healthy: h}) }
+		worker := r.openSession(t, "w", 2)
+		well := func(h bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: h}) }
 		well(false)
 		r.submitAll(t, 2)
-		tk.quiet()
-		tk.say(&lessorv1.Capacity{MaxParallel: 1})
-		tk.quiet()
+		worker.wantNoFrame()
+		worker.send(&lessorv1.Capacity{MaxParallel: 1})
+		worker.wantNoFrame()
 		well(true)
-		work := tk.given(1)
+		work := worker.receiveAssignments(1)
 		well(false)
-		did(t, tk.judge(completed(work[0], "")))
-		tk.quiet()
+		wantCommitted(t, worker.report(completed(work[0], "")))
+		worker.wantNoFrame()
 		well(true)
-		tk.given(1)
+		worker.receiveAssignments(1)
 	})
 }
 
 // A worker gets only the types that it names; all types, if it names none. A later register replaces the earlier one (W2).
 func TestTypesAreMatched(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.talk(t, "w")
-		tk.shake()
+		worker := r.openStream(t, "w")
+		worker.handshake()
 		m := registration(10)
 		m.Capabilities.Types = []string{"a", "b"}
-		tk.say(m)
+		worker.send(m)
 		synctest.Wait() // so that the tasks come in the order in which they are submitted
 		for _, typ := range []string{"", "a", "b", "c"} {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Type = typ })
 		}
-		got := tk.given(2)
-		wantText(t, "the types", got[0].GetTask().GetSpec().GetType()+got[1].GetTask().GetSpec().GetType(), "ab")
-		tk.quiet()
-		tk.say(registration(10)) // W2: replaces the types
-		tk.given(2)
-		tk.quiet()
+		got := worker.receiveAssignments(2)
+		wantEqual(t, "the types", got[0].GetTask().GetSpec().GetType()+got[1].GetTask().GetSpec().GetType(), "ab")
+		worker.wantNoFrame()
+		worker.send(registration(10)) // W2: replaces the types
+		worker.receiveAssignments(2)
+		worker.wantNoFrame()
 	})
 }
 
@@ -132,29 +132,29 @@ func TestTypesAreMatched(t *testing.T) {
 func TestDrainFromTheWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 3)
+		worker := r.openSession(t, "w", 3)
 		r.submitAll(t, 2)
-		work := tk.given(2)
-		tk.say(&lessorv1.Drain{Reason: "tired"})
-		tk.quiet()
+		work := worker.receiveAssignments(2)
+		worker.send(&lessorv1.Drain{Reason: "tired"})
+		worker.wantNoFrame()
 		r.submitAll(t, 2)
-		did(t, tk.judge(started(work[0])))
-		tk.say(&lessorv1.Capacity{MaxParallel: 5})
-		tk.beat(work...)
-		tk.say(registration(7))
+		wantCommitted(t, worker.report(started(work[0])))
+		worker.send(&lessorv1.Capacity{MaxParallel: 5})
+		worker.heartbeat(work...)
+		worker.send(registration(7))
 		time.Sleep(20 * time.Second)
-		did(t, tk.judge(completed(work[0], "")))
-		tk.quiet()
+		wantCommitted(t, worker.report(completed(work[0], "")))
+		worker.wantNoFrame()
 		// The last verdict comes even if the goodbye follows the report at once.
-		last := tk.say(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[1], "")}})
-		tk.say(&lessorv1.Goodbye{})
-		m := tk.next()
-		wantText(t, "corr", m.GetCorr(), last)
-		did(t, payloadOf[*lessorv1.Verdicts](tk, m).GetVerdicts())
-		if err := tk.over(); err != nil {
+		last := worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[1], "")}})
+		worker.send(&lessorv1.Goodbye{})
+		m := worker.nextFrame()
+		wantEqual(t, "corr", m.GetCorr(), last)
+		wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("goodbye ended with %v", err)
 		}
-		if w := r.worker(t, "w"); w != nil {
+		if w := r.listedWorker(t, "w"); w != nil {
 			t.Errorf("still listed: %v", w)
 		}
 	})
@@ -164,21 +164,21 @@ func TestDrainFromTheWorker(t *testing.T) {
 func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk, other := r.work(t, "w", 2), r.work(t, "other", 2)
-		other.say(&lessorv1.Capacity{MaxParallel: 0})
-		other.quiet()
+		worker, other := r.openSession(t, "w", 2), r.openSession(t, "other", 2)
+		other.send(&lessorv1.Capacity{MaxParallel: 0})
+		other.wantNoFrame()
 		r.submitAll(t, 2)
-		work := tk.given(2)
-		did(t, tk.judge(started(work[0])))
-		other.say(&lessorv1.Capacity{MaxParallel: 2})
-		other.quiet()
-		tk.say(&lessorv1.Goodbye{Reason: "home"})
-		for _, a := range other.given(2) {
+		work := worker.receiveAssignments(2)
+		wantCommitted(t, worker.report(started(work[0])))
+		other.send(&lessorv1.Capacity{MaxParallel: 2})
+		other.wantNoFrame()
+		worker.send(&lessorv1.Goodbye{Reason: "home"})
+		for _, a := range other.receiveAssignments(2) {
 			if a.GetAttempt() != 2 || a.GetTask().GetLosses() != 0 || a.GetTask().GetFailures() != 0 {
 				t.Errorf("handed on: %v", a)
 			}
 		}
-		if err := tk.over(); err != nil {
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("goodbye ended with %v", err)
 		}
 	})
@@ -187,38 +187,38 @@ func TestGoodbyeGivesLeasesBack(t *testing.T) {
 // W8: a lost stream revokes nothing: on its new stream the instance has its leases, and they fill its slots.
 func TestLostStreamRevokesNothing(t *testing.T) {
 	t.Attr("rules", "W8")
-	for name, lose := range map[string]func(*talker){
-		"cut":         func(tk *talker) { tk.cut() },
-		"half closed": func(tk *talker) { _ = tk.stream.CloseSend() },
+	for name, lose := range map[string]func(*testWorker){
+		"cut":         func(worker *testWorker) { worker.cut() },
+		"half closed": func(worker *testWorker) { _ = worker.stream.CloseSend() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
-				tk := r.work(t, "w", 2)
+				worker := r.openSession(t, "w", 2)
 				r.submitAll(t, 3)
-				work := tk.given(2)
+				work := worker.receiveAssignments(2)
 				synctest.Wait() // until the dispatch is acknowledged
-				lose(tk)
-				for range tk.heard {
+				lose(worker)
+				for range worker.received {
 					t.Error("heard more than the end")
 				}
 				synctest.Wait()
-				if w := r.worker(t, "w"); w != nil {
+				if w := r.listedWorker(t, "w"); w != nil {
 					t.Errorf("still listed: %v", w)
 				}
-				r.work(t, "other", 1).given(1)
-				again := r.work(t, "w", 2)
-				if n := r.worker(t, "w").GetLeases(); n != 2 {
+				r.openSession(t, "other", 1).receiveAssignments(1)
+				again := r.openSession(t, "w", 2)
+				if n := r.listedWorker(t, "w").GetLeases(); n != 2 {
 					t.Errorf("the new stream holds %d leases, want 2", n)
 				}
 				r.submitAll(t, 1)
-				again.quiet() // no slot is free
-				for _, renewed := range again.beat(work...) {
+				again.wantNoFrame() // no slot is free
+				for _, renewed := range again.heartbeat(work...) {
 					if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 						t.Errorf("renewal on the new stream: %v", renewed)
 					}
 				}
-				did(t, again.judge(completed(work[0], "")))
-				again.given(1)
+				wantCommitted(t, again.report(completed(work[0], "")))
+				again.receiveAssignments(1)
 			})
 		})
 	}
@@ -227,25 +227,25 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 // W8: a lease moves to the stream that sends a heartbeat or a Start for it, and fills a slot there.
 func TestLeaseFollowsTheStream(t *testing.T) {
 	t.Attr("rules", "W8")
-	for name, speak := range map[string]func(*talker, *lessorv1.Assignment){
-		"heartbeat": func(tk *talker, a *lessorv1.Assignment) { tk.beat(a) },
-		"start":     func(tk *talker, a *lessorv1.Assignment) { did(tk.t, tk.judge(started(a))) },
+	for name, speak := range map[string]func(*testWorker, *lessorv1.Assignment){
+		"heartbeat": func(worker *testWorker, a *lessorv1.Assignment) { worker.heartbeat(a) },
+		"start":     func(worker *testWorker, a *lessorv1.Assignment) { wantCommitted(worker.t, worker.report(started(a))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
 				r.submitAll(t, 1)
 				a := r.lease(t)
-				tk := r.work(t, "w", 1)
-				speak(tk, a)
+				worker := r.openSession(t, "w", 1)
+				speak(worker, a)
 				r.submitAll(t, 1)
-				tk.quiet()
-				if n := r.worker(t, "w").GetLeases(); n != 1 {
+				worker.wantNoFrame()
+				if n := r.listedWorker(t, "w").GetLeases(); n != 1 {
 					t.Errorf("the stream holds %d leases, want 1", n)
 				}
 				r.cancel(t, a)
-				wantText(t, "the cancelled lease", hear[*lessorv1.Cancel](tk).GetLeaseId(), a.GetLeaseId())
-				did(t, tk.judge(completed(a, "")))
-				tk.given(1)
+				wantEqual(t, "the cancelled lease", nextPayload[*lessorv1.Cancel](worker).GetLeaseId(), a.GetLeaseId())
+				wantCommitted(t, worker.report(completed(a, "")))
+				worker.receiveAssignments(1)
 			})
 		})
 	}
@@ -258,17 +258,17 @@ func TestSlotsSurviveARestart(t *testing.T) {
 		st := memstore.New()
 		r := newRig(t, st)
 		defer func() { r.close(t) }()
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 2)
-		work := tk.given(1)
+		work := worker.receiveAssignments(1)
 		synctest.Wait()
 		r.close(t)
 		r = newRig(t, st)
-		again := r.work(t, "w", 1)
-		did(t, again.judge(started(work[0])))
-		again.quiet()
-		did(t, again.judge(completed(work[0], "")))
-		again.given(1)
+		again := r.openSession(t, "w", 1)
+		wantCommitted(t, again.report(started(work[0])))
+		again.wantNoFrame()
+		wantCommitted(t, again.report(completed(work[0], "")))
+		again.receiveAssignments(1)
 	})
 }
 
@@ -276,25 +276,25 @@ func TestSlotsSurviveARestart(t *testing.T) {
 func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		old := r.work(t, "w", 1)
+		old := r.openSession(t, "w", 1)
 		r.submitAll(t, 2)
-		work := old.given(1)
-		stranger := r.work(t, "other", 1)
-		stranger.given(1)
-		tk := r.work(t, "w", 1)
-		reset := hear[*lessorv1.Reset](old)
-		wantText(t, "code", reset.GetCode(), refusal.CodeStaleBinding)
-		if err := old.over(); err != nil {
+		work := old.receiveAssignments(1)
+		stranger := r.openSession(t, "other", 1)
+		stranger.receiveAssignments(1)
+		worker := r.openSession(t, "w", 1)
+		reset := nextPayload[*lessorv1.Reset](old)
+		wantEqual(t, "code", reset.GetCode(), refusal.CodeStaleBinding)
+		if err := old.waitForEnd(); err != nil {
 			t.Errorf("the older stream ended with %v", err)
 		}
-		stranger.quiet()
-		if w := r.worker(t, "w"); w.GetLeases() != 1 {
+		stranger.wantNoFrame()
+		if w := r.listedWorker(t, "w"); w.GetLeases() != 1 {
 			t.Errorf("listed as %v, want the lease of the older stream", w)
 		}
 		r.submitAll(t, 1)
-		tk.quiet()
-		did(t, tk.judge(completed(work[0], "")))
-		tk.given(1)
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(completed(work[0], "")))
+		worker.receiveAssignments(1)
 	})
 }
 
@@ -314,11 +314,11 @@ func TestDispatchFramesAreBounded(t *testing.T) {
 		for i := range tasks {
 			r.submit(t, []func(*lessorv1.TaskSpec){heavy, wordy}[i%2])
 		}
-		tk := r.work(t, "w", tasks)
+		worker := r.openSession(t, "w", tasks)
 		frames := 0
 		for got := 0; got < tasks; frames++ {
-			m := tk.next()
-			n := len(payloadOf[*lessorv1.Dispatch](tk, m).GetAssignments())
+			m := worker.nextFrame()
+			n := len(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments())
 			got += n
 			if size := proto.Size(m); size > maxDispatch+4096 && n > 1 {
 				t.Errorf("a dispatch of %d tasks has %d bytes", n, size)

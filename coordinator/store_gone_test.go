@@ -21,10 +21,10 @@ func TestAStoreThatIsGoneIsTold(t *testing.T) {
 			if is {
 				code, want = http.StatusServiceUnavailable, "not ready: "+storeGone+"\n"
 			}
-			if text := httpGet(t, r, "/readyz", code); text != want {
+			if text := getPath(t, r, "/readyz", code); text != want {
 				t.Errorf("gone %v: /readyz says %q", is, text)
 			}
-			if metrics := httpGet(t, r, "/metrics", http.StatusOK); strings.Contains(metrics, "\nlessor_store_gone 1\n") != is {
+			if metrics := getPath(t, r, "/metrics", http.StatusOK); strings.Contains(metrics, "\nlessor_store_gone 1\n") != is {
 				t.Errorf("gone %v: the metrics say something else", is)
 			}
 			r.submit(t, nil)

@@ -276,8 +276,8 @@ func TestTraceparentReachesTheWorker(t *testing.T) {
 	})
 }
 
-// submitMany submits tasks in batches; task i has the label n=i%2.
-func submitMany(ctx context.Context, t *testing.T, r *rig, total int) {
+// submitLabelled submits tasks in batches; task i has the label n=i%2.
+func submitLabelled(ctx context.Context, t *testing.T, r *rig, total int) {
 	t.Helper()
 	for done := 0; done < total; done += 1000 {
 		specs := make([]*lessorv1.TaskSpec, min(1000, total-done))
@@ -293,7 +293,7 @@ func submitMany(ctx context.Context, t *testing.T, r *rig, total int) {
 // The pages of a list have every matching task once, oldest first. A page token is valid only for the same filter.
 func TestListTasksInPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		submitMany(t.Context(), t, r, 250)
+		submitLabelled(t.Context(), t, r, 250)
 		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{Labels: map[string]string{"n": "1"}}, PageSize: 50}
 		next, pages := 1, 0
 		for {
@@ -343,7 +343,7 @@ func TestListTasksShowsErrors(t *testing.T) {
 // One call looks at a bounded number of tasks, so a page may be empty and still have a token for the next one.
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		submitMany(t.Context(), t, r, maxScan)
+		submitLabelled(t.Context(), t, r, maxScan)
 		want := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
 		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "run"}}
 		res, err := r.tasks.ListTasks(t.Context(), req)

@@ -17,7 +17,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	t.Attr("rules", "V2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
-		granted := r.strange(t)
+		granted := r.leaseOfOtherTenant(t)
 		id := granted.Task.ID.String()
 		for name, err := range map[string]error{
 			"get":       errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
@@ -54,8 +54,8 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	})
 }
 
-// strange leases a task of another tenant.
-func (r *rig) strange(t *testing.T) engine.Granted {
+// leaseOfOtherTenant leases a task of another tenant.
+func (r *rig) leaseOfOtherTenant(t *testing.T) engine.Granted {
 	t.Helper()
 	spec := &lease.Spec{Queue: "q", RunID: "run"}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {

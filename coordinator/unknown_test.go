@@ -16,8 +16,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// newer adds an unknown field to a message, as a newer version would.
-func newer[M proto.Message](m M) M {
+// withUnknownField adds an unknown field to a message, as a newer version would.
+func withUnknownField[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "of tomorrow"))
 	return m
 }
@@ -32,7 +32,7 @@ func refusedUnknown(err error, path string) bool {
 // S4: an unknown field is refused in each call of producers and operators, but accepted in the calls of workers.
 func TestUnknownFieldOfEachCall(t *testing.T) {
 	t.Attr("rules", "S4")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
 		worker, _ := r.issue(t, "acme", auth.Worker)
 		for _, method := range r.methods() {
@@ -41,11 +41,11 @@ func TestUnknownFieldOfEachCall(t *testing.T) {
 			case !strings.HasPrefix(method, "/lessor."):
 				continue
 			case strings.HasPrefix(method, "/lessor.v1.WorkerService/"):
-				if err := r.invokeWith(bearing(ctx, worker), method, newer(&emptypb.Empty{})); refusedUnknown(err, "request") {
+				if err := r.invokeWith(withToken(ctx, worker), method, withUnknownField(&emptypb.Empty{})); refusedUnknown(err, "request") {
 					t.Errorf("%s: %v", method, err)
 				}
 			default:
-				if err := r.invokeWith(bearing(ctx, operator), method, newer(&emptypb.Empty{})); !refusedUnknown(err, "request") {
+				if err := r.invokeWith(withToken(ctx, operator), method, withUnknownField(&emptypb.Empty{})); !refusedUnknown(err, "request") {
 					t.Errorf("%s: %v", method, err)
 				}
 			}
@@ -57,7 +57,7 @@ func TestUnknownFieldOfEachCall(t *testing.T) {
 func TestUnknownFieldOfASpec(t *testing.T) {
 	t.Attr("rules", "S4")
 	spec := func() *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q"} }
-	specs := map[string]*lessorv1.TaskSpec{"": newer(spec())}
+	specs := map[string]*lessorv1.TaskSpec{"": withUnknownField(spec())}
 	for i, fields := 0, spec().ProtoReflect().Descriptor().Fields(); i < fields.Len(); i++ {
 		f := fields.Get(i)
 		if f.Message() == nil || f.IsMap() || !strings.HasPrefix(string(f.Message().FullName()), "lessor.") {
@@ -67,10 +67,10 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 		if path := "." + string(f.Name()); f.IsList() {
 			list := m.ProtoReflect().Mutable(f).List()
 			list.Append(list.NewElement())
-			newer(list.AppendMutable().Message().Interface())
+			withUnknownField(list.AppendMutable().Message().Interface())
 			specs[path+"[1]"] = m
 		} else {
-			newer(m.ProtoReflect().Mutable(f).Message().Interface())
+			withUnknownField(m.ProtoReflect().Mutable(f).Message().Interface())
 			specs[path] = m
 		}
 	}
@@ -108,7 +108,7 @@ func TestUnknownConditionOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		task := r.submit(t, nil)
-		filter := newer(&lessorv1.TaskFilter{Queue: "q"})
+		filter := withUnknownField(&lessorv1.TaskFilter{Queue: "q"})
 		_, err := r.tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: filter})
 		if !refusedUnknown(err, "filter") {
 			t.Errorf("delete: %v", err)
@@ -125,8 +125,8 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		a := r.lease(t)
-		res, err := r.workers.Complete(t.Context(), newer(&lessorv1.CompleteRequest{
-			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{newer(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
+		res, err := r.workers.Complete(t.Context(), withUnknownField(&lessorv1.CompleteRequest{
+			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{withUnknownField(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
 		}))
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("%v, %v", res, err)

@@ -16,27 +16,27 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// letIn is an interceptor that does nothing.
-func letIn(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// callHandlerDirectly is an interceptor that does nothing.
+func callHandlerDirectly(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	return next(ctx, req)
 }
 
-// mark is replaced by invalid UTF-8 in an encoded request.
-const mark = "MARK"
+// invalidMark is replaced by invalid UTF-8 in an encoded request.
+const invalidMark = "MARK"
 
-// call sends a request through a handler of the service; each mark in it becomes invalid UTF-8.
-func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
+// callMethod sends a request through a handler of the service; each mark in it becomes invalid UTF-8.
+func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
 	t.Helper()
 	raw, err := proto.Marshal(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw = []byte(strings.ReplaceAll(string(raw), mark, "\xff\xfe\xfd\xfc"))
+	raw = []byte(strings.ReplaceAll(string(raw), invalidMark, "\xff\xfe\xfd\xfc"))
 	codec := newCodec()
 	decode := func(m any) error { return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m) }
 	for _, m := range desc.Methods {
 		if m.MethodName == method {
-			return m.Handler(nil, context.Background(), decode, letIn)
+			return m.Handler(nil, context.Background(), decode, callHandlerDirectly)
 		}
 	}
 	t.Fatalf("no method %s", method)
@@ -47,20 +47,20 @@ func call(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
 	desc := guarded(&lessorv1.TaskService_ServiceDesc, true, nil)
-	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: mark}}}
+	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: invalidMark}}}
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message
 	}{
-		{"SubmitTask", "request_id", &lessorv1.SubmitTaskRequest{RequestId: mark}},
-		{"SubmitTask", "task.queue", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: mark}}},
-		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{"k": mark}}}},
-		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{mark: "v"}}}},
+		{"SubmitTask", "request_id", &lessorv1.SubmitTaskRequest{RequestId: invalidMark}},
+		{"SubmitTask", "task.queue", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: invalidMark}}},
+		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{"k": invalidMark}}}},
+		{"SubmitTask", "task.labels", &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Labels: map[string]string{invalidMark: "v"}}}},
 		{"BatchSubmitTasks", "tasks[2].type", batch},
-		{"ListTasks", "filter.run_id", &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: mark}}},
-		{"GetTask", "task_id", &lessorv1.GetTaskRequest{TaskId: mark}},
+		{"ListTasks", "filter.run_id", &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: invalidMark}}},
+		{"GetTask", "task_id", &lessorv1.GetTaskRequest{TaskId: invalidMark}},
 	} {
-		_, err := call(t, desc, tt.method, tt.req)
+		_, err := callMethod(t, desc, tt.method, tt.req)
 		st := status.Convert(err)
 		v := detail[*errdetails.BadRequest](st).GetFieldViolations()
 		if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != tt.field {
@@ -82,13 +82,13 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 		method, field string
 		req           proto.Message
 	}{
-		{"Start", "worker_id", &lessorv1.StartRequest{WorkerId: mark}},
-		{"Heartbeat", "progress.message", &lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: mark}}},
-		{"Complete", "artifacts[1].type", &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, {Type: mark}}}},
-		{"Fail", "error.message", &lessorv1.FailRequest{Error: &lessorv1.TaskError{Message: mark}}},
-		{"Release", "reason", &lessorv1.ReleaseRequest{Reason: mark}},
+		{"Start", "worker_id", &lessorv1.StartRequest{WorkerId: invalidMark}},
+		{"Heartbeat", "progress.message", &lessorv1.HeartbeatRequest{Progress: &lessorv1.Progress{Message: invalidMark}}},
+		{"Complete", "artifacts[1].type", &lessorv1.CompleteRequest{Artifacts: []*lessorv1.Artifact{{}, {Type: invalidMark}}}},
+		{"Fail", "error.message", &lessorv1.FailRequest{Error: &lessorv1.TaskError{Message: invalidMark}}},
+		{"Release", "reason", &lessorv1.ReleaseRequest{Reason: invalidMark}},
 	} {
-		res, err := call(t, desc, tt.method, tt.req)
+		res, err := callMethod(t, desc, tt.method, tt.req)
 		v, ok := res.(interface {
 			GetVerdict() lessorv1.Verdict
 			GetReason() lessorv1.Reason
@@ -98,9 +98,9 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 			!strings.HasPrefix(v.GetDetail(), tt.field+": ") {
 			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
 		}
-		r.counts(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
+		r.wantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
 	}
-	if _, err := call(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: mark}); status.Code(err) != codes.InvalidArgument {
+	if _, err := callMethod(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: invalidMark}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Lease: %v, want INVALID_ARGUMENT", err)
 	}
 }

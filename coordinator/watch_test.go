@@ -36,8 +36,8 @@ func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all 
 	return all, err
 }
 
-// told describes each event by one word: durable events by their type, others by what they are.
-func told(events []*lessorv1.WatchTaskResponse) string {
+// eventNames describes each event by one word: durable events by their type, others by what they are.
+func eventNames(events []*lessorv1.WatchTaskResponse) string {
 	var words []string
 	for _, e := range events {
 		switch x := e.GetEvent().(type) {
@@ -56,8 +56,8 @@ func told(events []*lessorv1.WatchTaskResponse) string {
 	return strings.Join(words, " ")
 }
 
-// background watches until the watch ends or stop is called.
-func background(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
+// watchInBackground watches until the watch ends or stop is called.
+func watchInBackground(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []*lessorv1.WatchTaskResponse, 1)
 	go func() {
@@ -72,7 +72,7 @@ func background(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func
 	}
 }
 
-const life = "SUBMITTED GRANTED STARTED progress COMPLETED"
+const lifeEvents = "SUBMITTED GRANTED STARTED progress COMPLETED"
 
 // runTask takes the waiting task from its lease to COMPLETED, with one progress.
 func runTask(t *testing.T, r *rig) {
@@ -94,13 +94,13 @@ func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		runTask(t, r)
 		events := stop()
-		if got := told(events); got != life {
-			t.Errorf("told %s, want %s", got, life)
+		if got := eventNames(events); got != lifeEvents {
+			t.Errorf("told %s, want %s", got, lifeEvents)
 		}
-		wantRising(t, events)
+		wantIncreasing(t, events)
 		if state := events[3].GetTaskState(); state != lessorv1.TaskState_TASK_STATE_RUNNING {
 			t.Errorf("progress says that the task is %v", state)
 		}
@@ -108,14 +108,14 @@ func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 			t.Errorf("last event is %v", last)
 		}
 		again, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})
-		if err != nil || told(again) != "SUBMITTED GRANTED STARTED COMPLETED" {
-			t.Errorf("afterwards: %s (%v), want the durable events and the end", told(again), err)
+		if err != nil || eventNames(again) != "SUBMITTED GRANTED STARTED COMPLETED" {
+			t.Errorf("afterwards: %s (%v), want the durable events and the end", eventNames(again), err)
 		}
 	})
 }
 
-// wantRising checks that the sequences rise, and between them the sub-sequences.
-func wantRising(t *testing.T, events []*lessorv1.WatchTaskResponse) {
+// wantIncreasing checks that the sequences rise, and between them the sub-sequences.
+func wantIncreasing(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	t.Helper()
 	var seq, sub uint64
 	for _, e := range events {
@@ -138,8 +138,8 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 		}
 		for i, e := range all {
 			rest, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: e.GetSequence()})
-			if err != nil || told(rest) != told(all[i+1:]) {
-				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), told(rest), err, told(all[i+1:]))
+			if err != nil || eventNames(rest) != eventNames(all[i+1:]) {
+				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), eventNames(rest), err, eventNames(all[i+1:]))
 			}
 		}
 	})
@@ -166,9 +166,9 @@ func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)
 			}
 		}
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest})
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest})
 		runTask(t, r)
-		if got := told(stop()); got != strings.TrimPrefix(life, "SUBMITTED ") {
+		if got := eventNames(stop()); got != strings.TrimPrefix(lifeEvents, "SUBMITTED ") {
 			t.Errorf("after the newest sequence: %s", got)
 		}
 	})
@@ -199,10 +199,10 @@ func TestWatchFromALostFuture(t *testing.T) {
 			r.submit(t, inRun)
 		}
 		if events, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: lost}); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("after an event of the lost future: %s (%v), want INVALID_ARGUMENT", told(events), err)
+			t.Errorf("after an event of the lost future: %s (%v), want INVALID_ARGUMENT", eventNames(events), err)
 		}
-		stop := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: kept})
-		if got := told(stop()); got != "SUBMITTED SUBMITTED SUBMITTED" {
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: kept})
+		if got := eventNames(stop()); got != "SUBMITTED SUBMITTED SUBMITTED" {
 			t.Errorf("after an event of the backup: %s", got)
 		}
 	})
@@ -211,11 +211,11 @@ func TestWatchFromALostFuture(t *testing.T) {
 func TestWatchEndsWithADeletedTask(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
-		stop := background(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(stop()); got != "SUBMITTED deleted" {
+		if got := eventNames(stop()); got != "SUBMITTED deleted" {
 			t.Errorf("told %s", got)
 		}
 	})
@@ -229,22 +229,22 @@ func TestWatchRun(t *testing.T) {
 		r.submit(t, nil)
 		runTask(t, r)
 		first := r.submit(t, inRun).GetTaskId()
-		stop := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
 		runTask(t, r)
 		second := r.submit(t, inRun).GetTaskId()
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId, s.Priority = "other", -1 })
 		runTask(t, r)
 		live := stop()
-		if got := told(live); got != life+" "+life {
-			t.Errorf("told %s, want twice %s", got, life)
+		if got := eventNames(live); got != lifeEvents+" "+lifeEvents {
+			t.Errorf("told %s, want twice %s", got, lifeEvents)
 		}
-		wantRising(t, live)
+		wantIncreasing(t, live)
 		if live[0].GetTaskId() != first || live[len(live)-1].GetTaskId() != second {
 			t.Errorf("tasks are %s and %s", live[0].GetTaskId(), live[len(live)-1].GetTaskId())
 		}
-		durable := strings.ReplaceAll(life, " progress", "")
-		resumed := background(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
-		if got := told(resumed); got != durable {
+		durable := strings.ReplaceAll(lifeEvents, " progress", "")
+		resumed := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
+		if got := eventNames(resumed); got != durable {
 			t.Errorf("resumed after the first task: %s, want %s", got, durable)
 		}
 	})
@@ -364,12 +364,12 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 				events = append(events, e)
 			}
 		}
-		words := told(events)
+		words := eventNames(events)
 		if !errors.Is(err, io.EOF) || !strings.Contains(words, "missed(0,") || !strings.HasSuffix(words, " COMPLETED") ||
 			!strings.HasPrefix(words, "SUBMITTED GRANTED STARTED") {
 			t.Errorf("%d events (%v): %.300s", len(events), err, strings.ReplaceAll(words, " progress", ""))
 		}
-		wantRising(t, events)
+		wantIncreasing(t, events)
 	})
 }
 
@@ -445,7 +445,7 @@ func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
 		r.complete(t, a, "")
 		synctest.Wait()
 		var events []*lessorv1.WatchTaskResponse
-		for !strings.HasSuffix(told(events), "COMPLETED") {
+		for !strings.HasSuffix(eventNames(events), "COMPLETED") {
 			e, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -454,7 +454,7 @@ func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
 				events = append(events, e)
 			}
 		}
-		words := strings.Fields(told(events))
+		words := strings.Fields(eventNames(events))
 		durable := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "missed(0,") })
 		if len(durable) == len(words) || strings.Join(durable, " ") != "SUBMITTED GRANTED STARTED COMPLETED" {
 			t.Errorf("told %s, want each durable event once, and something missed", words)

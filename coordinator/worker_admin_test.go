@@ -38,30 +38,30 @@ func (r *rig) kick(t *testing.T, req *lessorv1.KickWorkerRequest) []*lessorv1.Wo
 func TestOperatorDrainsAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 2)
+		worker := r.openSession(t, "w", 2)
 		r.submitAll(t, 1)
-		a := tk.given(1)[0]
+		a := worker.receiveAssignments(1)[0]
 		deadline := timestamppb.New(time.Now().Add(time.Hour))
 		listed := r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline})
 		if len(listed) != 1 || listed[0].GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING || listed[0].GetLeases() != 1 {
 			t.Errorf("answered %v", listed)
 		}
-		d := hear[*lessorv1.Drain](tk)
+		d := nextPayload[*lessorv1.Drain](worker)
 		if d.GetReason() != "new kernel" || !d.GetDeadline().AsTime().Equal(deadline.AsTime()) {
 			t.Errorf("told %v", d)
 		}
 		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // a repeated drain is not sent again
 		r.submitAll(t, 1)
-		tk.quiet()
-		did(t, tk.judge(started(a), completed(a, "")))
-		tk.beat()
-		tk.quiet()
-		if w := r.worker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING || w.GetDrain().GetReason() != "new kernel" {
+		worker.wantNoFrame()
+		wantCommitted(t, worker.report(started(a), completed(a, "")))
+		worker.heartbeat()
+		worker.wantNoFrame()
+		if w := r.listedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING || w.GetDrain().GetReason() != "new kernel" {
 			t.Errorf("listed as %v", w)
 		}
 		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true})
-		tk.given(1)
-		if w := r.worker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING || w.GetDrain() != nil {
+		worker.receiveAssignments(1)
+		if w := r.listedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING || w.GetDrain() != nil {
 			t.Errorf("after the undo: %v", w)
 		}
 	})
@@ -71,34 +71,34 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 func TestDrainOutlastsAReconnect(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
-		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", SessionId: r.worker(t, "w").GetSessionId()})
-		hear[*lessorv1.Drain](tk)
-		tk.say(&lessorv1.Goodbye{})
-		if err := tk.over(); err != nil {
+		worker := r.openSession(t, "w", 1)
+		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", SessionId: r.listedWorker(t, "w").GetSessionId()})
+		nextPayload[*lessorv1.Drain](worker)
+		worker.send(&lessorv1.Goodbye{})
+		if err := worker.waitForEnd(); err != nil {
 			t.Fatal(err)
 		}
 		r.submitAll(t, 2)
 		time.Sleep(drainMemory)
-		tk = r.work(t, "w", 1)
-		hear[*lessorv1.Drain](tk)
-		tk.quiet()
-		other := r.talk(t, "w")
-		other.say(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w", InstanceId: "another"}})
-		hear[*lessorv1.Accept](other)
-		other.say(registration(1))
-		did(t, other.judge(completed(other.given(1)[0], "")))
-		other.given(1)
-		tk.say(&lessorv1.Goodbye{})
-		if err := tk.over(); err != nil {
+		worker = r.openSession(t, "w", 1)
+		nextPayload[*lessorv1.Drain](worker)
+		worker.wantNoFrame()
+		other := r.openStream(t, "w")
+		other.send(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w", InstanceId: "another"}})
+		nextPayload[*lessorv1.Accept](other)
+		other.send(registration(1))
+		wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
+		other.receiveAssignments(1)
+		worker.send(&lessorv1.Goodbye{})
+		if err := worker.waitForEnd(); err != nil {
 			t.Fatal(err)
 		}
-		other.say(&lessorv1.Goodbye{})
-		if err := other.over(); err != nil {
+		other.send(&lessorv1.Goodbye{})
+		if err := other.waitForEnd(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(drainMemory + time.Second)
-		r.work(t, "w", 1).given(1)
+		r.openSession(t, "w", 1).receiveAssignments(1)
 	})
 }
 
@@ -106,30 +106,30 @@ func TestDrainOutlastsAReconnect(t *testing.T) {
 func TestOperatorKicksAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		r.submitAll(t, 1)
-		a := tk.given(1)[0]
-		did(t, tk.judge(started(a)))
+		a := worker.receiveAssignments(1)[0]
+		wantCommitted(t, worker.report(started(a)))
 		kicked := r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Reason: "stuck", RetryAfter: durationpb.New(time.Minute)})
 		if len(kicked) != 1 || kicked[0].GetLeases() != 1 {
 			t.Errorf("answered %v", kicked)
 		}
-		reset := hear[*lessorv1.Reset](tk)
-		wantText(t, "code", reset.GetCode(), refusal.CodeKicked)
-		wantText(t, "reason", reset.GetReason(), "an operator ended the session: stuck")
+		reset := nextPayload[*lessorv1.Reset](worker)
+		wantEqual(t, "code", reset.GetCode(), refusal.CodeKicked)
+		wantEqual(t, "reason", reset.GetReason(), "an operator ended the session: stuck")
 		if d := reset.GetRetryAfter().AsDuration(); d != time.Minute {
 			t.Errorf("retry_after is %v", d)
 		}
-		if err := tk.over(); err != nil {
+		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if w := r.worker(t, "w"); w != nil {
+		if w := r.listedWorker(t, "w"); w != nil {
 			t.Errorf("still listed: %v", w)
 		}
-		tk = r.work(t, "w", 1)
-		did(t, tk.judge(completed(a, "")))
+		worker = r.openSession(t, "w", 1)
+		wantCommitted(t, worker.report(completed(a, "")))
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w"})
-		wantText(t, "reason", hear[*lessorv1.Reset](tk).GetReason(), "an operator ended the session")
+		wantEqual(t, "reason", nextPayload[*lessorv1.Reset](worker).GetReason(), "an operator ended the session")
 	})
 }
 
@@ -137,18 +137,18 @@ func TestOperatorKicksAWorker(t *testing.T) {
 func TestKickGivesLeasesToOthers(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk, other := r.work(t, "w", 1), r.work(t, "other", 1)
+		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
 		r.submitAll(t, 2)
-		a := tk.given(1)[0]
-		b := other.given(1)[0]
-		did(t, other.judge(completed(b, "")))
+		a := worker.receiveAssignments(1)[0]
+		b := other.receiveAssignments(1)[0]
+		wantCommitted(t, other.report(completed(b, "")))
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true, Reason: "gone"})
-		if again := other.given(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
+		if again := other.receiveAssignments(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
 			t.Errorf("the other got %v", again)
 		}
-		wantText(t, "code", hear[*lessorv1.Reset](tk).GetCode(), refusal.CodeKicked)
-		tk = r.work(t, "w", 1)
-		v := tk.judge(completed(a, ""))[0]
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeKicked)
+		worker = r.openSession(t, "w", 1)
+		v := worker.report(completed(a, ""))[0]
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || v.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
 			t.Errorf("verdict %v", v)
 		}
@@ -156,18 +156,18 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantText(t, "why", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
+		wantEqual(t, "why", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
 	})
 }
 
 // GetWorker shows the sessions of a worker with the tasks that they hold.
 func TestGetWorkerShowsItsTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 3)
-		r.work(t, "other", 1).say(&lessorv1.Drain{})
+		worker := r.openSession(t, "w", 3)
+		r.openSession(t, "other", 1).send(&lessorv1.Drain{})
 		synctest.Wait()
 		r.submitAll(t, 2)
-		all := tk.given(2)
+		all := worker.receiveAssignments(2)
 		res, err := r.admin.GetWorker(t.Context(), &lessorv1.GetWorkerRequest{WorkerId: "w"})
 		if err != nil || len(res.GetWorkers()) != 1 {
 			t.Fatalf("%v (%v), want one session", res, err)
@@ -182,7 +182,7 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 // DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected, and refuse bad fields by name without any effect.
 func TestWorkerCallsRefuse(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		r.work(t, "w", 1)
+		r.openSession(t, "w", 1)
 		calls := map[string]func(worker, session string) error{
 			"GetWorker": func(w, s string) error {
 				_, err := r.admin.GetWorker(t.Context(), &lessorv1.GetWorkerRequest{WorkerId: w, SessionId: s})
@@ -208,10 +208,10 @@ func TestWorkerCallsRefuse(t *testing.T) {
 			}
 		}
 		_, err := r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Reason: "x"})
-		wantWord(t, "undo with a reason", status.Convert(err).Message(), "undo: cannot be set together")
+		wantContains(t, "undo with a reason", status.Convert(err).Message(), "undo: cannot be set together")
 		_, err = r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(25 * time.Hour)})
-		wantWord(t, "a long wait", status.Convert(err).Message(), "retry_after: is 25h0m0s")
-		if r.worker(t, "w").GetState() != lessorv1.WorkerState_WORKER_STATE_REGISTERED {
+		wantContains(t, "a long wait", status.Convert(err).Message(), "retry_after: is 25h0m0s")
+		if r.listedWorker(t, "w").GetState() != lessorv1.WorkerState_WORKER_STATE_REGISTERED {
 			t.Error("a refused call had an effect")
 		}
 	})

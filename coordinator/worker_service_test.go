@@ -161,8 +161,8 @@ func TestCancelReachesTheWorker(t *testing.T) {
 		if got.GetError().GetMessage() != "stopped" || got.GetMetrics()["rows"] != 7 {
 			t.Errorf("error and gauges of the task: %v", got)
 		}
-		wantText(t, "phase", got.GetCancelledDuringPhase(), "upload")
-		wantText(t, "what was done", string(got.GetPartialProgress()), "half")
+		wantEqual(t, "phase", got.GetCancelledDuringPhase(), "upload")
+		wantEqual(t, "what was done", string(got.GetPartialProgress()), "half")
 	})
 }
 

@@ -21,8 +21,8 @@ import (
 // shortLife is the lifetime of tokens that expire during a test.
 const shortLife = 30 * time.Second
 
-// ends has the ways in which a credential ends.
-var ends = map[auth.Problem]func(r *rig, id string) error{
+// credentialEndings has the ways in which a credential ends.
+var credentialEndings = map[auth.Problem]func(r *rig, id string) error{
 	auth.Revoked: func(r *rig, id string) error {
 		_, err := r.gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
 		return err
@@ -42,7 +42,7 @@ var ends = map[auth.Problem]func(r *rig, id string) error{
 // after that is not committed. A stream with another credential goes on.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	for problem, end := range ends {
+	for problem, end := range credentialEndings {
 		t.Run(string(problem), func(t *testing.T) {
 			cfg := noHeartbeats
 			cfg.Auth = &gate.Auth{}
@@ -51,32 +51,32 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 				long, _ := r.issue(t, "other", auth.Operator)
 				for _, queue := range []string{"q", "q", "later"} {
-					_, err := r.tasks.SubmitTask(bearing(t.Context(), operator), &lessorv1.SubmitTaskRequest{
+					_, err := r.tasks.SubmitTask(withToken(t.Context(), operator), &lessorv1.SubmitTaskRequest{
 						Task: &lessorv1.TaskSpec{Queue: queue, HeartbeatTimeout: durationpb.New(time.Hour)},
 					})
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
-				tk := r.bearing(token).work(t, "w", 1)
-				work := tk.given(1)
-				other, err := r.tasks.SubmitStream(bearing(t.Context(), long))
+				worker := r.withToken(token).openSession(t, "w", 1)
+				work := worker.receiveAssignments(1)
+				other, err := r.tasks.SubmitStream(withToken(t.Context(), long))
 				if err != nil {
 					t.Fatal(err)
 				}
 				waiting := make(chan error, 1)
-				go func() { waiting <- errOf(waitForWork(bearing(t.Context(), token), r)) }()
+				go func() { waiting <- errOf(waitForWork(withToken(t.Context(), token), r)) }()
 				synctest.Wait()
 
 				if err := end(r, id); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				_ = tk.stream.Send(tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
-				if reset := hear[*lessorv1.Reset](tk); reset.GetCode() != refusal.CodeToken {
+				_ = worker.stream.Send(worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
+				if reset := nextPayload[*lessorv1.Reset](worker); reset.GetCode() != refusal.CodeToken {
 					t.Errorf("reset %v", reset)
 				}
-				if err := tk.over(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {
+				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {
 					t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
 				}
 				if err := <-waiting; problemOf(err) != string(problem) {
@@ -104,11 +104,11 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	cfg.Auth = &gate.Auth{}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, gate.DefaultTenant, auth.Worker)
-		tk := r.bearing(token).mute(t, "w")
-		tk.say(hello("w"))
-		tk.say(registration(1))
+		worker := r.withToken(token).openUnreadStream(t, "w")
+		worker.send(handshakeOf("w"))
+		worker.send(registration(1))
 		go func() {
-			for tk.stream.Send(tk.frame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}})) == nil {
+			for worker.stream.Send(worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{{}}})) == nil {
 			}
 		}()
 		synctest.Wait()
@@ -118,7 +118,7 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		if _, err := r.admin.GetWorker(bearing(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
+		if _, err := r.admin.GetWorker(withToken(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
 			t.Errorf("a second later: %v", err)
 		}
 		select {
@@ -128,7 +128,7 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 		}
 		var err error
 		for err == nil {
-			_, err = tk.stream.Recv()
+			_, err = worker.stream.Recv()
 		}
 		if problemOf(err) != string(auth.Revoked) {
 			t.Errorf("ended with %v", err)
@@ -139,9 +139,9 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 // X3: a watch whose reader reads nothing ends with its credential, and its handler returns.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := bearing(t.Context(), token)
+		ctx := withToken(t.Context(), token)
 		batch := &lessorv1.BatchSubmitTasksRequest{}
 		for range 1000 {
 			batch.Tasks = append(batch.Tasks, &lessorv1.TaskSpec{Queue: "q", RunId: "run"})
@@ -156,7 +156,7 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait() // until the buffers are full
-		if err := ends[auth.Revoked](r, id); err != nil {
+		if err := credentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -183,9 +183,9 @@ func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 // X3: watches and submit streams end with their credential, and tasks that are sent after that are not made.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx := bearing(t.Context(), token)
+		ctx := withToken(t.Context(), token)
 		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		}()
 		go func() { ended <- errOf(stream.Recv()) }()
 		synctest.Wait()
-		if err := ends[auth.Revoked](r, id); err != nil {
+		if err := credentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
 		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
@@ -211,7 +211,7 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		}
 		synctest.Wait()
 		again, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-		list, err := r.tasks.ListTasks(bearing(t.Context(), again), &lessorv1.ListTasksRequest{})
+		list, err := r.tasks.ListTasks(withToken(t.Context(), again), &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 1 {
 			t.Errorf("%d tasks (%v), want none from after the end", len(list.GetTasks()), err)
 		}
@@ -221,9 +221,9 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 // X1: no call or stream fails while keys are rotated.
 func TestRotationUnderLoad(t *testing.T) {
 	t.Attr("rules", "X1")
-	guardedBy(t, gate.Auth{}, func(t *testing.T, r *rig) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
-		ctx, stop := context.WithCancel(bearing(t.Context(), token))
+		ctx, stop := context.WithCancel(withToken(t.Context(), token))
 		failed := make(chan error, 4)
 		for range cap(failed) {
 			go func() {
@@ -257,8 +257,8 @@ func TestRotationUnderLoad(t *testing.T) {
 	})
 }
 
-// bearing returns the rig with this token for its sessions.
-func (r *rig) bearing(token string) *rig {
+// withToken returns the rig with this token for its sessions.
+func (r *rig) withToken(token string) *rig {
 	mine := *r
 	mine.token = token
 	return &mine
@@ -268,7 +268,7 @@ func (r *rig) bearing(token string) *rig {
 func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
 	operator, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-	res, err := r.tasks.GetTask(bearing(t.Context(), operator), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+	res, err := r.tasks.GetTask(withToken(t.Context(), operator), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)
 	}

@@ -11,40 +11,40 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// rulebook reads docs/security.md: who may do what. That it agrees with package gate is tested there.
-type rulebook struct{ text string }
+// accessRules reads docs/security.md: who may do what. That it agrees with package gate is tested there.
+type accessRules struct{ text string }
 
-func readRules(t *testing.T) rulebook {
+func readAccessRules(t *testing.T) accessRules {
 	t.Helper()
 	text, err := os.ReadFile("../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rulebook{string(text)}
+	return accessRules{string(text)}
 }
 
-// needsNone reports whether a call needs no credential.
-func (rulebook) needsNone(method string) bool {
+// needsNoCredential reports whether a call needs no credential.
+func (accessRules) needsNoCredential(method string) bool {
 	return strings.HasPrefix(method, "/grpc.health.v1.Health/")
 }
 
 // allows reports whether the document lets a role make a call.
-func (b rulebook) allows(role auth.Role, method string) bool {
+func (b accessRules) allows(role auth.Role, method string) bool {
 	_, row, _ := strings.Cut(b.text, "\n| "+role.String()+" | ")
 	row, _, _ = strings.Cut(row, " |\n")
 	return role == auth.Operator || path.Base(method) == "ServerReflectionInfo" || strings.Contains(row, "`"+path.Base(method)+"`")
 }
 
-// ruleOf says who may use a route.
-type ruleOf struct {
+// routeRule says who may use a route.
+type routeRule struct {
 	call     string // whoever may make this call; empty: see the others
 	holder   bool
 	everyone bool
 }
 
 // routes returns the rules of all routes.
-func (b rulebook) routes() map[string]ruleOf {
-	all := map[string]ruleOf{}
+func (b accessRules) routes() map[string]routeRule {
+	all := map[string]routeRule{}
 	for line := range strings.Lines(b.text) {
 		cells := strings.Split(strings.TrimSpace(line), " | ")
 		route, ok := strings.CutPrefix(cells[0], "| `")
@@ -52,7 +52,7 @@ func (b rulebook) routes() map[string]ruleOf {
 			continue
 		}
 		route, who := strings.Trim(route, "`"), strings.TrimSuffix(cells[1], " |")
-		rule := ruleOf{holder: who == "the task token", everyone: who == "everyone"}
+		rule := routeRule{holder: who == "the task token", everyone: who == "everyone"}
 		if !rule.holder && !rule.everyone {
 			rule.call = strings.Trim(who, "`")
 		}
@@ -62,12 +62,12 @@ func (b rulebook) routes() map[string]ruleOf {
 }
 
 // may reports whether a role may use a route.
-func (b rulebook) may(role auth.Role, rule ruleOf) bool {
+func (b accessRules) may(role auth.Role, rule routeRule) bool {
 	return rule.call != "" && b.allows(role, rule.call)
 }
 
 // audited returns the calls that leave an entry in the audit, sorted.
-func (b rulebook) audited() (names []string) {
+func (b accessRules) audited() (names []string) {
 	_, list, _ := strings.Cut(b.text, "These calls leave one")
 	list, _, _ = strings.Cut(list, "\n\nA call by a filter")
 	for _, m := range regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(list, -1) {

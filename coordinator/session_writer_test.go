@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// writers returns how many goroutines write to streams.
-func writers(t *testing.T) int {
+// countWriters returns how many goroutines write to streams.
+func countWriters(t *testing.T) int {
 	t.Helper()
 	var b bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
@@ -22,21 +22,21 @@ func writers(t *testing.T) int {
 func TestIdleStreamHasNoWriter(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		tk := r.work(t, "w", 1)
+		worker := r.openSession(t, "w", 1)
 		for range 3 {
-			tk.beat()
+			worker.heartbeat()
 			synctest.Wait()
-			if n := writers(t); n != 0 {
+			if n := countWriters(t); n != 0 {
 				t.Fatalf("%d writers of an idle stream", n)
 			}
 		}
-		slow := r.mute(t, "slow")
-		slow.say(hello("slow"))
+		slow := r.openUnreadStream(t, "slow")
+		slow.send(handshakeOf("slow"))
 		for range 3000 {
-			slow.say(hello("slow")) // each is refused with an answer
+			slow.send(handshakeOf("slow")) // each is refused with an answer
 		}
 		synctest.Wait()
-		if n := writers(t); n != 1 {
+		if n := countWriters(t); n != 1 {
 			t.Errorf("%d writers of a stream that is not read", n)
 		}
 	})
