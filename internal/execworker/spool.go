@@ -53,12 +53,12 @@ func (s Spool) Remove(name string) error {
 
 // Clean removes the unfinished files of workers that died. No other process may use the spool meanwhile.
 func (s Spool) Clean() error {
-	left, err := filepath.Glob(filepath.Join(s.dir, "*"+partial))
+	left, err := fs.Glob(os.DirFS(s.dir), "*"+partial) // filepath.Glob would read a [ in dir as part of the pattern
 	if err != nil {
 		return err
 	}
 	for _, name := range left {
-		if err := s.Remove(filepath.Base(name)); err != nil {
+		if err := s.Remove(name); err != nil {
 			return err
 		}
 	}

@@ -107,12 +107,12 @@ func syncDir(dir string) error {
 // removeTemps removes the files that remain if createIfMissing or Compact is interrupted.
 func removeTemps(dir string) error {
 	for _, pattern := range []string{tempPattern, compactPattern} {
-		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		names, err := fs.Glob(os.DirFS(dir), pattern) // filepath.Glob would read a [ in dir as part of the pattern
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

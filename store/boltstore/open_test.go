@@ -111,9 +111,12 @@ func TestOpenWritesNothingThroughALink(t *testing.T) {
 }
 
 // If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
-// store.
+// store. The name of the directory does not matter, even if it looks like a pattern.
 func TestFirstBootAfterACrash(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "store[1")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	torn := filepath.Join(dir, strings.Replace(tempPattern, "*", "123", 1))
 	if err := os.WriteFile(torn, make([]byte, 5000), 0o600); err != nil {
 		t.Fatal(err)
