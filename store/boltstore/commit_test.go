@@ -3,7 +3,7 @@ package boltstore
 import (
 	"errors"
 	"runtime"
-	"sync/atomic"
+	"strings"
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
@@ -32,30 +32,37 @@ func applied(t *testing.T, s *Store, key string) store.Tx {
 	return tx
 }
 
-// A6: Write waits until the commit before is durable, so that a loss of power can cut off at most one commit.
+// A6: Write waits until the commit before it is durable, so that a loss of power can cut off at most one commit.
 func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	first := written(t, s, "first")
 	second := applied(t, s, "second")
-	var durable atomic.Bool
-	early := make(chan bool)
-	go func() {
-		err := second.Write()
-		early <- err != nil || !durable.Load()
-		_ = second.Sync()
-		close(early)
-	}()
-	for range 1000 {
-		runtime.Gosched() // gives a Write that does not wait the time to return
+	done := make(chan error, 1)
+	go func() { done <- second.Write() }()
+	if !blocks("(*commit).Write", done) {
+		t.Error("Write of the second commit returned before the first commit was durable")
 	}
-	durable.Store(true)
 	if err := first.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if <-early {
-		t.Error("Write of the second commit failed, or returned before the first commit was durable")
+	if err := errors.Join(<-done, second.Sync()); err != nil {
+		t.Error(err)
 	}
-	<-early
+}
+
+// blocks waits until another goroutine is blocked within a call of function on a lock or a condition, and returns true. If the call ends first and its
+// result is in done, blocks returns false.
+func blocks(function string, done <-chan error) bool {
+	stacks := make([]byte, 1<<20)
+	for len(done) == 0 {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, " [sync.") && strings.Contains(stack, function) {
+				return true
+			}
+		}
+		runtime.Gosched()
+	}
+	return false
 }
 
 // A10: if the flush of a commit fails, the commit that has begun meanwhile fails with the same error, and so does Begin. Close does not hang.
@@ -89,27 +96,21 @@ func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
 func TestSnapshotWaitsForTheFlush(t *testing.T) {
 	s := mustOpen(t, filled(t))
 	first := written(t, s, "first")
-	var durable, copied atomic.Bool
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		tx, err := s.beginDurable()
 		if err == nil {
-			copied.Store(true)
-			if !durable.Load() {
-				err = errors.New("beginDurable returned before the commit was durable")
-			}
-			err = errors.Join(err, tx.Rollback())
+			err = tx.Rollback()
 		}
 		done <- err
 	}()
-	for range 1000 {
-		runtime.Gosched() // gives a beginDurable that does not wait the time to return
+	if !blocks("(*Store).beginDurable", done) {
+		t.Error("beginDurable returned before the commit was durable")
 	}
-	durable.Store(true)
 	if err := first.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; err != nil || !copied.Load() {
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

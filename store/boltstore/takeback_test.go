@@ -7,10 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -257,22 +255,14 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	commitSome(t, s, 1, 1)
 	newest := s.durable.Load()
 	s.durable.Store(newest - 1) // as between Write and Sync of the newest commit
-	var durable atomic.Bool
-	read, told := make(chan struct{}), make(chan bool)
-	go func() {
-		err := s.View(func(store.Reader) error { close(read); return nil })
-		told <- durable.Load() && err == nil
-	}()
-	<-read
-	for range 1000 {
-		runtime.Gosched() // gives a View that does not wait the time to return
+	done := make(chan error, 1)
+	go func() { done <- s.View(func(store.Reader) error { return nil }) }()
+	if !blocks("(*Store).View", done) {
+		t.Error("View returned before the commit that it has seen was durable")
 	}
-	s.setOutcome(func() {
-		durable.Store(true)
-		s.durable.Store(newest)
-	})
-	if !<-told {
-		t.Error("View failed, or returned before the commit that it has seen was durable")
+	s.setOutcome(func() { s.durable.Store(newest) })
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
