@@ -86,7 +86,7 @@ func (r *rig) streams() map[string]bool {
 }
 
 // X1, X2: each call with each credential: only a valid one of a role that may make the call is let in. docs/security.md says which roles those are.
-func TestWhoMayCall(t *testing.T) {
+func TestWhoMayMakeEachCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		old, _ := r.issue(t, "acme", auth.Operator)
@@ -194,7 +194,7 @@ func TestNoTokenInTheLog(t *testing.T) {
 }
 
 // X1: a coordinator without credentials refuses every call of AuthService.
-func TestOpenCoordinatorIssuesNothing(t *testing.T) {
+func TestOpenCoordinatorRefusesAuthService(t *testing.T) {
 	t.Attr("rules", "X1")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, method := range r.methods() {

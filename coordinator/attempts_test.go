@@ -15,7 +15,7 @@ const rejectBurst = 1000
 
 // X5: REJECTED verdicts, which a correct worker never gets, are delayed once there are too many of them. Good reports, and those of other tenants,
 // are not delayed.
-func TestRejectedReportsArePaced(t *testing.T) {
+func TestRejectedReportsAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		ctx, other := r.operatorContext(t, "acme"), r.operatorContext(t, "other")
@@ -55,7 +55,7 @@ func TestRejectedReportsArePaced(t *testing.T) {
 
 // X5: a caller that goes on although its quota is used up gets its refusals with a delay, each with the wait that is left. Another tenant's call is
 // not delayed.
-func TestRefusalsByQuotasArePaced(t *testing.T) {
+func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {

@@ -177,7 +177,7 @@ func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
 
 // X4: each audited call leaves one entry with who, when, what, which tenant and what outcome, in the same commit as its change. That also holds
 // without credentials.
-func TestWhatIsDoneIsAudited(t *testing.T) {
+func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "in the open": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestAuditedCallsAreTested(t *testing.T) {
 
 // X4: a refused call leaves an entry with the code: on any call if the role or the credential was refused, otherwise only on audited calls. A
 // credential that belongs to nobody leaves none.
-func TestWhatIsRefusedIsAudited(t *testing.T) {
+func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)

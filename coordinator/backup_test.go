@@ -115,7 +115,7 @@ func verifyBackup(t *testing.T, data []byte) (sum verify.Summary) {
 
 // A reader that stands still, is too slow, or goes away loses its backup, so that it does not keep the store's pages; then another backup may begin.
 // Until then a second one is refused.
-func TestBackupIsNotHeldUp(t *testing.T) {
+func TestBackupEndsIfItsReaderStops(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  Backup
 		read func(t *testing.T, stream lessorv1.AdminService_BackupClient, leave context.CancelFunc)

@@ -32,7 +32,7 @@ func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
 }
 
 // /readyz and the metrics show a slow commit while it is under way, and the log has it afterwards. Calls that waited for the commit are answered.
-func TestReadyTellsOfASlowDisk(t *testing.T) {
+func TestReadyzShowsASlowDisk(t *testing.T) {
 	st := &slowStore{Store: memstore.New()}
 	serve(t, st, func(t *testing.T, r *rig) {
 		ready := func(code int, want string) {

@@ -9,7 +9,7 @@ import (
 )
 
 // X5: a connection announces how many streams it may have. One that pings too often is closed, and the GOAWAY says why.
-func TestKeepaliveAbuse(t *testing.T) {
+func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 	t.Attr("rules", "X5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		conn, err := r.listener.DialContext(t.Context())

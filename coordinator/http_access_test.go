@@ -67,7 +67,7 @@ func (w *web) submitAndLease(token, queue string) httpLease {
 }
 
 // X2: asks has a request for each route, and docs/security.md a rule.
-func TestEveryRouteIsAskedFor(t *testing.T) {
+func TestEveryRouteHasARequestAndARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	routes := httpapi.Routes()
 	if asked := slices.Sorted(maps.Keys(routeRequests)); !slices.Equal(routes, asked) {
@@ -80,7 +80,7 @@ func TestEveryRouteIsAskedFor(t *testing.T) {
 
 // X1, X2, H1: each route with each credential: only a valid one of a role that may make the call is let in, and to callbacks only the task token. The
 // answer to others says nothing about the request, which changes nothing.
-func TestWhoMayAskOverHTTP(t *testing.T) {
+func TestWhoMayCallEachRoute(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w, rules := r.web(t), readAccessRules(t)
@@ -160,7 +160,7 @@ func (r *rig) wantAllowed(t *testing.T, w *web) {
 }
 
 // X2, S4: on each route, a task of another tenant is answered exactly like a task that does not exist, and nothing of the other tenant changes.
-func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
+func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w, rules := r.web(t), readAccessRules(t)
@@ -200,7 +200,7 @@ func TestOtherTenantsTasksAreNobodysOverHTTP(t *testing.T) {
 }
 
 // X3: a stream of events and a waiting lease request end within a second after their credential has ended.
-func TestHTTPEndsWithItsCredential(t *testing.T) {
+func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range credentialEndings {
 		t.Run(string(problem), func(t *testing.T) {

@@ -223,7 +223,7 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 
 // H2: most clients send the whole request before they read the answer. So the server reads a refused large request to its end: if it closed the
 // connection, the client would not learn the reason, and would send the same again.
-func TestLargeRequestsThatAreRefusedAreHeardOut(t *testing.T) {
+func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -259,7 +259,7 @@ func TestLargeRequestsThatAreRefusedAreHeardOut(t *testing.T) {
 }
 
 // H2: a client that asks by "Expect: 100-continue" is told at once that its body is too large, and does not have to send it.
-func TestLargeBodiesAreNotAskedFor(t *testing.T) {
+func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -282,7 +282,7 @@ func TestLargeBodiesAreNotAskedFor(t *testing.T) {
 }
 
 // H2: a request whose body does not arrive is answered with 408 after a time limit.
-func TestSlowBodiesAreGivenUp(t *testing.T) {
+func TestSlowBodyIsAnsweredWith408(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -356,7 +356,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 }
 
 // H2: paths that are similar to a route but are none are answered with 404, and change nothing.
-func TestRoutes(t *testing.T) {
+func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)

@@ -186,7 +186,7 @@ func TestTaskTokensSurviveARestart(t *testing.T) {
 }
 
 // H1, H2: a task token is valid only for its own attempt of its own task.
-func TestTaskTokensAreGoodForTheirAttemptAlone(t *testing.T) {
+func TestTaskTokenIsValidForItsAttemptOnly(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -241,7 +241,7 @@ func altered(token string) string {
 }
 
 // H1, H2: a task token that is not renewed ends after its ttl, long after its lease.
-func TestTaskTokensEnd(t *testing.T) {
+func TestTaskTokensExpire(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serveWith(t, nil, Config{Callbacks: Callbacks{TokenTTL: 20 * time.Minute}}, func(t *testing.T, r *rig) {
 		w := r.web(t)

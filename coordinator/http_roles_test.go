@@ -24,7 +24,7 @@ import (
 )
 
 // X1, X2: /metrics is for viewers and operators, profiles are for operators; /healthz and /readyz need no credential.
-func TestWhoMayReadOverHTTP(t *testing.T) {
+func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
 		bearers := map[string]string{"nobody": "", "a stranger": "Bearer nonsense"}
@@ -59,7 +59,7 @@ func TestWhoMayReadOverHTTP(t *testing.T) {
 
 // X4: a request over HTTP that is refused, on a route as well as for metrics and profiles, is in the log and in the audit of the credential's tenant.
 // A request that is let in is in neither.
-func TestRefusalsOverHTTPAreTold(t *testing.T) {
+func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
 		operator, _ := r.issue(t, "acme", auth.Operator)
@@ -105,7 +105,7 @@ func TestRefusalsOverHTTPAreTold(t *testing.T) {
 
 // X5: requests over HTTP with bad credentials are delayed and then refused, together for all paths of one address, and those that are refused for
 // this leave nothing in the log. A good credential of the same address is not delayed.
-func TestGuessesOverHTTPArePaced(t *testing.T) {
+func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
@@ -155,7 +155,7 @@ func TestGuessesOverHTTPArePaced(t *testing.T) {
 }
 
 // X1: an HTTP connection is closed after maxConnectionAge, as gRPC connections are.
-func TestConnectionsOverHTTPAge(t *testing.T) {
+func TestHTTPConnectionsHaveAMaximumAge(t *testing.T) {
 	t.Attr("rules", "X1")
 	synctest.Test(t, func(t *testing.T) {
 		server := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
@@ -172,7 +172,7 @@ func TestConnectionsOverHTTPAge(t *testing.T) {
 }
 
 // X5: failed TLS handshakes, which anybody can cause, are logged only at level debug; a panic of a handler is logged as a warning.
-func TestWhatTheHTTPServerSays(t *testing.T) {
+func TestLogOfTheHTTPServer(t *testing.T) {
 	t.Attr("rules", "X5")
 	for level, want := range map[slog.Level]string{slog.LevelInfo: "WARN panic;", slog.LevelDebug: "DEBUG TLS;WARN panic;"} {
 		var said bytes.Buffer

@@ -245,7 +245,7 @@ func TestEventsOverHTTP(t *testing.T) {
 }
 
 // H2, S5: a stream on which nothing happens sends a comment soon. A Last-Event-ID that does not exist is refused.
-func TestQuietEventsOverHTTP(t *testing.T) {
+func TestIdleEventStreamSendsAComment(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -275,7 +275,7 @@ func TestQuietEventsOverHTTP(t *testing.T) {
 }
 
 // H2, A6: a failed store gives no verdict: the answer is 503 and says when to repeat the request.
-func TestNoVerdictOverHTTP(t *testing.T) {
+func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 A6")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -329,7 +329,7 @@ func TestCallbackURL(t *testing.T) {
 
 // H1, W3: on a stream, a dispatch has the first task token, and each answer that renews the lease has a new one; the answer to a final report has
 // none.
-func TestTokensOnAStream(t *testing.T) {
+func TestTaskTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		w, worker := r.web(t), r.openSession(t, "w", 1)

@@ -143,7 +143,7 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 }
 
 // X5: the connections of both listeners count together.
-func TestBothListenersCountTogether(t *testing.T) {
+func TestListenersShareTheConnectionLimit(t *testing.T) {
 	t.Attr("rules", "X5")
 	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 2}})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // T13: an update changes only the fields that it has. A zero or an empty message resets a field.
-func TestUpdateQueueSetsWhatItHas(t *testing.T) {
+func TestUpdateQueueChangesOnlyItsFields(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		update := func(req *lessorv1.UpdateQueueRequest) *lessorv1.Queue {
@@ -69,7 +69,7 @@ func TestUnknownQueueIsNotFound(t *testing.T) {
 }
 
 // T13: a purge deletes the waiting tasks of one queue, not those that are leased or final.
-func TestPurgeDeletesWhatWaits(t *testing.T) {
+func TestPurgeDeletesWaitingTasks(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()

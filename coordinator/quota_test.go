@@ -84,7 +84,7 @@ func wantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) ti
 
 // X5: the calls that no quota refuses are exactly those that keep leases alive, report, stop something (also RotateKey and UpdateQueue can), or ask
 // for health.
-func TestWhatIsSpared(t *testing.T) {
+func TestCallsThatNoQuotaRefuses(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
 		var never []string
@@ -164,7 +164,7 @@ func TestQuotaOfCalls(t *testing.T) {
 }
 
 // X5: each HTTP request counts as one call: with a burst of one, one per second is accepted and the next refused, also if its body cannot be read.
-func TestRequestsOverHTTPAreOneCall(t *testing.T) {
+func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
 		w := r.web(t)
@@ -201,7 +201,7 @@ func TestRequestsOverHTTPAreOneCall(t *testing.T) {
 }
 
 // X4, X5: a refusal by a quota is in the audit, once a minute, if the call is audited. Refusals of other calls are not.
-func TestWhatQuotasRefuseIsAudited(t *testing.T) {
+func TestRefusalsByQuotasAreAudited(t *testing.T) {
 	t.Attr("rules", "X4 X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}, Backup: Backup{Tenant: "acme"}}
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {

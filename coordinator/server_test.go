@@ -32,7 +32,7 @@ import (
 )
 
 // An orderly stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later; Serve returns nil.
-func TestStopEndsWhatWaits(t *testing.T) {
+func TestStopEndsWatchesAndWaitingCalls(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		ended := make(chan error, 2)
@@ -60,7 +60,7 @@ func TestStopEndsWhatWaits(t *testing.T) {
 }
 
 // A stream of the health service that stays open does not delay a stop.
-func TestStopDoesNotWaitForIdleTools(t *testing.T) {
+func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		watch, err := r.health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
 		if err != nil {
@@ -201,7 +201,7 @@ func TestLogOfACall(t *testing.T) {
 }
 
 // A full disk or a stop refuses every call. The log tells of that once; the lines of the single calls have level debug.
-func TestLogOfWhatRefusesAll(t *testing.T) {
+func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 	serveWith(t, nil, Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *rig) {
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		wantDiskFull(t, "SubmitTask", err)

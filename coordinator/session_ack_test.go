@@ -26,7 +26,7 @@ func (worker *testWorker) wantLeaseEnded(a *lessorv1.Assignment, reason lessorv1
 
 // W5: a dispatch that is not acknowledged for 5 s is taken back, and counts in no budget. The session gets no work until it sends a frame. A late ack
 // is answered with a cancel.
-func TestUnacknowledgedDispatchComesBack(t *testing.T) {
+func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 	t.Attr("rules", "W5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -56,7 +56,7 @@ func TestUnacknowledgedDispatchComesBack(t *testing.T) {
 }
 
 // W5: if the task was granted to another worker meanwhile, the late ack is answered with SUPERSEDED.
-func TestLateAckOfWhatAnotherHas(t *testing.T) {
+func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -109,7 +109,7 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 }
 
 // W5: a dispatch is acknowledged by an ack, by a Start, or by a heartbeat that names the lease. None of them is answered with a cancel.
-func TestWhatAcknowledges(t *testing.T) {
+func TestWhatAcknowledgesADispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	for name, acknowledge := range map[string]func(*testWorker, *lessorv1.SessionResponse, *lessorv1.Assignment){
 		"ack": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) { worker.ack(m) },
@@ -198,7 +198,7 @@ func TestAckAfterTheReport(t *testing.T) {
 }
 
 // W5: a dispatch that is not acknowledged counts against its session. Only after six different sessions in a row the task is FAILED.
-func TestSixSilentSessions(t *testing.T) {
+func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -215,7 +215,7 @@ func TestSixSilentSessions(t *testing.T) {
 }
 
 // T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the Start.
-func TestStartBesideTheAck(t *testing.T) {
+func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 	t.Attr("rules", "T10")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 2)

@@ -115,7 +115,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 }
 
 // W8, W11: a stream was lost while a heartbeat waited for room for its answer. That does not delay the heartbeats of the session's next stream.
-func TestHeartbeatAfterOneWithoutRoom(t *testing.T) {
+func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		slow := r.openUnreadStream(t, "w")
@@ -204,7 +204,7 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 }
 
 // W8: the coordinator notices by its pings that a connection is dead. The session then goes on as after a broken stream.
-func TestHalfOpenLine(t *testing.T) {
+func TestDeadConnectionIsNoticed(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var line *frozenConn

@@ -49,7 +49,7 @@ func TestCancelReachesTheStream(t *testing.T) {
 }
 
 // When a lease is lost, the worker gets a cancel without a grace, with the reason.
-func TestLostLeaseIsTold(t *testing.T) {
+func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lose   func(*testing.T, *rig, *lessorv1.Assignment)
 		reason lessorv1.Reason
@@ -98,7 +98,7 @@ func TestLostLeaseIsTold(t *testing.T) {
 }
 
 // A cancel is sent after the dispatch of its task, and the loss of a lease before the next dispatch, even if both had to wait.
-func TestPushesKeepTheirOrder(t *testing.T) {
+func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openUnreadStream(t, "w") // it reads nothing, so that frames have to wait
 		worker.send(handshakeOf("w"))

@@ -66,7 +66,7 @@ func TestFaultEndsItsStream(t *testing.T) {
 }
 
 // W14, W3: a report that cannot be judged gets an error with a wait, at its place among the verdicts. The stream goes on.
-func TestItemsWithoutAVerdict(t *testing.T) {
+func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 	t.Attr("rules", "W14 W3")
 	items := []*lessorv1.Report{started(&lessorv1.Assignment{LeaseId: "x"}), started(&lessorv1.Assignment{LeaseId: "y"})}
 	wantNone := func(t *testing.T, verdicts []*lessorv1.ReportVerdict, code string) {

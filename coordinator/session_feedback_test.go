@@ -57,7 +57,7 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 }
 
 // S5: feedback that was sent before a report reaches watchers before the outcome, and stays with the task, even if the report follows at once.
-func TestLastWordsBeforeTheOutcome(t *testing.T) {
+func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -81,7 +81,7 @@ func TestLastWordsBeforeTheOutcome(t *testing.T) {
 }
 
 // Feedback for a lease that has ended, is forged or is of another task is dropped silently. Other items of the frame count.
-func TestFeedbackOfDeadLeasesIsDropped(t *testing.T) {
+func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 3)
 		r.submitAll(t, 3)
@@ -181,7 +181,7 @@ func (r *rig) submitAndBlockCommit(t *testing.T, st *memstore.Store) (release fu
 }
 
 // A6, S5: the last feedback of an attempt is stored with the end of the attempt, even if all of it is one commit, and is deleted with the task.
-func TestLastWordsStayWithTheTask(t *testing.T) {
+func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -269,7 +269,7 @@ func TestProgressGoesBackToZero(t *testing.T) {
 
 // W11: feedback that a session sends faster than it can be passed on is dropped, the oldest first. Watchers are told how much they missed, and a
 // metric counts it. The session's verdicts and other sessions' feedback are not affected.
-func TestFloodOfFeedback(t *testing.T) {
+func TestTooMuchFeedbackIsDropped(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {

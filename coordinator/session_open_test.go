@@ -16,7 +16,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-func TestAcceptSaysHowToGoOn(t *testing.T) {
+func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openStream(t, "w")
 		corr := worker.send(handshakeOf("w"))
@@ -33,7 +33,7 @@ func TestAcceptSaysHowToGoOn(t *testing.T) {
 
 // A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session. The log warns of
 // it, but not if the first frame may only ask for the tenant of the caller.
-func TestDenials(t *testing.T) {
+func TestDeniedFrameEndsTheSession(t *testing.T) {
 	greet := func(m *lessorv1.SessionRequest) { setPayload(m, handshakeOf("w")) }
 	for _, tt := range []struct {
 		name   string
@@ -83,7 +83,7 @@ func TestDenials(t *testing.T) {
 }
 
 // After the handshake, frames may leave out tenant and sender.
-func TestEnvelopeIsBound(t *testing.T) {
+func TestLaterFramesMayLeaveOutTenantAndSender(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
 		m := worker.newFrame(&lessorv1.WorkerHeartbeat{})
@@ -94,7 +94,7 @@ func TestEnvelopeIsBound(t *testing.T) {
 }
 
 // A bad field in a handshake or register changes nothing and is named in the error. The stream goes on, and a corrected frame is accepted.
-func TestBadFieldsOfOpening(t *testing.T) {
+func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 	long := text(257)
 	type change func(*lessorv1.Handshake, *lessorv1.Register)
 	for _, tt := range []struct {

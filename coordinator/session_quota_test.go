@@ -44,7 +44,7 @@ func TestQuotaOfFrames(t *testing.T) {
 }
 
 // X5: a worker that sends many bad frames or reports is slowed down; other workers are not.
-func TestWhatIsWrongCostsTime(t *testing.T) {
+func TestBadFramesAndReportsAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		r.submitAll(t, 1)

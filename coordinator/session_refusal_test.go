@@ -18,7 +18,7 @@ func (worker *testWorker) refuseTask(a *lessorv1.Assignment) {
 
 // W14, T5: a worker refuses a task because it already runs one with the same concurrency key. The task goes to another worker at once, and the
 // refusal counts in no budget.
-func TestConcurrencyViolation(t *testing.T) {
+func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		keyed := func(s *lessorv1.TaskSpec) { s.ConcurrencyKey, s.ConcurrencyLimit = "k", 2 }
@@ -51,7 +51,7 @@ func TestConcurrencyViolation(t *testing.T) {
 
 // W14: a session that refuses a task without running another one of its key gets no work for 5 s, so that it does not get the same task again at
 // once.
-func TestRefusalWithoutAReason(t *testing.T) {
+func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 	t.Attr("rules", "W14")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)

@@ -189,7 +189,7 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 }
 
 // W3: answers come in the order of the frames that they answer.
-func TestAnswersKeepTheOrderOfFrames(t *testing.T) {
+func TestAnswersComeInTheOrderOfFrames(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)

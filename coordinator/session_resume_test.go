@@ -134,7 +134,7 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 
 // W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, both sequences begin anew, and leases that were
 // not acknowledged are dispatched again at once.
-func TestResumeAfterAWhile(t *testing.T) {
+func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, restart := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestResumeAfterAWhile(t *testing.T) {
 }
 
 // W8, W5: a worker that comes back without a token also gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
-func TestBlinkWithoutAToken(t *testing.T) {
+func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		old := r.openSession(t, "w", 2)
@@ -283,7 +283,7 @@ func TestBadTokens(t *testing.T) {
 
 // W8: if a resume was accepted but the worker never received the new token, the one before is still valid. Once the new token was used, the old one
 // is not.
-func TestNewestTokenWins(t *testing.T) {
+func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		first, a := r.openSessionWith(t, "w", 1, nil)
@@ -335,7 +335,7 @@ func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 }
 
 // W8: a session that was displaced by a newer session of the same instance cannot be resumed.
-func TestTokenOfADisplacedSession(t *testing.T) {
+func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		old, a := r.openSessionWith(t, "w", 1, nil)
@@ -351,7 +351,7 @@ func TestTokenOfADisplacedSession(t *testing.T) {
 }
 
 // W8: an instance that a handshake names as replaced loses its stream and its leases at once; this counts in no budget.
-func TestReplacedInstance(t *testing.T) {
+func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
 		serve(t, nil, func(t *testing.T, r *rig) {
@@ -381,7 +381,7 @@ func TestReplacedInstance(t *testing.T) {
 }
 
 // W8, K1: after a restart, a worker reports its tasks while they are being dispatched again. After their verdicts they must not be dispatched.
-func TestReportedWorkIsNotHandedOverAgain(t *testing.T) {
+func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 	t.Attr("rules", "W8 K1")
 	synctest.Test(t, func(t *testing.T) {
 		st := memstore.New()

@@ -85,7 +85,7 @@ func (worker *testWorker) wantGap(corr string, expected uint64) {
 }
 
 // W7: a refused frame counts in the sequence, and so does one whose payload cannot be decoded.
-func TestRefusedFramesHaveTheirPlace(t *testing.T) {
+func TestRefusedFramesCountInTheSequence(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -154,7 +154,7 @@ func TestRepeatedHandshake(t *testing.T) {
 }
 
 // W6: the coordinator acknowledges the worker's frames in the next frame that it sends anyway.
-func TestAcksRide(t *testing.T) {
+func TestAckComesInTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -172,7 +172,7 @@ func TestAcksRide(t *testing.T) {
 }
 
 // W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, except for leases that have ended.
-func TestGapOfTheCoordinator(t *testing.T) {
+func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 2)
@@ -204,7 +204,7 @@ func TestGapOfTheCoordinator(t *testing.T) {
 }
 
 // W7: if the frames that a worker asks for are not kept any more, or never existed, the session is reset.
-func TestGapThatCanNotBeClosed(t *testing.T) {
+func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 	t.Attr("rules", "W7")
 	for name, expected := range map[string]func(last uint64) uint64{
 		"forgotten":  func(last uint64) uint64 { return last - maxRetained },
@@ -230,7 +230,7 @@ func TestGapThatCanNotBeClosed(t *testing.T) {
 }
 
 // W7: if the worker has acknowledged the frame that it then reports as missing, it has come meanwhile, and nothing is sent again.
-func TestGapThatClosedMeanwhile(t *testing.T) {
+func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -351,7 +351,7 @@ func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 }
 
 // W6: acknowledgements of frames that were never sent do nothing.
-func TestStrangeAcks(t *testing.T) {
+func TestAcksOfUnknownFramesDoNothing(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)

@@ -107,7 +107,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 }
 
 // W11: a worker that does not read its tasks gets no more, whatever it sends.
-func TestNoWorkForWhoReadsNone(t *testing.T) {
+func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		slow := r.openUnreadStream(t, "slow")
@@ -134,7 +134,7 @@ func TestNoWorkForWhoReadsNone(t *testing.T) {
 }
 
 // W11: a worker for which too much waits gets no more tasks, even if it has free slots. Others get them, and so does this worker as soon as it reads.
-func TestFullQueueGetsNoWork(t *testing.T) {
+func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		slow := r.openUnreadStream(t, "slow")
@@ -185,7 +185,7 @@ func (r *rig) workerWithFullBuffers(t *testing.T) (slow *testWorker, accept *les
 
 // W11, W8: a task that waited to be sent until its lease had ended is not sent any more, neither when the worker reads again nor when it resumes: the
 // worker would run it beside the next attempt.
-func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
+func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W11 W8")
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestWorkThatWaitedTooLongIsNotHandedOver(t *testing.T) {
 }
 
 // W8, W10: a task that waits for the next stream of its session is not sent if an operator has taken it back meanwhile.
-func TestWorkThatWasTakenBackIsNotHandedOver(t *testing.T) {
+func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		slow, first := r.workerWithFullBuffers(t)

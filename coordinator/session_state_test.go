@@ -149,7 +149,7 @@ func TestFramesWithoutAPayload(t *testing.T) {
 }
 
 // An acknowledgement that is asked for comes exactly once, in the answer or alone, also for a refused frame or the last one.
-func TestAckIsGivenWhereAsked(t *testing.T) {
+func TestRequestedAckComesOnce(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
 		for _, payload := range []proto.Message{

@@ -88,7 +88,7 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 }
 
 // A worker that says that it is not healthy gets no new tasks; those that it has go on.
-func TestUnhealthyWorkerGetsNothing(t *testing.T) {
+func TestUnhealthyWorkerGetsNoNewTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 2)
 		well := func(h bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: h}) }

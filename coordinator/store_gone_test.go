@@ -10,7 +10,7 @@ import (
 )
 
 // If the store's file was moved away, the log says so once; /readyz and the metrics say so as long as it lasts. Calls still work.
-func TestAStoreThatIsGoneIsTold(t *testing.T) {
+func TestMissingStoreFileIsReported(t *testing.T) {
 	var gone atomic.Bool
 	serveWith(t, nil, Config{StoreGone: gone.Load}, func(t *testing.T, r *rig) {
 		for _, is := range []bool{false, true, false} {

@@ -12,7 +12,7 @@ import (
 )
 
 // T9: cancel, retry and delete by a filter change the selected tasks that can be changed, count them, and count the other selected ones as skipped.
-func TestBulkVerbs(t *testing.T) {
+func TestBulkCallsChangeTheSelectedTasks(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
@@ -51,7 +51,7 @@ func TestBulkVerbs(t *testing.T) {
 }
 
 // T9, S4: one call changes a bounded number of tasks; the next one goes on with its page token, which is valid only for the same verb and filter.
-func TestBulkVerbsGoOnWithAToken(t *testing.T) {
+func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
@@ -88,7 +88,7 @@ func TestBulkVerbsGoOnWithAToken(t *testing.T) {
 }
 
 // T9, S4: a deadline in the past is refused, instead of skipping every task.
-func TestBulkRetryNeedsADeadlineAhead(t *testing.T) {
+func TestBulkRetryRefusesADeadlineInThePast(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		_, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: timestamppb.Now()})
@@ -99,7 +99,7 @@ func TestBulkRetryNeedsADeadlineAhead(t *testing.T) {
 }
 
 // T9, S4: a filter without a condition is refused as a probable mistake, unless all is set.
-func TestBulkVerbsNeedACondition(t *testing.T) {
+func TestBulkCallsNeedACondition(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()

@@ -104,7 +104,7 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 }
 
 // S4: an unknown field in a filter is refused before any task is deleted, because it could be a condition that spares tasks.
-func TestUnknownConditionOfAFilter(t *testing.T) {
+func TestUnknownFieldOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		task := r.submit(t, nil)

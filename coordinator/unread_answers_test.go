@@ -124,7 +124,7 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 }
 
 // X5: a request for work whose caller leaves while its answer waits for a place ends with CANCELLED.
-func TestLeaseOfACallerWhoIsGone(t *testing.T) {
+func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	t.Attr("rules", "X5")
 	conn := unreadHandler{}.TagConn(t.Context(), nil)
 	ctx, cancel := context.WithCancel(conn)

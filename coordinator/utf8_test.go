@@ -106,7 +106,7 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 }
 
 // A request that cannot be decoded is the caller's fault, too.
-func TestUnreadableRequest(t *testing.T) {
+func TestRequestThatCannotBeDecoded(t *testing.T) {
 	r := reading{into: &lessorv1.GetTaskRequest{}}
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {
 		t.Errorf("error is %v, fault is %v", err, r.bad)

@@ -146,7 +146,7 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 }
 
 // S5, S4: after_sequence above the newest event is refused, because such a watch would wait for ever.
-func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
+func TestWatchRefusesASequenceAboveTheNewest(t *testing.T) {
 	t.Attr("rules", "S5 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
@@ -176,7 +176,7 @@ func TestWatchRefusesASequenceFromElsewhere(t *testing.T) {
 
 // S5, A11: after a restore, a watch that goes on after an event of the lost future is refused, even if the workspace has had more events since than that
 // future. One that goes on after an event of the backup gets all that came after it.
-func TestWatchFromALostFuture(t *testing.T) {
+func TestWatchAfterARestore(t *testing.T) {
 	t.Attr("rules", "S5 A11")
 	st := memstore.New()
 	var backup bytes.Buffer
@@ -269,7 +269,7 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 }
 
 // T10: events that were dropped from a history are reported as missed, once.
-func TestUntoldTellsWhatIsMissing(t *testing.T) {
+func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 	t.Attr("rules", "T10")
 	task := &lease.Task{
 		ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3,
@@ -297,7 +297,7 @@ func TestUntoldTellsWhatIsMissing(t *testing.T) {
 
 // Changes of one commit are told task by task, and their sequences may interleave. No event is told twice, and no event has a sequence for a resume
 // that would skip another event of the commit.
-func TestRunNewsOfOneCommitInterleave(t *testing.T) {
+func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	var got []string
 	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
 		got = append(got, fmt.Sprintf("%d resume %d", m.GetHistory().GetSequence(), m.GetSequence()))
@@ -422,7 +422,7 @@ func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 }
 
 // S5: a reader of a run that stood still gets every durable event once, even those that it had got before.
-func TestSlowWatcherOfARunIsToldNothingTwice(t *testing.T) {
+func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()

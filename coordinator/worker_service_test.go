@@ -30,7 +30,7 @@ func TestLeaseWaits(t *testing.T) {
 }
 
 // A wait above the limit is reduced to the limit.
-func TestLeaseWaitIsCut(t *testing.T) {
+func TestLeaseWaitIsLimited(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		began := time.Now()
 		_, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{
@@ -167,7 +167,7 @@ func TestCancelReachesTheWorker(t *testing.T) {
 }
 
 // S3: a task has the metrics of its result, not mixed with those of an earlier failed attempt.
-func TestTaskHasTheGaugesOfItsResult(t *testing.T) {
+func TestTaskHasTheMetricsOfItsResult(t *testing.T) {
 	t.Attr("rules", "S3")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -211,7 +211,7 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 }
 
 // After the answer to a heartbeat, GetTask shows the progress in it.
-func TestProgressIsThereWhenItIsAnswered(t *testing.T) {
+func TestProgressIsVisibleAfterTheAnswer(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		a := r.lease(t)
