@@ -4,14 +4,14 @@ package worker_test
 
 import "testing"
 
-// The worker makes at most this many allocations for a task that does nothing, without the wire and the codec. Garbage was a large part of what a
-// short task cost; if the number falls, lower the limit.
+// The worker makes at most this many allocations for a task that does nothing, without the wire and the codec. Garbage was a large part of the cost of
+// a short task. If the number falls, lower the limit.
 func TestAllocationsOfATask(t *testing.T) {
 	const most, runs, tasks = 11, 50, 100
-	l := startLine(t, tasks)
-	rounds := l.rounds(runs+1, tasks)
+	c := startInstantCoordinator(t, tasks)
+	rounds := c.rounds(runs+1, tasks)
 	n := testing.AllocsPerRun(runs, func() {
-		l.serve(rounds[0])
+		c.serve(rounds[0])
 		rounds = rounds[1:]
 	})
 	if n /= tasks; n > most {

@@ -53,17 +53,18 @@ func TestCapabilities(t *testing.T) {
 }
 
 // The worker declares the same capabilities on each stream, even if the caller has changed the maps and slices of its Config since: New copies them.
-func TestCapabilitiesAreTheWorkersOwn(t *testing.T) {
+func TestConfigIsCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		cfg := worker.Config{
 			Runtimes: []string{"python3.12"}, Features: []string{"gpu"},
-			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 80},
+			Labels: map[string]string{"zone": "b"}, Resources: map[string]float64{"vram_gb": 80}, PerTypeLimits: map[string]int{"work": 2},
 		}
 		r := c.run(cfg, echo)
 		s := c.accept()
 		want := proto.CloneOf(s.register.GetRegister().GetCapabilities())
 		cfg.Runtimes[0], cfg.Features[0], cfg.Labels["zone"], cfg.Resources["vram_gb"] = "go", "tpu", "c", 8
+		cfg.PerTypeLimits["work"] = 3
 		s.finish(errBroken)
 		if got := c.accept().register.GetRegister().GetCapabilities(); !proto.Equal(got, want) {
 			t.Errorf("capabilities = %v, want %v", got, want)
@@ -72,8 +73,8 @@ func TestCapabilitiesAreTheWorkersOwn(t *testing.T) {
 	})
 }
 
-// W4: a change of the capacity goes to the coordinator at once, but only if it is a change. A limit that was removed is sent as 10,000. On a new
-// stream register states the newest capacity; it must declare at least one slot, so that a capacity of 0 follows in a frame of its own.
+// W4: the worker sends a new capacity to the coordinator at once, but only if it differs from the last one. A limit that was removed is sent as 10,000.
+// On a new stream register declares the newest capacity. It must declare at least one slot, so that a capacity of 0 follows in a frame of its own.
 func TestCapacityChanges(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +116,7 @@ func mustSet(t *testing.T, err error) {
 
 // W4: a worker with a capacity of 0 still declares one slot in register. A task that the coordinator dispatches into it is released at once, without
 // delay.
-func TestNoCapacityHoldsUpNothing(t *testing.T) {
+func TestTaskIsReleasedAtCapacityZero(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -171,7 +172,7 @@ func concurrencyGrows(t *testing.T, cfg worker.Config, grow func(*worker.Worker)
 }
 
 // A handler that ignores the end of its attempt does not hold up tasks of other types; the next attempt at its own task begins when it has returned.
-func TestStuckHandlerHoldsUpItsTypeAlone(t *testing.T) {
+func TestStuckHandlerDelaysOnlyItsType(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -202,9 +203,9 @@ func TestStuckHandlerHoldsUpItsTypeAlone(t *testing.T) {
 	})
 }
 
-// A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator takes it for gone: the next
-// task of the type waits for it a moment and is then given back, and meanwhile the worker declares a smaller limit.
-func TestStuckHandlerLessensTheLimitOfItsType(t *testing.T) {
+// A handler that ignores the loss of its lease counts towards the limit of its type until it returns, although the coordinator no longer counts it. The
+// next task of the type waits a moment for the slot and is then released. Meanwhile the worker declares a smaller limit.
+func TestStuckHandlerLowersTheLimitOfItsType(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -250,8 +251,8 @@ func TestStuckHandlerLessensTheLimitOfItsType(t *testing.T) {
 	})
 }
 
-// W14: a worker with SingleFlight refuses a task while another task of the same concurrency key runs here, also if that one has lost its lease and
-// its handler has not stopped yet. Tasks of other keys start; once the handler has returned the key is free again.
+// W14: a worker with SingleFlight refuses a task while a handler of another task with the same concurrency key runs, even if that task has lost its
+// lease. Tasks with other keys start. When the handler has returned, tasks with its key start again.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W14 T11")
 	synctest.Test(t, func(t *testing.T) {
@@ -341,6 +342,6 @@ func TestBadCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.SetConcurrency(10_001) == nil || w.SetTypeLimits(map[string]int{"t": 10_001}) == nil {
-		t.Error("SetConcurrency(10001) or SetTypeLimits of 10001 returned no error")
+		t.Error("SetConcurrency(10001) or SetTypeLimits of 10001 = nil, want an error from both")
 	}
 }

@@ -65,7 +65,7 @@ func TestConfirm(t *testing.T) {
 
 // A8: Confirm counts the lease from when it asked, not from when the answer came. Here the answer takes 6 s, so that a lease that was good for the
 // full TTL has less left than the handler wants.
-func TestConfirmCountsFromTheQuestion(t *testing.T) {
+func TestConfirmCountsTheLeaseFromTheRequest(t *testing.T) {
 	t.Attr("rules", "A8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -144,7 +144,7 @@ func TestSaveCheckpoint(t *testing.T) {
 		}
 		s.renew(f)
 		if err := <-saved; err != nil {
-			t.Errorf("SaveCheckpoint = %v", err)
+			t.Errorf("SaveCheckpoint = %v, want nil", err)
 		}
 		f, _ = s.outcome()
 		s.commit(f)
@@ -152,8 +152,8 @@ func TestSaveCheckpoint(t *testing.T) {
 	})
 }
 
-// K3: a checkpoint shares its message with the metrics of the task. One that would fit alone but not together with them is refused at once, and does
-// not break the stream.
+// K3: a checkpoint is sent in the same message as the metrics of the task. SaveCheckpoint refuses a checkpoint that fits into a message alone but not
+// together with the metrics, so that it does not break the stream.
 func TestCheckpointLeavesRoomForMetrics(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {

@@ -57,14 +57,14 @@ func runUnconnected(t *testing.T, conn *grpc.ClientConn) (log *journal, stop fun
 	return log, func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 		_ = conn.Close()
 	}
 }
 
 // If nobody listens at the coordinator's address, the log says so within two seconds, with the reason, and again after waits that grow.
-func TestUnreachableIsSaid(t *testing.T) {
+func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
 			func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody listens") }))
@@ -89,14 +89,14 @@ func TestUnreachableIsSaid(t *testing.T) {
 
 // If only one side uses TLS no session can be opened. All that the worker sees is a connection that ends, but its log says that TLS may be the
 // reason.
-func TestTLSOnOneSideIsSaid(t *testing.T) {
+func TestTLSOnOneSideIsLogged(t *testing.T) {
 	for name, test := range map[string]struct {
 		creds credentials.TransportCredentials
 		peer  func(net.Conn)
 		want  string
 	}{
-		"there": {insecure.NewCredentials(), func(c net.Conn) { _ = tls.Server(c, &tls.Config{}).Handshake() }, "the coordinator may require TLS"},
-		"here":  {credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}), func(c net.Conn) { _ = http2.NewFramer(c, c).WriteSettings() }, "the coordinator does not use TLS"},
+		"coordinator": {insecure.NewCredentials(), func(c net.Conn) { _ = tls.Server(c, &tls.Config{}).Handshake() }, "the coordinator may require TLS"},
+		"worker":      {credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}), func(c net.Conn) { _ = http2.NewFramer(c, c).WriteSettings() }, "the coordinator does not use TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		}
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }

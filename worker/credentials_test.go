@@ -73,7 +73,7 @@ func TestCredentialsThatHang(t *testing.T) {
 			select {
 			case err := <-done:
 				if err != nil {
-					t.Errorf("Run = %v", err)
+					t.Errorf("Run = %v, want nil", err)
 				}
 			case <-time.After(time.Minute):
 				t.Error("Run has not returned a minute after its context ended")

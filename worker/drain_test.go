@@ -47,7 +47,7 @@ func TestDrain(t *testing.T) {
 		s.commit(f)
 		s.next("goodbye", isGoodbye)
 		if err := r.done(); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestDrainStopsHandlers(t *testing.T) {
 		}
 		s.commit(f)
 		if err := r.done(); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
@@ -104,11 +104,11 @@ func TestErrorsAfterDrain(t *testing.T) {
 				r.stop()
 				f, report := s.outcome()
 				if (report.GetRelease() != nil) != test.release || (report.GetFail() != nil) == test.release {
-					t.Errorf("report = %v, want a release (%v) or else a fail", report, test.release)
+					t.Errorf("report = %v, want a release: %v (otherwise a fail)", report, test.release)
 				}
 				s.commit(f)
 				if err := r.done(); err != nil {
-					t.Errorf("Run = %v", err)
+					t.Errorf("Run = %v, want nil", err)
 				}
 			})
 		})
@@ -116,7 +116,7 @@ func TestErrorsAfterDrain(t *testing.T) {
 }
 
 // W10: DrainTimeout and StopTimeout may be the longest Duration. Their sum must not overflow, which would stop the handlers at once.
-func TestDrainForEver(t *testing.T) {
+func TestDrainWithTheLongestTimeouts(t *testing.T) {
 	t.Attr("rules", "W10")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -138,7 +138,7 @@ func TestDrainForEver(t *testing.T) {
 		}
 		s.commit(f)
 		if err := r.done(); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
@@ -236,7 +236,7 @@ func TestDrainByCoordinator(t *testing.T) {
 }
 
 // A coordinator repeats its drain on each new stream. The error of Run contains the reason only once.
-func TestDrainIsToldAnew(t *testing.T) {
+func TestRepeatedDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		release := make(chan struct{})

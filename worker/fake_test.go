@@ -52,9 +52,9 @@ type stream struct {
 	grpc grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	// frames are those of the worker. It is closed when the worker has ended the stream.
 	frames chan *lessorv1.SessionRequest
-	// end gets the error with which the RPC returns.
+	// end gets the error that the RPC returns.
 	end chan error
-	// mute means that frames are not acknowledged by themselves; the test does it or leaves it.
+	// mute means that the stream does not acknowledge frames by itself; the test may do it.
 	mute atomic.Bool
 
 	sending  sync.Mutex // guards lastSent and the order of frames
@@ -109,7 +109,7 @@ func (c *coordinator) Session(g grpc.BidiStreamingServer[lessorv1.SessionRequest
 	if s.register, err = g.Recv(); err != nil {
 		return err
 	}
-	s.receipt(s.register)
+	s.acknowledgeFrame(s.register)
 	go s.receive()
 	c.streams <- s
 	select {
@@ -132,13 +132,13 @@ func (s *stream) receive() {
 			}
 			return
 		}
-		s.receipt(f)
+		s.acknowledgeFrame(f)
 		s.frames <- f
 	}
 }
 
-// receipt acknowledges a frame that has a seq, unless the stream is mute.
-func (s *stream) receipt(f *lessorv1.SessionRequest) {
+// acknowledgeFrame acknowledges a frame that has a seq, unless the stream is mute.
+func (s *stream) acknowledgeFrame(f *lessorv1.SessionRequest) {
 	if f.GetSeq() != 0 && !s.mute.Load() {
 		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{For: f.GetId()}})
 	}
@@ -153,12 +153,12 @@ func (s *stream) send(f *lessorv1.SessionResponse) *lessorv1.SessionResponse {
 	return f
 }
 
-// sendLate sends a frame whose time is as long ago as it is said to have been under way.
-func (s *stream) sendLate(f *lessorv1.SessionResponse, under time.Duration) {
+// sendLate sends a frame as if it had been in transit for that time: the time in the frame is that long ago.
+func (s *stream) sendLate(f *lessorv1.SessionResponse, inTransit time.Duration) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.numberLocked(f)
-	f.Ts, f.Sender = timestamppb.New(time.Now().Add(-under)), sender
+	f.Ts, f.Sender = timestamppb.New(time.Now().Add(-inTransit)), sender
 	_ = s.grpc.Send(f)
 }
 
@@ -239,7 +239,7 @@ func (s *stream) next(what string, want func(*lessorv1.SessionRequest) bool) *le
 	}
 }
 
-// quiet lets the worker do all that it can do now, and fails the test if one of the frames that have come is unwanted. It discards those frames.
+// quiet waits until the worker has nothing left to do now. It reads all frames that have come, and fails the test if one of them is unwanted.
 func (s *stream) quiet(what string, unwanted func(*lessorv1.SessionRequest) bool) {
 	s.t.Helper()
 	synctest.Wait()
@@ -263,10 +263,10 @@ func isReports(f *lessorv1.SessionRequest) bool { return f.GetReports() != nil }
 func isRenewal(f *lessorv1.SessionRequest) bool { return len(f.GetHeartbeat().GetLeases()) > 0 }
 
 func isOutcome(f *lessorv1.SessionRequest) bool {
-	return slices.ContainsFunc(f.GetReports().GetReports(), outcome)
+	return slices.ContainsFunc(f.GetReports().GetReports(), isOutcomeReport)
 }
 
-func outcome(r *lessorv1.Report) bool { return r.GetStart() == nil }
+func isOutcomeReport(r *lessorv1.Report) bool { return r.GetStart() == nil }
 
 func isGoodbye(f *lessorv1.SessionRequest) bool { return f.GetGoodbye() != nil }
 
@@ -311,7 +311,7 @@ func (s *stream) outcome() (*lessorv1.SessionRequest, *lessorv1.Report) {
 // outcomeOf returns the first outcome in a frame.
 func outcomeOf(f *lessorv1.SessionRequest) *lessorv1.Report {
 	reports := f.GetReports().GetReports()
-	return reports[slices.IndexFunc(reports, outcome)]
+	return reports[slices.IndexFunc(reports, isOutcomeReport)]
 }
 
 // assignment is a grant of the task with the id.
@@ -428,7 +428,8 @@ type running struct {
 	errors   []error
 	verdicts []*lessorv1.ReportVerdict
 	states   []worker.State
-	kept     []string
+	// noNewWork holds the reasons that the hook OnNoNewWork was told.
+	noNewWork []string
 }
 
 // run starts a worker with h as the handler of the type "work". The worker is stopped at the end of the test.
@@ -458,7 +459,7 @@ func (r *running) hooks() worker.Hooks {
 	return worker.Hooks{
 		OnError:     func(err error) { r.mu.Lock(); defer r.mu.Unlock(); r.errors = append(r.errors, err) },
 		OnState:     func(s worker.State) { r.mu.Lock(); defer r.mu.Unlock(); r.states = append(r.states, s) },
-		OnNoNewWork: func(why string) { r.mu.Lock(); defer r.mu.Unlock(); r.kept = append(r.kept, why) },
+		OnNoNewWork: func(why string) { r.mu.Lock(); defer r.mu.Unlock(); r.noNewWork = append(r.noNewWork, why) },
 		OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -484,12 +485,12 @@ func (r *running) shutdown() {
 	r.t.Helper()
 	r.stop()
 	if err := r.done(); err != nil {
-		r.t.Fatalf("Run: %v", err)
+		r.t.Fatalf("Run = %v, want nil", err)
 	}
 }
 
-// seen reports whether OnError got an error that is kind.
-func (r *running) seen(kind error) bool {
+// gotError reports whether OnError got an error that is kind.
+func (r *running) gotError(kind error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.errors, func(err error) bool { return errors.Is(err, kind) })

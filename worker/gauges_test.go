@@ -58,7 +58,7 @@ func TestGauges(t *testing.T) {
 
 // W9: if the coordinator gives no new work, the log and the hook OnNoNewWork are told the reason once, even if it lasts over several sessions, and
 // its end once.
-func TestNoNewWorkIsTold(t *testing.T) {
+func TestNoNewWorkIsReportedOnce(t *testing.T) {
 	t.Attr("rules", "W9")
 	synctest.Test(t, func(t *testing.T) {
 		const full = "the disk is full"
@@ -83,8 +83,8 @@ func TestNoNewWorkIsTold(t *testing.T) {
 				t.Errorf("the log has %q %d times, want once:\n%s", words, n, log.String())
 			}
 		}
-		if want := []string{full, ""}; !slices.Equal(r.kept, want) {
-			t.Errorf("the hook was told %q, want %q", r.kept, want)
+		if want := []string{full, ""}; !slices.Equal(r.noNewWork, want) {
+			t.Errorf("the hook was told %q, want %q", r.noNewWork, want)
 		}
 	})
 }

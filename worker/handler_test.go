@@ -56,7 +56,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // The tasks of one dispatch run at the same time, each in its slot, even if the handlers before them wait, panic or end their goroutine.
-func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
+func TestHandlersOfOneDispatchRunInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tasks = 12
 		c := startCoordinator(t)
@@ -79,16 +79,7 @@ func TestHandlersOfAFrameRunAtOnce(t *testing.T) {
 			ids = append(ids, fmt.Sprintf("%c%d", "pgw"[i%3], i))
 		}
 		s.dispatch(ids...)
-		outcomes := 0
-		for outcomes < tasks {
-			f := s.reports()
-			for _, report := range f.GetReports().GetReports() {
-				if outcome(report) {
-					outcomes++
-				}
-			}
-			s.commit(f)
-		}
+		s.commitOutcomes(tasks)
 		r.shutdown()
 	})
 }
@@ -101,9 +92,9 @@ func TestPanicIsAFailure(t *testing.T) {
 		t.Errorf("error = %v, want category USER_CODE, message %q and a stack with panicHere", got, "panic: ouch")
 	}
 	for name, h := range map[string]worker.Handler{
-		"handler":    func(context.Context, *worker.Task) ([]byte, error) { runtime.Goexit(); return nil, nil },
-		"its error":  func(context.Context, *worker.Task) ([]byte, error) { return nil, exitingError{} },
-		"its thrown": func(context.Context, *worker.Task) ([]byte, error) { panic(exitingError{}) },
+		"handler":   func(context.Context, *worker.Task) ([]byte, error) { runtime.Goexit(); return nil, nil },
+		"its error": func(context.Context, *worker.Task) ([]byte, error) { return nil, exitingError{} },
+		"its panic": func(context.Context, *worker.Task) ([]byte, error) { panic(exitingError{}) },
 	} {
 		got = failureOf(t, h)
 		if got.GetCategory() != worker.UserCode || got.GetMessage() != "handler called runtime.Goexit" {
@@ -281,10 +272,10 @@ func TestUnknownType(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
-		asg := assignment("t1")
-		asg.Task.Spec.Type = "other"
+		assigned := assignment("t1")
+		assigned.Task.Spec.Type = "other"
 		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{
-			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{asg}},
+			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{assigned}},
 		}})
 		f, report := s.outcome()
 		if got := report.GetRelease(); got.GetDelay().AsDuration() <= 0 {

@@ -53,8 +53,8 @@ func TestBackoffWait(t *testing.T) {
 	}
 }
 
-// W1: each session that breaks makes the next wait longer. A session that lasted longer than the wait before it resets the waits.
-func TestBackoffBeginsAnew(t *testing.T) {
+// W1: the wait grows with each session that breaks. A session that lasted longer than the wait before it resets the wait.
+func TestBackoffIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	b := backoff{least: time.Second, most: time.Minute}
 	for failures, lasted := range []time.Duration{0, 0, 0, 100 * time.Millisecond} {
@@ -105,8 +105,8 @@ func TestRecentLeases(t *testing.T) {
 	}
 }
 
-// fill takes items up to the limits of a frame in bytes and in number, but at least one, and leaves the rest in order.
-func TestFill(t *testing.T) {
+// takeUntilFull takes items up to the limits of a frame in bytes and in number, but at least one, and leaves the rest in order.
+func TestTakeUntilFull(t *testing.T) {
 	for _, test := range []struct {
 		sizes  []int
 		budget int
@@ -266,7 +266,7 @@ func TestConfig(t *testing.T) {
 	}
 	for _, bad := range [][]string{nil, {""}, slices.Repeat(queues, maxQueues+1)} {
 		if _, err := New(nil, bad, Config{}); err == nil {
-			t.Errorf("queues %.3q: no error", bad)
+			t.Errorf("New accepts the queues %.3q, want an error", bad)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestHandlePanics(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: no panic", name)
+					t.Errorf("%s: no panic, want one", name)
 				}
 			}()
 			call()
@@ -301,7 +301,7 @@ func TestHandlePanics(t *testing.T) {
 func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
 
 // Permanent, RetryAfter and WithCategory of a nil error are nil, so that `return nil, Permanent(f())` works. Otherwise they wrap the error.
-func TestSteeringNil(t *testing.T) {
+func TestMarkedNilErrorIsNil(t *testing.T) {
 	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil {
 		t.Error("Permanent, RetryAfter or WithCategory of nil is an error, want nil")
 	}

@@ -73,8 +73,8 @@ func TestLeaseLostByCancelFrame(t *testing.T) {
 	})
 }
 
-// A8: if the coordinator does not answer, the lease ends by the worker's own clock, exactly expires_in after the worker sent the Start that renewed
-// it last.
+// A8: if the coordinator does not answer, the lease ends by the worker's own clock, exactly expires_in after the worker sent the last renewal, here
+// its Start.
 func TestLeaseLostByLocalExpiry(t *testing.T) {
 	t.Attr("rules", "A8 K2")
 	synctest.Test(t, func(t *testing.T) {
@@ -142,10 +142,10 @@ func TestExpiredDispatchIsNotStarted(t *testing.T) {
 			return nil, nil
 		})
 		s := c.accept()
-		asg := assignment("t1")
-		asg.ExpiresIn = durationpb.New(0)
+		assigned := assignment("t1")
+		assigned.ExpiresIn = durationpb.New(0)
 		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{
-			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{asg}},
+			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{assigned}},
 		}})
 		s.quiet("report of an expired dispatch", isReports)
 		r.shutdown()
@@ -253,7 +253,7 @@ func TestCancelGraceOver(t *testing.T) {
 
 // W4: a handler that goes on after the loss of its lease occupies a slot that the coordinator counts as free. The worker therefore lowers its
 // capacity until the handler returns.
-func TestStuckHandlerLessensCapacity(t *testing.T) {
+func TestStuckHandlerLowersCapacity(t *testing.T) {
 	t.Attr("rules", "W4")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)

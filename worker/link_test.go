@@ -20,10 +20,10 @@ const (
 
 func isRegister(f *lessorv1.SessionRequest) bool { return f.GetRegister() != nil }
 
-// count returns for how many reports of a frame such is true.
-func count(f *lessorv1.SessionRequest, such func(*lessorv1.Report) bool) (n int) {
+// outcomes returns how many reports of a frame are outcomes.
+func outcomes(f *lessorv1.SessionRequest) (n int) {
 	for _, r := range f.GetReports().GetReports() {
-		if such(r) {
+		if isOutcomeReport(r) {
 			n++
 		}
 	}
@@ -34,7 +34,7 @@ func count(f *lessorv1.SessionRequest, such func(*lessorv1.Report) bool) (n int)
 func (s *stream) commitOutcomes(n int) {
 	for n > 0 {
 		f := s.reports()
-		n -= count(f, outcome)
+		n -= outcomes(f)
 		s.commit(f)
 	}
 }
@@ -77,7 +77,7 @@ func TestResends(t *testing.T) {
 
 // W6: a frame is not sent again after its answer, which counts as an acknowledgement, or after the acknowledgement of its id, even if the answer
 // takes long.
-func TestAcknowledged(t *testing.T) {
+func TestAcknowledgedFrameIsNotResent(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -100,7 +100,7 @@ func TestAcknowledged(t *testing.T) {
 }
 
 // W6: an acknowledgement also acknowledges all frames before the one that it names.
-func TestAcknowledgedTogether(t *testing.T) {
+func TestAcknowledgementCoversEarlierFrames(t *testing.T) {
 	t.Attr("rules", "W6")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -121,7 +121,7 @@ func TestAcknowledgedTogether(t *testing.T) {
 		close(hold)
 		for n := 0; n < 2; {
 			f := s.next("outcomes", isOutcome)
-			n += count(f, outcome)
+			n += outcomes(f)
 			s.commit(f)
 		}
 		r.shutdown()
@@ -130,7 +130,7 @@ func TestAcknowledgedTogether(t *testing.T) {
 
 // W7: the worker numbers its frames without a gap, beginning with next_seq of the accept. Heartbeats, feedback and frames without a payload have no
 // seq.
-func TestNumbers(t *testing.T) {
+func TestSequenceNumbers(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -146,7 +146,7 @@ func TestNumbers(t *testing.T) {
 			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
 			if f.GetHeartbeat() != nil || f.GetFeedback() != nil || f.GetPayload() == nil {
 				if f.GetSeq() != 0 {
-					t.Errorf("seq of %v, want none", f)
+					t.Errorf("seq = %d, want none: %v", f.GetSeq(), f)
 				}
 				continue
 			}
@@ -154,11 +154,7 @@ func TestNumbers(t *testing.T) {
 				t.Errorf("seq = %d, want %d: %v", f.GetSeq(), next, f)
 			}
 			next++
-			for _, report := range f.GetReports().GetReports() {
-				if outcome(report) {
-					done++
-				}
-			}
+			done += outcomes(f)
 			s.commit(f)
 		}
 		r.shutdown()
@@ -167,7 +163,7 @@ func TestNumbers(t *testing.T) {
 
 // W7: if the coordinator reports a gap, the worker sends the missing frame and all after it again, in order and with the same ids; the last one asks
 // for an acknowledgement. That is no error for OnError.
-func TestCoordinatorSeesGap(t *testing.T) {
+func TestCoordinatorReportsGap(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -179,7 +175,7 @@ func TestCoordinatorSeesGap(t *testing.T) {
 			s.dispatch(id)
 			for n := 0; n == 0; {
 				f := s.reports()
-				n = count(f, outcome)
+				n = outcomes(f)
 				sent = append(sent, f)
 			}
 		}
@@ -260,8 +256,7 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// W7: the worker reports a gap again if a repeated frame does not close it, and after waits if no frame does. After six of these it leaves the
-// stream.
+// W7: the worker reports a gap again at once if a repeated frame does not close it, and also after waits. After six of these waits it leaves the stream.
 func TestGapStaysOpen(t *testing.T) {
 	t.Attr("rules", "W7")
 	synctest.Test(t, func(t *testing.T) {

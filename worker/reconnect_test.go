@@ -36,7 +36,7 @@ func TestBackoffGrows(t *testing.T) {
 			}
 		}
 		r.shutdown()
-		if !slices.Contains(r.states, worker.StateBackoff) || !r.seen(errBroken) {
+		if !slices.Contains(r.states, worker.StateBackoff) || !r.gotError(errBroken) {
 			t.Errorf("states = %v, errors = %v, want %v among the states and %v among the errors", r.states, r.errors, worker.StateBackoff, errBroken)
 		}
 	})
@@ -87,8 +87,8 @@ func TestRefusalEndsRun(t *testing.T) {
 	}
 }
 
-// A worker without a configured tenant takes over the one that the coordinator names in its first refusal, and connects again at once. It does so
-// only once, and never after a coordinator has accepted it: then another tenant means other credentials, and ends Run.
+// If a worker has no configured tenant, it takes the tenant that the coordinator names in its first refusal, and connects again at once. It does so
+// only once, and never after a coordinator has accepted it: a refusal with another tenant then ends Run, because the credentials have changed.
 func TestTenantOfTheCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -151,7 +151,7 @@ func coordinatorStatus(code codes.Code, reason string) error {
 
 // A refusal without the coordinator's details comes from a proxy or a source of credentials. It does not end a worker that a coordinator has accepted
 // before: its handlers go on, and their outcomes are reported when the worker is let in again.
-func TestRefusalOfAProxyEndsNothing(t *testing.T) {
+func TestRefusalByAProxyDoesNotEndRun(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestRunOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.Run(t.Context()); err == nil {
-			t.Error("Run without a handler: no error")
+			t.Error("Run without a handler = nil, want an error")
 		}
 		w.HandleDefault(echo)
 		ended := make(chan error, 2)
@@ -289,13 +289,13 @@ func TestRunOnce(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
 
-// W7, W8: an error about an earlier frame may come before the accept of a new stream, because it waited for a stream. It is not the answer to the
-// handshake, and its expected_seq has no effect: the accept says where to go on.
+// W7, W8: an error about an earlier frame may come before the accept of a new stream, because the coordinator sends it on the next stream. The worker
+// does not take it for the answer to the handshake, and ignores its expected_seq: next_seq of the accept counts.
 func TestErrorBeforeAccept(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {

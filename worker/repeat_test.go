@@ -34,7 +34,7 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 		code     codes.Code
 	}{
 		"not refused": {0, time.Minute, 1, codes.OK},
-		"thrice":      {3, time.Minute, 4, codes.OK},
+		"three times": {3, time.Minute, 4, codes.OK},
 		"no time":     {3, 900 * time.Millisecond, 1, codes.ResourceExhausted},
 		"for ever":    {1000, time.Hour, 11, codes.ResourceExhausted},
 	} {
@@ -56,7 +56,7 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 }
 
 // X5: if the context of a refused call is cancelled during the wait, the call returns the refusal.
-func TestRefusedCallEndsWithItsCaller(t *testing.T) {
+func TestRefusedCallEndsWithItsContext(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -92,7 +92,7 @@ func TestVerdictsAreFinal(t *testing.T) {
 	}{
 		{"K1", "committed", committed, 0},
 		{"K2", "cancelled", verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_LEASE_EXPIRED), 0},
-		{"K3", "rejected as another", verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT), 1},
+		{"K3", "rejected as duplicate", verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT), 1},
 		{"K3", "rejected as unknown", verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_UNKNOWN_TASK), 1},
 	} {
 		t.Run(test.rule+" "+test.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestVerdictsAreFinal(t *testing.T) {
 
 // K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier than the coordinator asks. After ReportTries the
 // worker gives it up, and OnError gets ErrUndelivered.
-func TestItemErrorsAreRetriedBounded(t *testing.T) {
+func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -158,7 +158,7 @@ func TestItemErrorsAreRetriedBounded(t *testing.T) {
 		}
 		time.Sleep(ttl)
 		s.quiet("report after the last try", isReports)
-		if !r.seen(worker.ErrUndelivered) {
+		if !r.gotError(worker.ErrUndelivered) {
 			t.Errorf("OnError got %v, want %v among them", r.errors, worker.ErrUndelivered)
 		}
 		r.shutdown()
@@ -242,7 +242,7 @@ func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
 }
 
 // No frame is larger than MaxMessageBytes, however many reports, progresses, chunks of output and heartbeats wait at the same time.
-func TestFramesFit(t *testing.T) {
+func TestFramesStayWithinMaxMessageBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		const limit = 256 << 10
@@ -261,16 +261,12 @@ func TestFramesFit(t *testing.T) {
 		s := c.accept()
 		s.dispatch(ids...)
 		time.AfterFunc(interval+time.Second, func() { close(finish) })
-		for outcomes := 0; outcomes < len(ids); {
+		for done := 0; done < len(ids); {
 			f := s.next("frame", func(*lessorv1.SessionRequest) bool { return true })
 			if n := proto.Size(f); n > limit {
 				t.Errorf("a frame of %v has %d bytes, want at most %d", f.ProtoReflect().WhichOneof(f.ProtoReflect().Descriptor().Oneofs().Get(0)).Name(), n, limit)
 			}
-			for _, report := range f.GetReports().GetReports() {
-				if outcome(report) {
-					outcomes++
-				}
-			}
+			done += outcomes(f)
 			switch {
 			case isReports(f):
 				s.commit(f)
@@ -348,29 +344,7 @@ func TestBlockedStreamIsLeft(t *testing.T) {
 		time.Sleep(time.Second)
 		blocked.dispatch("t2") // its Start waits for room
 		s := c.accept()
-		for outcomes := 0; outcomes < 2; {
-			f := s.reports()
-			for _, report := range f.GetReports().GetReports() {
-				if outcome(report) {
-					outcomes++
-				}
-			}
-			s.commit(f)
-		}
-		r.shutdown()
-	})
-}
-
-// A frame that names another tenant than the session ends the session and has no effect.
-func TestForeignFrameEndsTheSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startCoordinator(t)
-		r := c.run(worker.Config{}, echo)
-		s := c.accept()
-		s.send(&lessorv1.SessionResponse{Tenant: "other", Payload: &lessorv1.SessionResponse_Dispatch{
-			Dispatch: &lessorv1.Dispatch{Assignments: []*lessorv1.Assignment{assignment("t1")}},
-		}})
-		c.accept().quiet("report on a foreign dispatch", isReports)
+		s.commitOutcomes(2)
 		r.shutdown()
 	})
 }

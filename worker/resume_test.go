@@ -59,7 +59,7 @@ func TestResumeOffer(t *testing.T) {
 
 // W8: if the accept of a resumed session says that the coordinator has received a report, the worker does not send the report again. The verdict,
 // which was lost with the old stream, comes on the new one with its old seq. The time after which the worker gives up waiting for it begins anew.
-func TestResumeTakenReport(t *testing.T) {
+func TestResumeAfterReceivedReport(t *testing.T) {
 	t.Attr("rules", "W7 W8")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -96,7 +96,7 @@ func TestResumeTakenReport(t *testing.T) {
 
 // W8: a report that the coordinator has not received before the stream broke is sent again after register. If the coordinator restarted it has lost
 // the sequences: both sides begin with seq 1 again, and the worker sends everything again that has no verdict.
-func TestResumeUntakenReport(t *testing.T) {
+func TestResumeAfterLostReport(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, restarted := range map[string]bool{"blink": false, "restart": true} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestResumeExpired(t *testing.T) {
 		s.finish(errBroken)
 		s = c.accept()
 		if s.handshake.GetHandshake().GetResume() == nil {
-			t.Error("no resume after 59 minutes")
+			t.Error("the handshake after 59 minutes offers no resume, want one: the token is valid for an hour")
 		}
 		time.Sleep(time.Hour)
 		s.finish(errBroken)

@@ -32,7 +32,7 @@ func TestHappyPath(t *testing.T) {
 		r.stop()
 		s.next("goodbye", isGoodbye)
 		if err := r.done(); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 		want := []worker.State{
 			worker.StateHandshaking, worker.StateRegistered, worker.StateHeartbeating, worker.StateDraining, worker.StateClosed,

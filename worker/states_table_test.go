@@ -17,7 +17,7 @@ func newerPayload() *lessorv1.SessionResponse {
 	return f
 }
 
-// W1: in which states the worker handles which frame of the coordinator. An allowed list names the states; in all others the frame is refused.
+// W1: in which states the worker handles each frame of the coordinator. allowed lists these states; in all others the worker refuses the frame.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const (
@@ -42,14 +42,14 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	} {
 		for state := StateNew; state <= StateClosed; state++ {
 			if got, want := state.expects(tt.frame), slices.Contains(strings.Fields(tt.allowed), state.String()); got != want {
-				t.Errorf("heeds(%s) in state %v = %v, want %v", tt.name, state, got, want)
+				t.Errorf("expects(%s) in state %v = %v, want %v", tt.name, state, got, want)
 			}
 		}
 	}
 }
 
-// W1: which event moves the worker from which state to which other. In all states that are not listed the event changes nothing. A drain that was
-// asked for before there is a session begins when the session is accepted.
+// W1: which state follows each state and event. In a state that is not listed the event changes nothing. A drain that was asked for before there is a
+// session begins when the session is accepted.
 func TestEveryEventInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	for e, want := range map[event]string{

@@ -59,7 +59,7 @@ func TestFrameBeforeAccept(t *testing.T) {
 }
 
 // W1: a frame with another tenant, role or coordinator in its envelope has no effect and ends the session, with one error for OnError.
-func TestEnvelopeDisagrees(t *testing.T) {
+func TestWrongEnvelopeEndsTheSession(t *testing.T) {
 	t.Attr("rules", "W1")
 	for name, spoil := range map[string]func(*lessorv1.SessionResponse){
 		"tenant": func(f *lessorv1.SessionResponse) { f.Tenant = "other" },
@@ -76,7 +76,7 @@ func TestEnvelopeDisagrees(t *testing.T) {
 				spoil(f)
 				_ = s.grpc.Send(f)
 				s.quiet("effect of a foreign frame", isReports)
-				c.accept()
+				c.accept().quiet("effect of a foreign frame, on the next stream", isReports)
 				r.shutdown()
 				if len(r.errors) != 1 {
 					t.Errorf("OnError got %v, want one error, for the session", r.errors)

@@ -20,7 +20,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	token := TokenFile(file)
 	if _, err := token.GetRequestMetadata(t.Context()); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("without a file: %v, want UNAUTHENTICATED", err)
+		t.Errorf("without a file: error %v, want UNAUTHENTICATED", err)
 	}
 	at := time.Unix(1_800_000_000, 0)
 	for i, step := range []struct{ content, want string }{{"one\n", "one"}, {" two ", "two"}, {"", "two"}, {"a\nb", "two"}, {"six", "six"}, {"ten", "ten"}} {
@@ -48,7 +48,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 
 // X1: a token that cannot be sent as metadata is refused with UNAUTHENTICATED and an error that says so, without the token. gRPC would refuse it as
 // well, but with an error that sounds as if the coordinator had failed.
-func TestWhatIsNoTokenIsNotSent(t *testing.T) {
+func TestInvalidTokenIsNotSent(t *testing.T) {
 	t.Attr("rules", "X1")
 	for _, text := range []string{"one\ntwo", "one two", "\x7fELF", "tok\u00e9n", "a\x00b"} {
 		file := filepath.Join(t.TempDir(), "token")
@@ -65,11 +65,11 @@ func TestWhatIsNoTokenIsNotSent(t *testing.T) {
 }
 
 // X1: Dial refuses to send a token over a connection without TLS, unless its PlainText is set.
-func TestTokenWantsTLS(t *testing.T) {
+func TestTokenNeedsTLS(t *testing.T) {
 	t.Attr("rules", "X1")
 	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
 	if _, err := Dial("localhost:1", plain, grpc.WithPerRPCCredentials(StaticToken("x"))); err == nil {
-		t.Error("Dial with a token and without TLS: no error")
+		t.Error("Dial accepts a token without TLS, want an error")
 	}
 	conn, err := Dial("localhost:1", plain, grpc.WithPerRPCCredentials(&Token{PlainText: true}))
 	if err != nil {

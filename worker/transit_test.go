@@ -20,20 +20,20 @@ func TestTransit(t *testing.T) {
 		check := func(what string, sent, came, want time.Duration) {
 			t.Helper()
 			if got := tr.longest(at(came), ts(sent)); got != want {
-				t.Errorf("%s, clocks apart by %v: most = %v, want %v", what, off, got, want)
+				t.Errorf("%s, clocks apart by %v: longest = %v, want %v", what, off, got, want)
 			}
 		}
 		check("before any answer", 0, 9*second, 0)
-		tr.observe(at(0), at(5*second), ts(4*second)) // the answer itself was under way for 1 s of the 5 s, which the worker cannot know
-		check("a second under way", 6*second, 7*second, 5*second)
+		tr.observe(at(0), at(5*second), ts(4*second)) // the answer itself was in transit for 1 s of the 5 s, which the worker cannot know
+		check("a second in transit", 6*second, 7*second, 5*second)
 		tr.observe(at(8*second), at(8*second), ts(8*second))
 		check("after a quick answer", 10*second, 11*second, second)
 		tr.observe(at(12*second), at(40*second), ts(12*second))
 		check("after a slow answer", 50*second, 51*second, second)
-		check("not under way", 50*second, 50*second, 0)
+		check("no time in transit", 50*second, 50*second, 0)
 
 		tr.observe(at(70*second), at(99*second), ts(98*second)) // a slow answer, the first of its window
-		check("by an answer of the window before", 98*second, 99*second, second)
+		check("after an answer in the previous window", 98*second, 99*second, second)
 
 		off -= 10 * second // the coordinator's clock was set back
 		check("right after the clock was set back", 100*second, 100*second, 10*second)
@@ -45,6 +45,6 @@ func TestTransit(t *testing.T) {
 	var tr transit
 	tr.observe(began, began, nil)
 	if got := tr.longest(began.Add(second), nil); got != 0 {
-		t.Errorf("most for frames without a time = %v, want 0", got)
+		t.Errorf("longest for frames without a time = %v, want 0", got)
 	}
 }

@@ -75,7 +75,7 @@ func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.C
 // T1: if a stream on which frames were answered ends before the answer to a frame, for example because its token has expired, the specs of that frame
 // may have been made. A spec with an idempotency key is sent again; a call without one fails with UNAVAILABLE, and so does one whose repeat is
 // refused. If no frame of the stream was answered, the coordinator refused the stream, and the call gets that refusal.
-func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
+func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 	t.Attr("rules", "T1")
 	ended := status.Error(codes.Unauthenticated, "the token has run out")
 	for name, test := range map[string]struct {
@@ -109,7 +109,7 @@ func TestStreamThatEndsWithFramesUnderWay(t *testing.T) {
 
 // A spec with an idempotency key is sent again as long as its context allows. At the deadline the error has the reason why no stream could be opened,
 // but not after a stream was opened again.
-func TestDeadlineSaysWhatWasInTheWay(t *testing.T) {
+func TestDeadlineErrorNamesTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(1 << 20)
 		var away atomic.Bool
@@ -140,7 +140,7 @@ func TestDeadlineSaysWhatWasInTheWay(t *testing.T) {
 		}
 		away.Store(false)
 		if err := submit(5 * time.Minute); err != nil {
-			t.Errorf("Submit = %v", err)
+			t.Errorf("Submit = %v, want nil", err)
 		}
 		if err := submit(0); status.Code(err) != codes.DeadlineExceeded || strings.Contains(err.Error(), "nobody listens") {
 			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED without %q", err, "nobody listens")

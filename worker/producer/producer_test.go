@@ -88,7 +88,7 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 
 // S4: if the coordinator refuses a spec, its call fails with the code and the field that SubmitTask returns, and calls that share its frame do not:
 // no stream opens before all of them wait, so that they share frames. T1: a repeat with the same idempotency key gets the first task.
-func TestRefusalsAreTheCallsOwn(t *testing.T) {
+func TestRefusalFailsOnlyItsCall(t *testing.T) {
 	t.Attr("rules", "S4 T1")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -172,7 +172,7 @@ func (s *cuttingStream) RecvMsg(m any) error {
 
 // T1, A6: streams break before their answers come, and the coordinator restarts. A spec with an idempotency key is made exactly once, and its call
 // succeeds. A spec without a key is made at most once: its call gets the task or UNAVAILABLE. A task that a call has got is there afterwards.
-func TestRestartsLoseAndDoubleNothing(t *testing.T) {
+func TestRestartsNeitherLoseNorRepeatTasks(t *testing.T) {
 	t.Attr("rules", "A6 T1")
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
@@ -180,7 +180,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 		defer func() { _ = p.Close() }()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		told := map[string]string{} // the key of the call by the id of the task that it got
+		keyOf := map[string]string{} // the number of the call, by the id of the task that it got
 		for i := range 400 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
@@ -192,7 +192,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 				switch {
 				case err == nil:
 					mu.Lock()
-					told[r.GetTaskId()] = strconv.Itoa(i)
+					keyOf[r.GetTaskId()] = strconv.Itoa(i)
 					mu.Unlock()
 				case key != "" || status.Code(err) != codes.Unavailable:
 					t.Errorf("call %d with idempotency key %q: Submit = %v, want success, or UNAVAILABLE without a key", i, key, err)
@@ -218,13 +218,13 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 				t.Errorf("the spec of call %d was made %d times, want once, or never if it has no idempotency key", i, n)
 			}
 		}
-		for id, key := range told {
+		for id, key := range keyOf {
 			if got := keys[id]; got != key {
-				t.Errorf("task %s, which call %s got, has the task key %q", id, key, got)
+				t.Errorf("task %s, which call %s got, has the task key %q, want %q", id, key, got, key)
 			}
 		}
-		if len(told) < 200 || len(told) == 400 {
-			t.Errorf("%d calls succeeded, want the 200 with an idempotency key, and not all without one", len(told))
+		if len(keyOf) < 200 || len(keyOf) == 400 {
+			t.Errorf("%d calls succeeded, want the 200 with an idempotency key, and not all without one", len(keyOf))
 		}
 	})
 }
@@ -242,7 +242,7 @@ func (c *slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 
 // The caller may change a spec after Submit has returned, even if the spec has not been sent yet: the task is made of what was submitted. Here the
 // caller gives up before a stream opens, and changes the spec.
-func TestSpecIsTheCallersAgain(t *testing.T) {
+func TestSubmitCopiesTheSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
 		conn := &slow{c.Conn(), make(chan struct{})}
@@ -264,7 +264,7 @@ func TestSpecIsTheCallersAgain(t *testing.T) {
 }
 
 // Submit with a context that has ended fails at once with CANCELLED, and later calls work. After Close, which may be called twice, Submit fails.
-func TestCallersAndCloseEndAtOnce(t *testing.T) {
+func TestSubmitAfterCancelAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
 		p := producer.New(c.Conn())

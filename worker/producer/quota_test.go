@@ -24,8 +24,8 @@ import (
 	"github.com/lessor-dev/lessor/worker/producer"
 )
 
-// within runs a test against a coordinator with quotas for the tenant, in a bubble of fake time.
-func within(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
+// withQuota runs a test with a coordinator that has these quotas for the tenant, in a bubble of fake time.
+func withQuota(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		co, err := coordinator.New(memstore.New(), coordinator.Config{Logger: slog.New(slog.DiscardHandler), Quotas: quota.Config{Tenant: l}})
@@ -50,11 +50,11 @@ func within(t *testing.T, l quota.Limits, test func(t *testing.T, conn *grpc.Cli
 	})
 }
 
-// X5: specs that the quota refuses with a wait are sent again after it. Calls of many goroutines all succeed, none faster than the quota allows, and
-// each task is made once.
-func TestQuotasAreWaitedFor(t *testing.T) {
+// X5: if the quota refuses specs with a wait, the client sends them again after that wait. The calls of many goroutines all succeed, no faster than the
+// quota allows, and each task is made once.
+func TestSubmitWaitsForTheQuota(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 100}}, func(t *testing.T, conn *grpc.ClientConn) {
+	withQuota(t, quota.Limits{Submits: quota.Rate{PerSecond: 100}}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
 		defer func() { _ = p.Close() }()
 		begin := time.Now()
@@ -81,9 +81,9 @@ func TestQuotasAreWaitedFor(t *testing.T) {
 
 // X5: if the wait of a refusal is longer than the context of the call allows, Submit returns the refusal at once, with the wait. A call that waits
 // when the client is closed fails at once with CANCELLED.
-func TestQuotaThatIsNotWaitedFor(t *testing.T) {
+func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
+	withQuota(t, quota.Limits{Submits: quota.Rate{PerSecond: 1.0 / 60}}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
 		submit := func(ctx context.Context) error {
 			_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q"})
@@ -117,9 +117,9 @@ func TestQuotaThatIsNotWaitedFor(t *testing.T) {
 }
 
 // X5: if the quota refuses the client's stream, the client opens it later. Here the only stream of the tenant becomes free after 5 s.
-func TestStreamThatIsRefused(t *testing.T) {
+func TestRefusedStreamIsOpenedLater(t *testing.T) {
 	t.Attr("rules", "X5")
-	within(t, quota.Limits{Streams: 1}, func(t *testing.T, conn *grpc.ClientConn) {
+	withQuota(t, quota.Limits{Streams: 1}, func(t *testing.T, conn *grpc.ClientConn) {
 		first, second := producer.New(conn), producer.New(conn)
 		defer func() { _ = second.Close() }()
 		if _, err := first.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {

@@ -82,7 +82,7 @@ func TestExpiry(t *testing.T) {
 
 // A resource is not closed while it is leased, even after its TTL. The TTL begins again with the release of the last lease, and with Touch. A second
 // Release of the same lease has no effect.
-func TestLeaseHolds(t *testing.T) {
+func TestLeasedResourceIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resource.New(resource.Config{})
 		g := register(t, r)
@@ -193,7 +193,7 @@ func TestClockAndErrors(t *testing.T) {
 
 // The Close function of each resource is called exactly once, even if many goroutines register, lease and remove the same ID at the same time and its
 // TTL ends.
-func TestRace(t *testing.T) {
+func TestCloseFunctionIsCalledOnce(t *testing.T) {
 	r := resource.New(resource.Config{})
 	var made, closed atomic.Int64
 	var all sync.WaitGroup

@@ -268,7 +268,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts, %d losses; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
 			}
 		}
 	})
@@ -307,7 +307,7 @@ func TestRollingRestart(t *testing.T) {
 			task := c.Wait(id)
 			wantState(t, task, completed)
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
-				t.Errorf("%d attempts, %d losses; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
+				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
 			}
 		}
 	})
@@ -366,11 +366,11 @@ func TestManyTasks(t *testing.T) {
 		w := c.Worker("q", worker.Config{Concurrency: 100, Hooks: worker.Hooks{
 			OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) { verdicts <- v },
 		}})
-		slots := make(chan struct{}, 1)
+		lock := make(chan struct{}, 1) // guards starts
 		w.Handle("work", func(_ context.Context, task *worker.Task) ([]byte, error) {
-			slots <- struct{}{}
+			lock <- struct{}{}
 			starts[int(task.Payload[0])+int(task.Payload[1])<<8]++
-			<-slots
+			<-lock
 			return nil, nil
 		})
 		c.Run(w)
@@ -416,7 +416,7 @@ func (tb *errorsOf) Errorf(string, ...any) { tb.errors++ }
 
 // A worker that was drained over the admin service is no failure of the test, because it has left nothing behind. One that is stuck in a handler is.
 func TestDrainedWorkerIsNoFailure(t *testing.T) {
-	for name, stuck := range map[string]bool{"drained": false, "stuck": true} {
+	for name, stuck := range map[string]bool{"handler returns": false, "handler is stuck": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tb := &errorsOf{TB: t}
@@ -436,7 +436,7 @@ func TestDrainedWorkerIsNoFailure(t *testing.T) {
 				time.Sleep(time.Minute)
 				stop()
 				if failed := tb.errors > 0; failed != stuck {
-					t.Errorf("%d errors of the test, want some: %v", tb.errors, stuck)
+					t.Errorf("the test got %d errors, want at least one: %v", tb.errors, stuck)
 				}
 				if stuck {
 					close(release)

@@ -47,7 +47,7 @@ func TestMachine(t *testing.T) {
 
 // W9: of the process's control group, the groups around it and the machine, the fullest counts. Memory is without the file cache that the kernel can
 // give up. A group without a limit does not count, and neither does a group to which the process does not belong.
-func TestGroups(t *testing.T) {
+func TestControlGroups(t *testing.T) {
 	t.Attr("rules", "W9")
 	now := time.Unix(1000, 0)
 	fs := host("cpu  100 0 100 700 100 0 0 0 0 0")
@@ -76,7 +76,7 @@ func TestGroups(t *testing.T) {
 }
 
 // A machine whose files are missing or cannot be parsed has no gauges.
-func TestNothing(t *testing.T) {
+func TestNoGaugesWithoutFiles(t *testing.T) {
 	m := newMeter(fstest.MapFS{
 		"proc/stat":        file("cpu 1 2 x 4 5 6"),
 		"proc/meminfo":     file("MemTotal: none kB"),

@@ -21,7 +21,8 @@ func refusal(t *testing.T, code codes.Code, wait time.Duration) error {
 	return st.Err()
 }
 
-// X5: a call that was refused with a wait is made again after that wait and some jitter, up to a number of times. A call with any other error is not.
+// X5: a call that was refused with a wait is repeated after that wait and some jitter, at most maxRetries times. A call with any other error is not
+// repeated.
 func TestWait(t *testing.T) {
 	t.Attr("rules", "X5")
 	for name, err := range map[string]error{
@@ -29,7 +30,7 @@ func TestWait(t *testing.T) {
 		"no error": nil,
 	} {
 		if _, ok := Wait(err, 0); ok {
-			t.Errorf("%s: Wait says that the call is made again, want not", name)
+			t.Errorf("%s: Wait says that the call is repeated, want that it is not", name)
 		}
 	}
 	drawn := map[time.Duration]bool{}
@@ -46,6 +47,6 @@ func TestWait(t *testing.T) {
 		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*maxRetries, maxRetries)
 	}
 	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), maxRetries); ok {
-		t.Errorf("Wait says that the call is made again after %d repeats, want not", maxRetries)
+		t.Errorf("Wait says that the call is repeated after %d repeats, want that it is not", maxRetries)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // The worker changes texts and names that a handler or a Config gives and that the coordinator would refuse, such as control characters or texts that
 // are too long. They cost the task neither its outcome nor its lease, and the coordinator reports no error.
-func TestWordsFit(t *testing.T) {
+func TestInvalidTextsAreReplaced(t *testing.T) {
 	const bad = "line 1\nline 2\x7f"
 	long := strings.Repeat("x", 100<<10)
 	for name, test := range map[string]struct {

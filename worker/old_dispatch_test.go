@@ -12,8 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// aged is a dispatch of a task that was granted some time ago; more than a second is old for the worker. Its heartbeat interval is 1 s as well.
-func aged(id string, ago time.Duration) *lessorv1.SessionResponse {
+// grantedAgo returns a dispatch of a task that was granted the time ago before now. For the worker, a dispatch is old after more than a second. Its
+// heartbeat interval is 1 s as well.
+func grantedAgo(id string, ago time.Duration) *lessorv1.SessionResponse {
 	f := dispatchOf(id)
 	a := f.GetDispatch().GetAssignments()[0]
 	a.ExpiresIn, a.HeartbeatInterval = durationpb.New(ttl-ago), durationpb.New(time.Second)
@@ -29,11 +30,11 @@ func TestOldDispatchIsConfirmed(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
 		s := c.accept()
-		s.send(aged("fresh", time.Second))
+		s.send(grantedAgo("fresh", time.Second))
 		f, _ := s.outcome()
 		s.commit(f)
 
-		s.send(aged("old", time.Second+time.Millisecond))
+		s.send(grantedAgo("old", time.Second+time.Millisecond))
 		s.renewal() // it gets no answer
 		asked := time.Now()
 		f = s.renewal()
@@ -58,7 +59,7 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 			return nil, nil
 		})
 		s := c.accept()
-		s.send(aged("old", 4*time.Second))
+		s.send(grantedAgo("old", 4*time.Second))
 		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
 			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_DISPATCH_UNACKED,
 		})
@@ -67,19 +68,19 @@ func TestOldDispatchOfALeaseThatEnded(t *testing.T) {
 	})
 }
 
-// A4, W5: a dispatch that was fresh when the coordinator sent it, but was under way for more than a second, is old as well. The worker knows
-// the time under way from the time of the frame and the times of earlier answers.
+// A4, W5: a dispatch that was fresh when the coordinator sent it, but was in transit for more than a second, is old as well. The worker knows
+// the time in transit from the time of the frame and the times of earlier answers.
 func TestLateDispatchIsConfirmed(t *testing.T) {
 	t.Attr("rules", "A4 W5")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
 		s := c.accept()
-		s.sendLate(aged("in time", 0), time.Second)
+		s.sendLate(grantedAgo("in time", 0), time.Second)
 		f, _ := s.outcome()
 		s.commit(f)
 
-		s.sendLate(aged("late", 0), time.Second+time.Millisecond)
+		s.sendLate(grantedAgo("late", 0), time.Second+time.Millisecond)
 		f = s.renewal()
 		s.quiet("reports before the lease was confirmed", isReports)
 		s.renew(f)
