@@ -14,7 +14,7 @@ import (
 func TestAllocationsOfARound(t *testing.T) {
 	const tasks, rounds = 100, 20
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody else allocates meanwhile
-	h := newHand(t, 4, tasks/4)
+	h := newManualEngine(t, 4, tasks/4)
 	specs, digests := h.specs(tasks)
 	var reports []*lease.Report
 	seal := func() { h.batch.seal(h.now.Serving) }
@@ -24,12 +24,12 @@ func TestAllocationsOfARound(t *testing.T) {
 		do   func()
 		then func() // not counted
 	}{
-		{"submit", 355, func() { h.put(specs, digests) }, seal},
-		{"encode submits", 15, h.encodeBatch, h.committed},
+		{"submit", 355, func() { h.submitSpecs(specs, digests) }, seal},
+		{"encode submits", 15, h.encodeBatch, h.endBatch},
 		{"match", 480, func() { h.match(h.now) }, func() { reports = withStarts(h.completions(tasks)); seal() }},
-		{"encode grants", 12, h.encodeBatch, h.committed},
+		{"encode grants", 12, h.encodeBatch, h.endBatch},
 		{"start and complete", 530, func() { h.complete(reports) }, seal},
-		{"encode completions", 12, h.encodeBatch, h.committed},
+		{"encode completions", 12, h.encodeBatch, h.endBatch},
 	}
 	counts := make([]uint64, len(parts))
 	for range rounds {

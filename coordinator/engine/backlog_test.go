@@ -12,8 +12,8 @@ import (
 func TestFullBacklogGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W11")
 	run(t, func(r *rig) {
-		c := &crew{}
-		m := c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 100)
+		c := &testSession{}
+		m := c.newMember("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 100)
 		m.Backlog = &Backlog{}
 		if err := r.Join(m); err != nil {
 			r.Fatal(err)
@@ -43,23 +43,23 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 
 // W11, W12: PREFERRED tasks go first to the worker that had others of their key. When one of them fills that worker's backlog, the rest go to other
 // workers.
-func TestFullBacklogOpensPreferredTasks(t *testing.T) {
+func TestPreferredTasksOfAFullBacklogGoToOtherWorkers(t *testing.T) {
 	t.Attr("rules", "W11 W12")
 	run(t, func(r *rig) {
-		c := &crew{}
-		a := c.member("a", Wants{Space: home, Worker: "a", Queues: []string{"q"}}, 10)
+		c := &testSession{}
+		a := c.newMember("a", Wants{Space: home, Worker: "a", Queues: []string{"q"}}, 10)
 		a.Backlog = &Backlog{}
 		if err := r.Join(a); err != nil {
 			r.Fatal(err)
 		}
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		b := r.worker("b", 10, nil)
-		r.task(kin("k", lease.Preferred)) // now b's turn comes before a's
+		r.submitWith(withAffinity("k", lease.Preferred)) // now b's turn comes before a's
 		a.Backlog.Add(maxBacklog - 4096)
 		var specs []*lease.Spec
 		for range 10 {
 			s := work()
-			kin("k", lease.Preferred)(s)
+			withAffinity("k", lease.Preferred)(s)
 			specs = append(specs, s)
 		}
 		r.submit(specs...)

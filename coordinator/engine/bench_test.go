@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// bench starts an engine on a store of its own, in real time.
-func bench(b *testing.B, st store.Store) *Engine {
+// startEngine starts an engine on the store, in real time, and stops it when the benchmark ends.
+func startEngine(b *testing.B, st store.Store) *Engine {
 	b.Helper()
 	e, stop := serve(b, st)
 	b.Cleanup(func() {
@@ -49,9 +49,9 @@ func BenchmarkLifecycle(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			lifecycle(b, bench(b, st), frame)
+			lifecycle(b, startEngine(b, st), frame)
 		})
-		b.Run(fmt.Sprintf("mem/frame=%d", frame), func(b *testing.B) { lifecycle(b, bench(b, memstore.New()), frame) })
+		b.Run(fmt.Sprintf("mem/frame=%d", frame), func(b *testing.B) { lifecycle(b, startEngine(b, memstore.New()), frame) })
 	}
 }
 
@@ -60,8 +60,8 @@ func lifecycle(b *testing.B, e *Engine, frame int) {
 	left.Add(b.N)
 	b.ReportAllocs()
 	b.ResetTimer()
-	consume(b, e, frame, &left)
-	produce(b, e, frame)
+	completeAll(b, e, frame, &left)
+	submitAll(b, e, frame)
 	left.Wait()
 }
 
@@ -73,19 +73,19 @@ func BenchmarkDrain(b *testing.B) {
 		b.Fatal(err)
 	}
 	before, stop := serve(b, st)
-	produce(b, before, frame)
+	submitAll(b, before, frame)
 	stop()
-	e := bench(b, st)
+	e := startEngine(b, st)
 	var left sync.WaitGroup
 	left.Add(b.N)
 	b.ReportAllocs()
 	b.ResetTimer()
-	consume(b, e, frame, &left)
+	completeAll(b, e, frame, &left)
 	left.Wait()
 }
 
-// consume completes whatever is granted, and calls left.Done for each task.
-func consume(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
+// completeAll joins a session that completes every task that it is granted, and calls left.Done for each.
+func completeAll(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 	b.Helper()
 	complete := func(granted []Granted) {
 		reports := make([]*lease.Report, len(granted))
@@ -115,8 +115,8 @@ func consume(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 	}
 }
 
-// produce submits b.N tasks.
-func produce(b *testing.B, e *Engine, frame int) {
+// submitAll submits b.N tasks.
+func submitAll(b *testing.B, e *Engine, frame int) {
 	b.Helper()
 	payload := make([]byte, 256)
 	for sent := 0; sent < b.N; {
@@ -141,21 +141,21 @@ func BenchmarkMatch(b *testing.B) {
 	const tasks = 1000
 	for _, takers := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("takers=%d", takers), func(b *testing.B) {
-			h := newHand(b, takers, tasks/takers)
+			h := newManualEngine(b, takers, tasks/takers)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for left := b.N; left > 0; left -= tasks {
 				b.StopTimer()
 				n := min(left, tasks)
-				h.put(h.specs(n))
-				h.committed()
+				h.submitSpecs(h.specs(n))
+				h.endBatch()
 				b.StartTimer()
 				h.match(h.now)
 				b.StopTimer()
 				reports := h.completions(n)
-				h.committed()
+				h.endBatch()
 				h.complete(reports)
-				h.committed()
+				h.endBatch()
 				b.StartTimer()
 			}
 		})
@@ -165,19 +165,19 @@ func BenchmarkMatch(b *testing.B) {
 // BenchmarkShortLife judges the Start and the Complete of a short task, which come in one frame. One operation is one task.
 func BenchmarkShortLife(b *testing.B) {
 	const tasks = 500
-	h := newHand(b, 1, tasks)
+	h := newManualEngine(b, 1, tasks)
 	b.ReportAllocs()
 	for left := b.N; left > 0; left -= tasks {
 		b.StopTimer()
-		h.put(h.specs(tasks))
-		h.committed()
+		h.submitSpecs(h.specs(tasks))
+		h.endBatch()
 		h.match(h.now)
 		reports := withStarts(h.completions(tasks))
-		h.committed()
+		h.endBatch()
 		b.StartTimer()
 		h.complete(reports)
 		b.StopTimer()
-		h.committed()
+		h.endBatch()
 		b.StartTimer()
 	}
 }
@@ -185,7 +185,7 @@ func BenchmarkShortLife(b *testing.B) {
 // BenchmarkEncode encodes the steps in the lives of 500 tasks as store operations, one kind of step after the other. One operation is one task.
 func BenchmarkEncode(b *testing.B) {
 	const tasks = 500
-	h := newHand(b, 1, tasks)
+	h := newManualEngine(b, 1, tasks)
 	part := func(name string) {
 		h.batch.seal(h.now.Serving)
 		b.Run(name, func(b *testing.B) {
@@ -195,13 +195,13 @@ func BenchmarkEncode(b *testing.B) {
 			}
 		})
 	}
-	h.put(h.specs(tasks))
+	h.submitSpecs(h.specs(tasks))
 	part("submit")
-	h.committed()
+	h.endBatch()
 	h.match(h.now)
 	part("grant")
 	reports := h.completions(tasks)
-	h.committed()
+	h.endBatch()
 	h.complete(reports)
 	part("complete")
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// busyDisk holds each commit until the test sends its result on next, and records which new tasks each commit has.
-type busyDisk struct {
-	begun [][]lease.TaskID // new tasks of each commit
-	next  chan error
+// heldDisk holds each commit until the test sends its result on the channel results, and records which new tasks each commit has.
+type heldDisk struct {
+	begun   [][]lease.TaskID // new tasks of each commit
+	results chan error
 }
 
-func (d *busyDisk) commit(_ context.Context, b *store.Batch, apply func()) error {
+func (d *heldDisk) commit(_ context.Context, b *store.Batch, apply func()) error {
 	var tasks []lease.TaskID
 	for i := range b.Len() {
 		if op := b.At(i); op.Keyspace == store.Spec {
@@ -27,25 +27,25 @@ func (d *busyDisk) commit(_ context.Context, b *store.Batch, apply func()) error
 		}
 	}
 	d.begun = append(d.begun, tasks)
-	if err := <-d.next; err != nil {
+	if err := <-d.results; err != nil {
 		return err
 	}
 	apply()
 	return nil
 }
 
-// become puts the disk under a running engine. It first submits two tasks, so that the engine knows the queue: for the first task of a new queue, the
+// install puts the disk under a running engine. It first submits two tasks, so that the engine knows the queue: for the first task of a new queue, the
 // loop waits for the commit.
-func (d *busyDisk) become(r *rig) *busyDisk {
+func (d *heldDisk) install(r *rig) *heldDisk {
 	r.submit(work())
 	r.submit(work())
-	d.next = make(chan error)
+	d.results = make(chan error)
 	r.st.(*memstore.Store).SetHook(d.commit)
 	return d
 }
 
-// submits makes n Submit calls, each in its own goroutine. It starts a call only when the one before is handed over.
-func submits(r *rig, n int) (errs chan error) {
+// submitConcurrently makes n Submit calls, each in its own goroutine. It starts each call when the loop has received the one before.
+func submitConcurrently(r *rig, n int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
 		go func() {
@@ -63,22 +63,22 @@ func submits(r *rig, n int) (errs chan error) {
 
 // A6, design 4: what arrives while a commit is under way goes into one commit after it, in the order of arrival. Nothing of it is answered before
 // that commit.
-func TestWhatComesWhileTheDiskIsBusyIsOneCommit(t *testing.T) {
+func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
-		d := new(busyDisk).become(r)
+		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
-		first := submits(r, 1)
-		rest := submits(r, 5)
+		first := submitConcurrently(r, 1)
+		rest := submitConcurrently(r, 5)
 		if len(first)+len(rest) != 0 || len(d.begun) != 1 {
 			r.Fatalf("%d answers and %d commits begun while the first commit is under way, want 0 and 1", len(first)+len(rest), len(d.begun))
 		}
-		d.next <- nil
+		d.results <- nil
 		synctest.Wait()
 		if len(first) != 1 || len(rest) != 0 {
 			r.Errorf("%d and %d answers after the first commit, want 1 and 0", len(first), len(rest))
 		}
-		d.next <- nil
+		d.results <- nil
 		synctest.Wait()
 		if len(rest) != 5 {
 			r.Errorf("%d answers after the second commit, want 5", len(rest))
@@ -99,14 +99,14 @@ func TestWhatComesWhileTheDiskIsBusyIsOneCommit(t *testing.T) {
 }
 
 // Design 4: the size of a commit is bounded, however much arrived while the commit before was under way.
-func TestCommitIsBounded(t *testing.T) {
+func TestCommitSizeIsBounded(t *testing.T) {
 	run(t, func(r *rig) {
-		d := new(busyDisk).become(r)
+		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
-		first := submits(r, 1)
-		rest := submits(r, 5*maxBatchOps/2)
+		first := submitConcurrently(r, 1)
+		rest := submitConcurrently(r, 5*maxBatchOps/2)
 		for range 5 {
-			d.next <- nil
+			d.results <- nil
 			synctest.Wait()
 			if len(first)+len(rest) == 1+5*maxBatchOps/2 {
 				break
@@ -135,8 +135,8 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		submits(r, 1) // the delivery of its grant blocks until heard is closed
-		if later := submits(r, 1); len(later) != 0 {
+		submitConcurrently(r, 1) // the delivery of its grant blocks until heard is closed
+		if later := submitConcurrently(r, 1); len(later) != 0 {
 			r.Error("a later commit was answered first")
 		}
 		close(heard)
@@ -145,22 +145,22 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 
 // A10, design 4: when a commit fails, all calls that wait get ErrStore: those whose changes were handed over for the next commit, those whose were
 // not yet, and one that changed nothing. No later commit is begun.
-func TestFailedCommitTakesTheNextWithIt(t *testing.T) {
+func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
 	t.Attr("rules", "A10")
 	for _, later := range []int{0, 1, 5 * maxBatchOps / 2} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &rig{T: t, st: memstore.New()}
 			r.start(Config{})
-			d := new(busyDisk).become(r)
-			first := submits(r, 1)
+			d := new(heldDisk).install(r)
+			first := submitConcurrently(r, 1)
 			seen := make(chan error, 1)
 			go func() {
 				_, err := ask(r.Context(), r.Engine, home.Tenant, func() (int, error) { return 0, nil })
 				seen <- err
 			}()
 			synctest.Wait()
-			rest := submits(r, later)
-			d.next <- errors.New("EIO")
+			rest := submitConcurrently(r, later)
+			d.results <- errors.New("EIO")
 			if err := <-r.done; !errors.Is(err, ErrStore) {
 				t.Errorf("Run returned %v", err)
 			}
@@ -188,9 +188,9 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
-		d := new(busyDisk).become(r)
-		submits(r, 1)
-		d.next <- errors.New("EIO")
+		d := new(heldDisk).install(r)
+		submitConcurrently(r, 1)
+		d.results <- errors.New("EIO")
 		synctest.Wait()
 		if len(r.done) != 1 {
 			t.Error("the engine goes on")
@@ -209,17 +209,17 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
-		d := new(busyDisk).become(r)
+		d := new(heldDisk).install(r)
 		told := make(chan error, 1)
 		go func() {
 			_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: time.Second})
 			told <- err
 		}()
 		synctest.Wait()
-		submits(r, 1)
+		submitConcurrently(r, 1)
 		time.Sleep(time.Second)
 		synctest.Wait() // its empty answer now waits for the commit
-		d.next <- errors.New("EIO")
+		d.results <- errors.New("EIO")
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			t.Errorf("Run returned %v", err)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// sharing makes a task with a concurrency key.
-func sharing(key string, limit uint32) *lease.Spec {
+// specWithKey returns the spec of a task with a concurrency key.
+func specWithKey(key string, limit uint32) *lease.Spec {
 	return &lease.Spec{Queue: "q", ConcurrencyKey: key, ConcurrencyLimit: limit}
 }
 
@@ -20,9 +20,9 @@ func sharing(key string, limit uint32) *lease.Spec {
 func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
-		first := r.submit(sharing("disk", 2), sharing("disk", 2), sharing("disk", 2), sharing("disk", 2), sharing("other", 1), work())
+		first := r.submit(specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("other", 1), work())
 		g := r.lease(10, 0)
-		if got := seqs(g); got != fmt.Sprint(first[0].ID.Seq, first[1].ID.Seq, first[4].ID.Seq, first[5].ID.Seq) {
+		if got := sequencesOf(g); got != fmt.Sprint(first[0].ID.Seq, first[1].ID.Seq, first[4].ID.Seq, first[5].ID.Seq) {
 			r.Fatalf("leased %s", got)
 		}
 		if q := r.queueInfo(); q.Ready != 2 || q.Parked != 2 || q.Leased != 4 {
@@ -31,13 +31,13 @@ func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 		for i, next := range first[2:4] {
 			r.want(r.say(lease.KindComplete, g[i]), lease.VerdictCommitted, lease.None)
 			if more := r.lease(10, 0); len(more) != 1 || more[0].Task.ID != next.ID {
-				r.Fatalf("after %d places were free: leased %s", i+1, seqs(more))
+				r.Fatalf("after %d places were free: leased %s", i+1, sequencesOf(more))
 			}
 		}
 	})
 }
 
-func seqs(g []Granted) string {
+func sequencesOf(g []Granted) string {
 	all := make([]any, len(g))
 	for i := range g {
 		all[i] = g[i].Task.ID.Seq
@@ -71,7 +71,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 				r.Error(err)
 			}
 			if early := r.lease(3, 0); len(early) != 0 {
-				r.Errorf("leased %s while the first is CANCELLING, want none: its lease is live (T7)", seqs(early))
+				r.Errorf("leased %s while the first is CANCELLING, want none: its lease is live (T7)", sequencesOf(early))
 			}
 			r.say(lease.KindFail, g)
 		},
@@ -96,7 +96,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
-				r.submit(sharing("k", 1), sharing("k", 1), sharing("k", 1))
+				r.submit(specWithKey("k", 1), specWithKey("k", 1), specWithKey("k", 1))
 				g := r.lease(3, 0)
 				if len(g) != 1 {
 					r.Fatalf("leased %d at once", len(g))
@@ -112,7 +112,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 }
 
 // T11: tasks of one key but of different types wait in different lines. A task that no taker wants does not keep the key from the others.
-func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
+func TestParkedTaskThatNobodyTakesDoesNotHoldTheKey(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
 		spec := func(typ string) *lease.Spec { return &lease.Spec{Queue: "q", Type: typ, ConcurrencyKey: "k"} }
@@ -126,11 +126,11 @@ func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
 		_ = w
 		r.say(lease.KindComplete, both[0])
 		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "rare" {
-			r.Fatalf("after the first: %s", seqs(g))
+			r.Fatalf("after the first: %s", sequencesOf(g))
 		}
 		r.say(lease.KindComplete, c.grants()[0])
 		if g := c.grants(); len(g) != 2 || g[1].Task.Spec.Type != "common" {
-			r.Fatalf("after the second: %s", seqs(g))
+			r.Fatalf("after the second: %s", sequencesOf(g))
 		}
 	})
 	run(t, func(r *rig) { // here nobody takes type "rare", which stands before the second "common"
@@ -140,18 +140,18 @@ func TestParkedTasksOfAnotherTypeDoNotWait(t *testing.T) {
 		c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}, Types: []string{"common"}}, 5)
 		r.say(lease.KindComplete, g[0])
 		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "common" {
-			r.Fatalf("granted: %s, want the second common one", seqs(g))
+			r.Fatalf("granted: %s, want the second common one", sequencesOf(g))
 		}
 	})
 }
 
 // T11: at a start, parked tasks whose key has room become READY, even if the task that held the key is missing from the store.
-func TestStartBringsParkedTasksBack(t *testing.T) {
+func TestStartUnparksTasksWhoseKeyHasRoom(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
-		r.submit(sharing("k", 1), sharing("k", 1))
+		r.submit(specWithKey("k", 1), specWithKey("k", 1))
 		holder := r.lease(2, 0)[0].Task.ID
-		r.end()
+		r.shutDown()
 		var b store.Batch
 		for _, ks := range []store.Keyspace{store.Lease, store.Task, store.Spec} {
 			b.Delete(ks, store.AppendTaskKey(nil, holder))
@@ -161,23 +161,23 @@ func TestStartBringsParkedTasksBack(t *testing.T) {
 		}
 		r.start(Config{})
 		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID == holder {
-			r.Errorf("leased %s", seqs(g))
+			r.Errorf("leased %s", sequencesOf(g))
 		}
 	})
 }
 
 // T11: the smallest limit counts only while a task that names it holds the key.
-func TestSmallestLimitGoesWithItsHolder(t *testing.T) {
+func TestSmallestLimitCountsOnlyWhileItsTaskHoldsTheKey(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
-		r.submit(sharing("k", 2), sharing("k", 3), sharing("k", 3), sharing("k", 3))
+		r.submit(specWithKey("k", 2), specWithKey("k", 3), specWithKey("k", 3), specWithKey("k", 3))
 		g := r.lease(4, 0)
 		if len(g) != 2 {
-			r.Fatalf("leased %s, want the first two", seqs(g))
+			r.Fatalf("leased %s, want the first two", sequencesOf(g))
 		}
 		r.say(lease.KindComplete, g[0])
 		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // the first call finds one, and the other one comes back when that is granted
-			r.Errorf("leased %s after the task of limit 2 ended, want the other two", seqs(g))
+			r.Errorf("leased %s after the task of limit 2 ended, want the other two", sequencesOf(g))
 		}
 	})
 }
@@ -187,13 +187,13 @@ func TestSmallestLimitGoesWithItsHolder(t *testing.T) {
 func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
-		r.submit(sharing("k", 2), sharing("k", 2))
+		r.submit(specWithKey("k", 2), specWithKey("k", 2))
 		live := r.lease(2, 0)
-		alone, behind := r.submit(sharing("k", 1))[0].ID, r.submit(sharing("k", 2))[0].ID
+		alone, behind := r.submit(specWithKey("k", 1))[0].ID, r.submit(specWithKey("k", 2))[0].ID
 		r.lease(2, 0) // parks both
 		var order []lease.TaskID
 		for range 10 {
-			r.submit(sharing("k", 2))
+			r.submit(specWithKey("k", 2))
 			r.want(r.say(lease.KindComplete, live[0]), lease.VerdictCommitted, lease.None)
 			live = live[1:]
 			for _, g := range r.lease(5, 0) {
@@ -208,21 +208,21 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 
 // T2, T11: 3*parkedHead tasks wait for one key. Tasks without the key pass them; they are granted one by one and in order, also after restarts, and
 // at the end the key uses no memory.
-func TestLongParkingLine(t *testing.T) {
+func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
 		n := 3 * parkedHead
 		for range n / 256 {
 			specs := make([]*lease.Spec, 256)
 			for i := range specs {
-				specs[i] = sharing("k", 1)
+				specs[i] = specWithKey("k", 1)
 			}
 			r.submit(specs...)
 		}
 		free := r.submit(work())[0]
 		g := r.lease(2, 0)
 		if len(g) != 2 || g[1].Task.ID != free.ID {
-			r.Fatalf("leased %s, want the first and the one without a key", seqs(g))
+			r.Fatalf("leased %s, want the first and the one without a key", sequencesOf(g))
 		}
 		next := g[0]
 		for i := range n {
@@ -238,14 +238,14 @@ func TestLongParkingLine(t *testing.T) {
 				break
 			}
 			if len(g) != 1 || g[0].Task.ID.Seq <= next.Task.ID.Seq {
-				r.Fatalf("after %d: leased %s", i, seqs(g))
+				r.Fatalf("after %d: leased %s", i, sequencesOf(g))
 			}
 			next = g[0]
 		}
 		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
 			r.Errorf("queue: %+v", q)
 		}
-		if n := inside(r, func() int { return len(r.spaces[free.ID.Space].keys) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.spaces[free.ID.Space].keys) }); n != 0 {
 			r.Errorf("%d keys are remembered that nobody uses", n)
 		}
 	})
@@ -290,7 +290,7 @@ func randomLimits(t *testing.T, rng *rand.Rand) {
 		for range 300 {
 			switch n := rng.IntN(100); {
 			case n < 30:
-				spec := sharing(fmt.Sprint("k", rng.IntN(3)), uint32(1+rng.IntN(3)))
+				spec := specWithKey(fmt.Sprint("k", rng.IntN(3)), uint32(1+rng.IntN(3)))
 				spec.Retry.MaxLosses = lease.MaxBudget
 				r.submit(spec)
 				total++
@@ -347,7 +347,7 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 
 // T11: a parked task with a lower limit holds up the tasks behind it. When it is cancelled or deleted, they are granted, and the queue no longer
 // counts it.
-func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
+func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, goes := range map[string]func(*rig, lease.TaskID) error{
 		"cancelled": func(r *rig, id lease.TaskID) error {
@@ -360,17 +360,17 @@ func TestParkedTaskThatGoesMakesRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
-				tasks := r.submit(sharing("k", 2), sharing("k", 2), sharing("k", 1), sharing("k", 2))
+				tasks := r.submit(specWithKey("k", 2), specWithKey("k", 2), specWithKey("k", 1), specWithKey("k", 2))
 				g := r.lease(4, 0)
 				if len(g) != 2 {
-					r.Fatalf("leased %s", seqs(g))
+					r.Fatalf("leased %s", sequencesOf(g))
 				}
 				r.say(lease.KindComplete, g[0])
 				if err := goes(r, tasks[2].ID); err != nil {
 					r.Fatal(err)
 				}
 				if g := r.lease(4, 0); len(g) != 1 || g[0].Task.ID != tasks[3].ID {
-					r.Errorf("leased %s, want the one behind it", seqs(g))
+					r.Errorf("leased %s, want the one behind it", sequencesOf(g))
 				}
 				if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 {
 					r.Errorf("queue: %+v, want nothing ready or parked", q)

@@ -22,15 +22,15 @@ func (r *rig) consistent() {
 		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0
 	}
 	for range 100 { // commits may be slow
-		if synctest.Wait(); inside(r, idle) {
+		if synctest.Wait(); onLoop(r, idle) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	for _, problem := range inside(r, func() []string { return inspect(r.Engine) }) {
+	for _, problem := range onLoop(r, func() []string { return inspect(r.Engine) }) {
 		r.Error(problem)
 	}
-	if leases := inside(r, func() [2]int { return [2]int{r.told, r.set.live} }); leases[0] != leases[1] {
+	if leases := onLoop(r, func() [2]int { return [2]int{r.liveByEvents, r.set.live} }); leases[0] != leases[1] {
 		r.Errorf("by the events there are %d live leases, and there are %d", leases[0], leases[1])
 	}
 }

@@ -38,7 +38,7 @@ func TestLifeOfATask(t *testing.T) {
 
 // T2: a backlog far longer than what is kept in memory is handed out in its order, each task once. At the end memory holds at most maxIdle waiting
 // tasks.
-func TestBacklogBeyondMemory(t *testing.T) {
+func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	t.Attr("rules", "T2")
 	run(t, func(r *rig) {
 		n := 3 * lineHead
@@ -63,7 +63,7 @@ func TestBacklogBeyondMemory(t *testing.T) {
 		if more := r.lease(1, 0); len(more) != 0 {
 			r.Errorf("leased %d tasks more than were submitted", len(more))
 		}
-		if n := inside(r, func() int { return len(r.set.tasks) - r.set.live }); n > maxIdle {
+		if n := onLoop(r, func() int { return len(r.set.tasks) - r.set.live }); n > maxIdle {
 			r.Errorf("%d waiting tasks in memory, want at most %d", n, maxIdle)
 		}
 	})
@@ -71,7 +71,7 @@ func TestBacklogBeyondMemory(t *testing.T) {
 
 // A task that is read from the store for its grant keeps its payload if that is small, so that the dispatch does not have to read it again. A large
 // payload is left out, because it would fill the memory.
-func TestGrantOfWhatWasReadHasItsPayload(t *testing.T) {
+func TestTaskReadFromTheStoreIsGrantedWithItsSmallPayload(t *testing.T) {
 	run(t, func(r *rig) {
 		small, large := work(), work()
 		small.Payload, large.Payload = make([]byte, records.SmallPayload), make([]byte, records.SmallPayload+1)
@@ -108,7 +108,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 }
 
 // T8: within 100 ms after a lease ends, the task goes to the next taker that waits.
-func TestExpiryHandsOverWithoutAScan(t *testing.T) {
+func TestTaskOfAnExpiredLeaseIsGrantedWithin100ms(t *testing.T) {
 	t.Attr("rules", "T8 V9")
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -128,7 +128,7 @@ func TestExpiryHandsOverWithoutAScan(t *testing.T) {
 }
 
 // W4: tasks are pushed at once to a session that has free slots; when a task is finished, its slot is filled again.
-func TestPushUpToSlots(t *testing.T) {
+func TestTasksArePushedUpToFreeSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	run(t, func(r *rig) {
 		c, _ := r.join("i", 2)
@@ -170,7 +170,7 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 
 // W5: if the heartbeat timeout is shorter than the time for an acknowledgement, the lease ends by its expiry. The silent session gets no new work in
 // this case either; otherwise it would take tasks away from workers that are alive.
-func TestShortLeaseThatNobodyAcknowledged(t *testing.T) {
+func TestSilentSessionWithAShortLeaseGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
 		c, id := r.join("i", 1)
@@ -209,7 +209,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 			r.Fatalf("%d grants although the one slot is taken", n)
 		}
 		third, _ := r.join("i", 1)
-		if !second.gone {
+		if !second.displaced {
 			r.Error("the older stream of the instance was not displaced")
 		}
 		_ = r.Leave(second.Member, true) // a goodbye of the displaced stream
@@ -255,7 +255,7 @@ func TestCancelReachesTheHolder(t *testing.T) {
 }
 
 // T7: if a Start comes after a cancel, it ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
-func TestCauseOfALeaseThatStartedTooLate(t *testing.T) {
+func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 	t.Attr("rules", "T7")
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
@@ -268,7 +268,7 @@ func TestCauseOfALeaseThatStartedTooLate(t *testing.T) {
 		}
 		r.want(r.say(lease.KindStart, granted[0]), lease.VerdictCancelled, lease.TaskCancelled)
 		r.want(r.say(lease.KindComplete, granted[1]), lease.VerdictCommitted, lease.None)
-		r.end()
+		r.shutDown()
 		if want := []lease.Reason{lease.TaskCancelled, lease.Reported}; !slices.Equal(causes, want) {
 			t.Errorf("the leases ended by %v, want %v", causes, want)
 		}
@@ -330,14 +330,14 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 		if again := <-call(); len(again) != 1 || again[0].LeaseID != granted[0].LeaseID {
 			r.Errorf("a later repeat is granted %+v, want the same lease", again)
 		}
-		if n := inside(r, func() int { return len(r.callers) + len(r.asking) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.callers) + len(r.asking) }); n != 0 {
 			r.Errorf("%d calls are remembered that have been answered", n)
 		}
 	})
 }
 
 // W5: a task that is granted to a call whose caller has gone before the hand-over is requeued at once.
-func TestCallerGoneBeforeHandOver(t *testing.T) {
+func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
 		release := r.holdCommit()
@@ -397,7 +397,7 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		}
 		synctest.Wait()
 		r.want(r.say(lease.KindComplete, a.granted[0]), lease.VerdictCommitted, lease.None)
-		if n := inside(r, func() int { return len(r.requests) + len(r.answered) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.requests) + len(r.answered) }); n != 0 {
 			r.Errorf("%d requests are remembered whose leases have ended", n)
 		}
 	})
@@ -443,8 +443,10 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 			_, err := r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
 			return err
 		})
-		c := &crew{}
-		begin(func() error { return r.Join(c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 1)) })
+		c := &testSession{}
+		begin(func() error {
+			return r.Join(c.newMember("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 1))
+		})
 		hangUp()
 		synctest.Wait()
 		release()
@@ -545,7 +547,7 @@ func TestRetentionAndLedger(t *testing.T) {
 
 // A8: a coordinator that stood still gives the time back before it expires anything: the heartbeat, handled 1.6 s after the Start, still renews a
 // lease with a timeout of 1 s.
-func TestStandstillIsGivenBack(t *testing.T) {
+func TestStallExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		spec := work()
@@ -561,7 +563,7 @@ func TestStandstillIsGivenBack(t *testing.T) {
 }
 
 // The tasks that one unary response hands over are bounded by their bytes, because the response has to fit into one message.
-func TestHandOverIsBounded(t *testing.T) {
+func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	run(t, func(r *rig) {
 		specs := many(5)
 		for _, s := range specs {
@@ -575,7 +577,7 @@ func TestHandOverIsBounded(t *testing.T) {
 }
 
 // T1: an idempotency key is free again once the retention of its task has passed.
-func TestKeyIsFreeAfterRetention(t *testing.T) {
+func TestIdempotencyKeyIsFreeAfterRetention(t *testing.T) {
 	t.Attr("rules", "T1")
 	run(t, func(r *rig) {
 		spec := func() *lease.Spec {
@@ -592,7 +594,7 @@ func TestKeyIsFreeAfterRetention(t *testing.T) {
 		if err := late.Fill(lease.DefaultLimits()); err != nil {
 			r.Fatal(err)
 		}
-		again := inside(r, func() lease.Step { // all on the loop, so that no timer deletes the task first
+		again := onLoop(r, func() lease.Step { // all on the loop, so that no timer deletes the task first
 			time.Sleep(time.Hour)
 			r.readClocks()
 			return r.Engine.submit(home, []*lease.Spec{late}, make([]lease.Digest, 1))

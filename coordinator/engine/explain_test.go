@@ -45,13 +45,13 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			name: "its affinity", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
 			setup: func(r *rig) {
 				r.worker("first", 1, nil)
-				r.task(kin("k", lease.Sticky))
+				r.submitWith(withAffinity("k", lease.Sticky))
 				r.worker("second", 1, nil)
 			},
 		},
 		{name: "single flight", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 5}, code: lease.FoundSingleFlight, words: `"disk"`, setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
-			r.submit(sharing("disk", 5))
+			r.submit(specWithKey("disk", 5))
 		}},
 		{name: "no acknowledgement", code: lease.FoundWorkersBusy, words: "has not acknowledged a task", setup: func(r *rig) {
 			r.join("i", 5)
@@ -60,15 +60,15 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		}},
 		{name: "a refusal", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundWorkersBusy, words: "refused a task", setup: func(r *rig) {
 			c, session := r.join("i", 5)
-			r.submit(sharing("disk", 1))
+			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]
 			if err := r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID); err != nil {
 				r.Fatal(err)
 			}
 		}},
 		{name: "a worker that does not read", code: lease.FoundWorkersBusy, words: "does not read", setup: func(r *rig) {
-			c := &crew{}
-			m := c.member("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 5)
+			c := &testSession{}
+			m := c.newMember("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 5)
 			m.Backlog = &Backlog{}
 			m.Backlog.Add(maxBacklog)
 			if err := r.Join(m); err != nil {
@@ -77,14 +77,14 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		}},
 		{name: "enough of its type", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1} })
-			r.task(func(s *lease.Spec) { s.Type = "big" })
+			r.submitWith(func(s *lease.Spec) { s.Type = "big" })
 		}},
 		{
 			name: "its affinity, and its worker serves another queue", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
 			code: lease.FoundAffinity, words: "does not ask for such work",
 			setup: func(r *rig) {
 				r.worker("first", 5, func(w *Wants) { w.Queues = []string{"elsewhere"} })
-				r.task(func(s *lease.Spec) { kin("k", lease.Sticky)(s); s.Queue = "elsewhere" })
+				r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Sticky)(s); s.Queue = "elsewhere" })
 				r.worker("second", 5, nil)
 			},
 		},
@@ -101,24 +101,24 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			spec: lease.Spec{ResourceRefs: []lease.ResourceRef{{ResourceID: "m", Worker: "far"}}, Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
 			code: lease.FoundPinnedWorker, words: `"far"`, setup: func(r *rig) {
 				r.worker("first", 5, nil)
-				r.task(kin("k", lease.Sticky))
+				r.submitWith(withAffinity("k", lease.Sticky))
 			},
 		},
 		{name: "the queue is paused", code: lease.FoundQueuePaused, words: "paused", setup: func(r *rig) {
-			r.govern(func(s *lease.Settings) { s.Paused = true })
+			r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		}},
 		{name: "max_inflight", code: lease.FoundMaxInflight, words: "max_inflight is 1", setup: func(r *rig) {
-			r.govern(func(s *lease.Settings) { s.MaxInflight = 1 })
+			r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
 			r.submit(work())
 			r.join("i", 5)
 		}},
 		{name: "the rate limit", code: lease.FoundRateLimit, words: "one grant each", setup: func(r *rig) {
-			r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 0.01 })
+			r.setQueue(func(s *lease.Settings) { s.Rate.PerSecond = 0.01 })
 			r.submit(work())
 			r.join("i", 5)
 		}},
 		{name: "its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundConcurrencyKey, words: `"disk"`, setup: func(r *rig) {
-			r.submit(sharing("disk", 1))
+			r.submit(specWithKey("disk", 1))
 			r.join("i", 5)
 		}},
 		{name: "its run_at", spec: lease.Spec{RunAt: lease.WallOf(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))}, code: lease.FoundRunAt, words: "run_at"},
@@ -149,7 +149,7 @@ func (r *rig) explain(id lease.TaskID) lease.Explanation {
 }
 
 // S6, T10: ExplainTask tells why a lease was lost, why a report under it was refused, and by how much that report was late.
-func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
+func TestExplainDescribesALostLease(t *testing.T) {
 	t.Attr("rules", "S6 T10")
 	run(t, func(r *rig) {
 		id := r.submit(work())[0].ID
@@ -175,7 +175,7 @@ func TestExplainTellsTheStoryOfALostLease(t *testing.T) {
 }
 
 // S4, S6: ExplainTask of another tenant's task is refused with ErrNotFound, as for a task that does not exist.
-func TestExplainIsForTheTenantAlone(t *testing.T) {
+func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 	t.Attr("rules", "S6")
 	run(t, func(r *rig) {
 		id := r.submit(work())[0].ID

@@ -11,19 +11,19 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// together has the loop take all that do puts into the inbox as one batch: the loop stands still while do runs.
-func (r *rig) together(do func()) {
+// inOneBatch makes the loop take everything that do puts into the inbox as one batch: the loop stands still while do runs.
+func (r *rig) inOneBatch(do func()) {
 	r.Helper()
 	block := make(chan struct{})
-	go inside(r, func() bool { <-block; return true })
+	go onLoop(r, func() bool { <-block; return true })
 	synctest.Wait()
 	do()
 	close(block)
 	synctest.Wait()
 }
 
-// take leases one task in the background.
-func (r *rig) take(worker string) <-chan []Granted {
+// leaseInBackground leases one task in another goroutine.
+func (r *rig) leaseInBackground(worker string) <-chan []Granted {
 	got := make(chan []Granted, 1)
 	go func() {
 		g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: worker, Queues: []string{"q"}}, Max: 1})
@@ -36,13 +36,13 @@ func (r *rig) take(worker string) <-chan []Granted {
 	return got
 }
 
-func feed(g Granted, f Feed) Feed {
+func feedUnder(g Granted, f Feed) Feed {
 	f.TaskID, f.LeaseID = g.Task.ID.String(), g.LeaseID
 	return f
 }
 
-// lastWords is the feedback of the last ended attempt that the store has.
-func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
+// storedFeedback returns the feedback that the store has: that of the last attempt that ended.
+func (r *rig) storedFeedback(id lease.TaskID) (f *lease.Feedback) {
 	r.Helper()
 	err := r.st.View(func(rd store.Reader) (err error) {
 		f, err = records.Feedback(rd, id)
@@ -56,7 +56,7 @@ func (r *rig) lastWords(id lease.TaskID) (f *lease.Feedback) {
 
 // The feedback of an attempt is stored once, as it was when the attempt ended: not again with the task's next change, even if memory has dropped the
 // output meanwhile because there was too much of it.
-func TestLastWordsAreKeptOnce(t *testing.T) {
+func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	h := newHub()
 	id := lease.TaskID{Space: 1, Seq: 1}
 	leased := &lease.Task{ID: id, Lease: &lease.Lease{Attempt: 1}}
@@ -78,7 +78,7 @@ func TestLastWordsAreKeptOnce(t *testing.T) {
 
 // Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the one and begins the other. It is stored as the last
 // words of its own attempt.
-func TestFeedStaysWithItsAttempt(t *testing.T) {
+func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
@@ -86,7 +86,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				spec.Priority = 1
 				task := r.submit(spec)[0]
 				g := r.lease(1, 0)[0]
-				half := feed(g, Feed{Fraction: new(0.5)})
+				half := feedUnder(g, Feed{Fraction: new(0.5)})
 				if !late {
 					r.Feed(home.Tenant, half, func() {})
 					synctest.Wait()
@@ -95,7 +95,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 					}
 				}
 				var next <-chan []Granted
-				r.together(func() {
+				r.inOneBatch(func() {
 					if late {
 						r.Feed(home.Tenant, half, func() {})
 					}
@@ -103,7 +103,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 					if err := r.Post(home.Tenant, []*lease.Report{release}, func([]lease.Answer, error) {}); err != nil {
 						r.Fatal(err)
 					}
-					next = r.take("w")
+					next = r.leaseInBackground("w")
 				})
 				if again := <-next; len(again) != 1 || again[0].Task.ID != task.ID {
 					r.Fatalf("leased %v", again)
@@ -111,7 +111,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 				if f := r.LiveFeedback(task.ID); f != nil {
 					r.Errorf("attempt 2 shows %+v", f)
 				}
-				if f := r.lastWords(task.ID); f == nil || f.Attempt != 1 || f.Fraction != 0.5 {
+				if f := r.storedFeedback(task.ID); f == nil || f.Attempt != 1 || f.Fraction != 0.5 {
 					r.Errorf("attempt 1 has left %+v", f)
 				}
 			})
@@ -120,7 +120,7 @@ func TestFeedStaysWithItsAttempt(t *testing.T) {
 }
 
 // W11: of the output of a live attempt the newest chunks are kept, up to bounds in bytes and in number.
-func TestLastOutputIsKept(t *testing.T) {
+func TestNewestOutputIsKept(t *testing.T) {
 	t.Attr("rules", "W11")
 	chunk := func(channel string, bytes int) lease.Chunk {
 		return lease.Chunk{Channel: channel, Text: strings.Repeat("x", bytes)}
@@ -164,17 +164,17 @@ func TestLastOutputIsKept(t *testing.T) {
 }
 
 // A stream is told when its feedback was handled, also if it was dropped because the coordinator is overloaded.
-func TestFeedTellsWhenItIsThrough(t *testing.T) {
+func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)[0]
 		done := make(chan bool, 3)
 		through := func(taken bool) { done <- taken }
 		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, all), through) }
-		say(feed(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
+		say(feedUnder(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
 		say()
-		r.flood(time.Second)
-		say(feed(g, Feed{Stage: "y"}))
+		r.overload(time.Second)
+		say(feedUnder(g, Feed{Stage: "y"}))
 		taken := 0
 		for range cap(done) {
 			if <-done {

@@ -9,23 +9,23 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// hand runs the parts of the engine's round one by one, without its loop, so that the cost of each part can be measured. Nothing is committed: a
-// batch is encoded, and then treated as durable.
-type hand struct {
+// manualEngine runs the parts of the engine's round one by one, without the loop, so that the cost of each part can be measured. It commits nothing: it
+// encodes a batch, and then treats the batch as durable.
+type manualEngine struct {
 	testing.TB
 	*Engine
 	payload []byte
 	encoded store.Batch
 }
 
-// newHand makes an engine with that many sessions, each with that many slots.
-func newHand(tb testing.TB, takers, slots int) *hand {
+// newManualEngine makes an engine with the given number of sessions, each with the given number of slots.
+func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 	tb.Helper()
 	e, err := Open(memstore.New(), Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	h := &hand{TB: tb, Engine: e, payload: make([]byte, 256)}
+	h := &manualEngine{TB: tb, Engine: e, payload: make([]byte, 256)}
 	e.clock.run()
 	e.now = e.clock.now()
 	for i := range takers {
@@ -47,8 +47,8 @@ func newHand(tb testing.TB, takers, slots int) *hand {
 	return h
 }
 
-// specs returns n tasks as the edge would hand them over.
-func (h *hand) specs(n int) ([]*lease.Spec, []lease.Digest) {
+// specs returns n tasks as the RPC handlers would pass them to the engine.
+func (h *manualEngine) specs(n int) ([]*lease.Spec, []lease.Digest) {
 	specs := make([]*lease.Spec, n)
 	for i := range specs {
 		specs[i] = &lease.Spec{Queue: "q", Type: "t", Payload: h.payload}
@@ -59,15 +59,15 @@ func (h *hand) specs(n int) ([]*lease.Spec, []lease.Digest) {
 	return specs, make([]lease.Digest, n)
 }
 
-// put submits the tasks.
-func (h *hand) put(specs []*lease.Spec, digests []lease.Digest) {
+// submitSpecs submits the tasks.
+func (h *manualEngine) submitSpecs(specs []*lease.Spec, digests []lease.Digest) {
 	if out := h.submit(home, specs, digests); out.Err != nil {
 		h.Fatal(out.Err)
 	}
 }
 
 // completions returns a Complete for each grant of the batch; there must be n of them.
-func (h *hand) completions(n int) []*lease.Report {
+func (h *manualEngine) completions(n int) []*lease.Report {
 	reports := make([]*lease.Report, 0, n)
 	for _, tell := range h.batch.deliveries {
 		for _, g := range tell.granted {
@@ -92,7 +92,7 @@ func withStarts(reports []*lease.Report) []*lease.Report {
 }
 
 // complete has the reports judged; all must be COMMITTED.
-func (h *hand) complete(reports []*lease.Report) {
+func (h *manualEngine) complete(reports []*lease.Report) {
 	for _, a := range h.judge(home.Tenant, reports) {
 		if a.Verdict != lease.VerdictCommitted {
 			h.Fatal(a)
@@ -101,15 +101,15 @@ func (h *hand) complete(reports []*lease.Report) {
 }
 
 // encodeBatch encodes what is in the batch.
-func (h *hand) encodeBatch() {
+func (h *manualEngine) encodeBatch() {
 	h.encoded.Reset()
 	if err := h.batch.encode(&h.encoded, h.st); err != nil {
 		h.Fatal(err)
 	}
 }
 
-// committed treats the batch as durable, and begins the next one.
-func (h *hand) committed() {
+// endBatch treats the batch as durable, and begins the next one.
+func (h *manualEngine) endBatch() {
 	b := h.batch
 	h.batch = newBatch(b.number+1, &h.changePool)
 	h.inflight = append(h.inflight, b)

@@ -19,11 +19,11 @@ func TestLanesTakeTurns(t *testing.T) {
 	l.push("c", "c1")
 	var got []string
 	for range 3 {
-		got = append(got, must(t, l))
+		got = append(got, popOne(t, l))
 	}
 	l.push("d", "d0")
 	for l.len > 0 {
-		got = append(got, must(t, l))
+		got = append(got, popOne(t, l))
 	}
 	if want := []string{"a0", "b0", "c0", "d0", "a1", "c1", "a2", "a3", "a4"}; !slices.Equal(got, want) {
 		t.Errorf("taken: %v, want %v", got, want)
@@ -34,7 +34,7 @@ func TestLanesTakeTurns(t *testing.T) {
 }
 
 // Lanes with an order: each lane gives out its least item, and the lanes take turns.
-func TestLanesWithAnOrder(t *testing.T) {
+func TestOrderedLanesGiveTheirLeastItem(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[int]()
 	l.less = func(a, b int) bool { return a < b }
@@ -63,7 +63,7 @@ func TestLanesWithAnOrder(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, l *lanes[string]) string {
+func popOne(t *testing.T, l *lanes[string]) string {
 	t.Helper()
 	v, ok := l.pop()
 	if !ok {
@@ -78,7 +78,7 @@ func TestLaneMemoryIsBounded(t *testing.T) {
 	l.push("a", "first")
 	for range 100_000 {
 		l.push("a", "next")
-		must(t, l)
+		popOne(t, l)
 	}
 	if c := cap(l.byKey["a"].items); c > 64 || l.waiting("a") != 1 {
 		t.Errorf("capacity %d for %d items", c, l.waiting("a"))

@@ -22,7 +22,7 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 		time.Sleep(lease.DefaultHeartbeatTimeout)
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		r.kill()
-		if kept := r.kept(id, 1); kept == nil || string(kept.Output) != "done" {
+		if kept := r.lateResult(id, 1); kept == nil || string(kept.Output) != "done" {
 			r.Fatalf("kept: %+v", kept)
 		}
 		task, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id, By: "ops"})
@@ -42,7 +42,7 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 }
 
 // V15: of many late results that come in one batch, two in each call, the newest MaxDiscarded are kept.
-func TestResultsOfManyAttemptsAreKept(t *testing.T) {
+func TestNewestLateResultsAreKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
 		spec := work()
@@ -58,7 +58,7 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 				Kind: lease.KindComplete, TaskID: id.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: []byte{byte(i)}},
 			}
 		}
-		r.together(func() { // two reports in a step, and all steps in one batch
+		r.inOneBatch(func() { // two reports in a step, and all steps in one batch
 			for pair := range slices.Chunk(reports, 2) {
 				go func() {
 					if _, err := r.Judge(r.Context(), home.Tenant, pair); err != nil {
@@ -70,7 +70,7 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 		})
 		r.kill()
 		for attempt := uint32(1); attempt <= n; attempt++ {
-			kept := r.kept(id, attempt)
+			kept := r.lateResult(id, attempt)
 			if want := attempt > n-lease.MaxDiscarded; (kept != nil) != want || kept != nil && kept.Output[0] != byte(attempt-1) {
 				r.Errorf("attempt %d: kept %+v", attempt, kept)
 			}
@@ -83,7 +83,7 @@ func TestResultsOfManyAttemptsAreKept(t *testing.T) {
 
 // V15: there is one late result too many, so the first is dropped. Its report is repeated in the same batch and kept again as the newest: what the
 // task lists must also be in the store.
-func TestResultSaidAgainIsKept(t *testing.T) {
+func TestRepeatedLateResultIsKeptAgain(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
 		spec := work()
@@ -101,7 +101,7 @@ func TestResultSaidAgainIsKept(t *testing.T) {
 		}
 		r.restart(Config{}) // also verifies the store
 		for _, d := range r.version(id).Discarded {
-			if r.kept(id, d.Attempt) == nil {
+			if r.lateResult(id, d.Attempt) == nil {
 				r.Errorf("the task tells of a result of attempt %d, which is not there", d.Attempt)
 			}
 		}

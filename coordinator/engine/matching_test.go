@@ -17,7 +17,7 @@ func TestMatchingAgainstAModel(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run(t, func(r *rig) {
-				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), bound: map[string]binder{}}
+				m := &matchModel{rig: r, rand: rand.New(rand.NewPCG(seed, 0)), boundTo: map[string]boundWorker{}}
 				for m.step = range 150 {
 					m.act()
 					m.check()
@@ -34,21 +34,21 @@ type matchModel struct {
 	*rig
 	rand    *rand.Rand
 	step    int
-	crews   []*crew
+	crews   []*testSession
 	seen    []int // how many grants of each crew were checked
 	tasks   []lease.TaskID
 	granted int
 	paused  bool
-	bound   map[string]binder // by sticky key
+	boundTo map[string]boundWorker // by sticky key
 }
 
 // binder is the worker that was last seen with a lease of a sticky key, and when.
-type binder struct {
+type boundWorker struct {
 	worker string
 	last   time.Time
 }
 
-func (m *matchModel) one(of ...string) string { return of[m.rand.IntN(len(of))] }
+func (m *matchModel) pickOne(of ...string) string { return of[m.rand.IntN(len(of))] }
 
 func (m *matchModel) chance(percent int) bool { return m.rand.IntN(100) < percent }
 
@@ -57,17 +57,17 @@ func (m *matchModel) act() {
 	switch n := m.rand.IntN(100); {
 	case n < 2, m.paused && n < 15:
 		m.paused = !m.paused
-		m.govern(func(s *lease.Settings) { s.Paused = m.paused })
+		m.setQueue(func(s *lease.Settings) { s.Paused = m.paused })
 	case n < 40 && len(m.tasks) < 40:
-		m.tasks = append(m.tasks, m.task(m.ask))
+		m.tasks = append(m.tasks, m.submitWith(m.randomSpec))
 	case n < 50 && len(m.crews) < 5:
-		m.crews, m.seen = append(m.crews, m.worker(fmt.Sprint("w", m.step), 1+m.rand.IntN(3), m.wish)), append(m.seen, 0)
+		m.crews, m.seen = append(m.crews, m.worker(fmt.Sprint("w", m.step), 1+m.rand.IntN(3), m.randomWants)), append(m.seen, 0)
 	case n < 55 && len(m.crews) > 0:
 		i := m.rand.IntN(len(m.crews))
-		m.must(m.Leave(m.crews[i].Member, m.chance(50)))
+		m.noError(m.Leave(m.crews[i].Member, m.chance(50)))
 		m.crews, m.seen = slices.Delete(m.crews, i, i+1), slices.Delete(m.seen, i, i+1)
 	case n < 65 && len(m.crews) > 0:
-		m.change(m.crews[m.rand.IntN(len(m.crews))])
+		m.changeWants(m.crews[m.rand.IntN(len(m.crews))])
 	case n < 67:
 		m.restartAll()
 	case n < 77:
@@ -80,7 +80,7 @@ func (m *matchModel) act() {
 	}
 }
 
-func (m *matchModel) must(err error) {
+func (m *matchModel) noError(err error) {
 	m.Helper()
 	if err != nil {
 		m.Fatal(err)
@@ -88,23 +88,23 @@ func (m *matchModel) must(err error) {
 }
 
 // ask gives a task random demands.
-func (m *matchModel) ask(s *lease.Spec) {
-	s.Type, s.Priority = m.one("a", "b", "c"), int32(m.rand.IntN(3))
+func (m *matchModel) randomSpec(s *lease.Spec) {
+	s.Type, s.Priority = m.pickOne("a", "b", "c"), int32(m.rand.IntN(3))
 	s.Payload = make([]byte, m.rand.IntN(80))
 	if m.chance(30) {
-		s.Requirements = &lease.Requirements{Features: []string{m.one("x", "y")}}
+		s.Requirements = &lease.Requirements{Features: []string{m.pickOne("x", "y")}}
 	}
 	if m.chance(20) {
-		s.ConcurrencyKey, s.ConcurrencyLimit = m.one("k1", "k2"), 100
+		s.ConcurrencyKey, s.ConcurrencyLimit = m.pickOne("k1", "k2"), 100
 	}
 	if m.chance(20) {
-		s.FairnessKey = m.one("f1", "f2")
+		s.FairnessKey = m.pickOne("f1", "f2")
 	}
-	switch worker := m.anybody(); {
+	switch worker := m.anyWorker(); {
 	case m.chance(15) && worker != "":
 		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: worker}}
 	case m.chance(30):
-		key := m.one("sticky1", "sticky2", "preferred1", "preferred2")
+		key := m.pickOne("sticky1", "sticky2", "preferred1", "preferred2")
 		s.Affinity = &lease.Affinity{Key: key, Mode: lease.Sticky, TTL: 30 * time.Second}
 		if key[0] == 'p' {
 			s.Affinity.Mode = lease.Preferred
@@ -112,7 +112,7 @@ func (m *matchModel) ask(s *lease.Spec) {
 	}
 }
 
-func (m *matchModel) anybody() string {
+func (m *matchModel) anyWorker() string {
 	if len(m.crews) == 0 {
 		return ""
 	}
@@ -120,7 +120,7 @@ func (m *matchModel) anybody() string {
 }
 
 // wish gives a worker random types, limits and features.
-func (m *matchModel) wish(w *Wants) {
+func (m *matchModel) randomWants(w *Wants) {
 	w.Types, w.TypeLimits, w.MaxBytes, w.SingleFlight = nil, nil, 0, m.chance(30)
 	w.Capabilities.Features = nil
 	for _, f := range []string{"x", "y"} {
@@ -129,23 +129,23 @@ func (m *matchModel) wish(w *Wants) {
 		}
 	}
 	if m.chance(30) {
-		w.Types = []string{m.one("a", "b"), "c"}
+		w.Types = []string{m.pickOne("a", "b"), "c"}
 	}
 	if m.chance(30) {
-		w.TypeLimits = map[string]uint32{m.one("a", "b", "c"): m.rand.Uint32N(2)}
+		w.TypeLimits = map[string]uint32{m.pickOne("a", "b", "c"): m.rand.Uint32N(2)}
 	}
 	if m.chance(30) {
 		w.MaxBytes = 100
 	}
 }
 
-func (m *matchModel) change(c *crew) {
+func (m *matchModel) changeWants(c *testSession) {
 	slots := m.rand.IntN(4)
 	if m.chance(50) {
-		m.wish(&c.Wants)
-		m.must(m.Update(c.Session, c.Wants, slots))
+		m.randomWants(&c.Wants)
+		m.noError(m.Update(c.Session, c.Wants, slots))
 	} else {
-		m.must(m.Resize(c.Member, slots))
+		m.noError(m.Resize(c.Member, slots))
 	}
 	c.Slots = slots
 }
@@ -158,7 +158,7 @@ func (m *matchModel) restartAll() {
 	}
 }
 
-func (m *matchModel) finish(c *crew) {
+func (m *matchModel) finish(c *testSession) {
 	for _, g := range slices.Clone(c.grants()) {
 		if held := m.version(g.Task.ID); held != nil && held.Lease != nil && held.Lease.Attempt == g.Task.Lease.Attempt && m.chance(70) {
 			kind := lease.KindComplete
@@ -178,7 +178,7 @@ func (m *matchModel) check() {
 			m.sayBy(c.Session, lease.KindStart, g)
 		}
 	}
-	live := inside(m.rig, func() (live []*lease.Task) {
+	live := onLoop(m.rig, func() (live []*lease.Task) {
 		for _, id := range m.tasks {
 			if t := m.set.task(id); t != nil && !t.State().Final() {
 				live = append(live, t)
@@ -190,7 +190,7 @@ func (m *matchModel) check() {
 	for _, t := range live {
 		m.tasks = append(m.tasks, t.ID)
 	}
-	m.bind(live)
+	m.recordBindings(live)
 	for i, c := range m.crews {
 		for _, g := range c.grants()[m.seen[i]:] {
 			m.checkGrant(c, g.Task, live)
@@ -209,7 +209,7 @@ func (m *matchModel) check() {
 }
 
 // bind records which worker holds each sticky key. It fails if two workers have leases of one key.
-func (m *matchModel) bind(live []*lease.Task) {
+func (m *matchModel) recordBindings(live []*lease.Task) {
 	seen := map[string]string{}
 	for _, t := range live {
 		if t.Lease == nil || t.Spec.Affinity == nil || t.Spec.Pinned() != "" || t.Spec.Affinity.Mode != lease.Sticky {
@@ -220,12 +220,12 @@ func (m *matchModel) bind(live []*lease.Task) {
 			m.Errorf("step %d: leases of key %s are with %s and %s", m.step, key, other, t.Lease.Worker)
 		}
 		seen[key] = t.Lease.Worker
-		m.bound[key] = binder{t.Lease.Worker, time.Now()}
+		m.boundTo[key] = boundWorker{t.Lease.Worker, time.Now()}
 	}
 }
 
 // holding lists the live leases of a worker.
-func holding(worker string, live []*lease.Task) (held []*lease.Task) {
+func heldBy(worker string, live []*lease.Task) (held []*lease.Task) {
 	for _, t := range live {
 		if t.Lease != nil && t.Lease.Worker == worker {
 			held = append(held, t)
@@ -262,9 +262,9 @@ func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	return ""
 }
 
-func (m *matchModel) checkGrant(c *crew, t *lease.Task, live []*lease.Task) {
+func (m *matchModel) checkGrant(c *testSession, t *lease.Task, live []*lease.Task) {
 	var others []*lease.Task
-	for _, h := range holding(c.Wants.Worker, live) {
+	for _, h := range heldBy(c.Wants.Worker, live) {
 		if h.ID != t.ID {
 			others = append(others, h)
 		}
@@ -277,7 +277,7 @@ func (m *matchModel) checkGrant(c *crew, t *lease.Task, live []*lease.Task) {
 // checkWaiting fails if a task waits that a worker with room may take.
 func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 	for _, c := range m.crews {
-		held := holding(c.Wants.Worker, live)
+		held := heldBy(c.Wants.Worker, live)
 		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) {
 			continue
 		}
@@ -292,6 +292,6 @@ func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {
 		return false
 	}
-	b, known := m.bound[a.Key]
+	b, known := m.boundTo[a.Key]
 	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
 }

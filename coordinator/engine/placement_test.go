@@ -9,7 +9,7 @@ import (
 )
 
 // worker joins a worker; with may change what it wants.
-func (r *rig) worker(name string, slots int, with func(*Wants)) *crew {
+func (r *rig) worker(name string, slots int, with func(*Wants)) *testSession {
 	r.Helper()
 	w := Wants{Space: home, Worker: name, Queues: []string{"q"}}
 	if with != nil {
@@ -18,38 +18,38 @@ func (r *rig) worker(name string, slots int, with func(*Wants)) *crew {
 	return r.joinFor(w, slots)
 }
 
-// task submits one task; ask may change its spec.
-func (r *rig) task(ask func(*lease.Spec)) lease.TaskID {
+// submitWith submits one task; ask may change its spec.
+func (r *rig) submitWith(ask func(*lease.Spec)) lease.TaskID {
 	r.Helper()
 	s := work()
 	ask(s)
 	return r.submit(s)[0].ID
 }
 
-// starts sends a Start for all that a crew was granted, so that the leases are not taken back as unacknowledged.
-func (r *rig) starts(c *crew) {
+// startAll sends a Start for each task that a session was granted, so that the leases do not end as unacknowledged.
+func (r *rig) startAll(c *testSession) {
 	r.Helper()
 	for _, g := range c.grants() {
 		r.sayBy(c.Session, lease.KindStart, g)
 	}
 }
 
-// names of the tasks that a crew was granted.
-func (c *crew) names() (names []string) {
+// grantedKeys returns the task keys of the tasks that the session was granted.
+func (c *testSession) grantedKeys() (names []string) {
 	for _, g := range c.grants() {
 		names = append(names, g.Task.Spec.TaskKey)
 	}
 	return names
 }
 
-func (r *rig) expect(c *crew, names ...string) {
+func (r *rig) wantGranted(c *testSession, names ...string) {
 	r.Helper()
-	if got := c.names(); fmt.Sprint(got) != fmt.Sprint(names) {
+	if got := c.grantedKeys(); fmt.Sprint(got) != fmt.Sprint(names) {
 		r.Errorf("%s was granted %v, want %v", c.Wants.Worker, got, names)
 	}
 }
 
-func gpu(s *lease.Spec) {
+func requiresGPU(s *lease.Spec) {
 	s.Requirements = &lease.Requirements{
 		Runtimes: []string{"python"}, Features: []string{"gpu"}, Labels: map[string]string{"zone": "a"}, Resources: map[string]float64{"mem_gib": 16},
 	}
@@ -75,12 +75,12 @@ func TestRequirementsAreMet(t *testing.T) {
 	for name, less := range lacking {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
-				r.task(func(s *lease.Spec) { gpu(s); s.TaskKey, s.Priority = "picky", 9 })
+				r.submitWith(func(s *lease.Spec) { requiresGPU(s); s.TaskKey, s.Priority = "picky", 9 })
 				poor := r.worker("poor", 5, func(w *Wants) { hasGPU(w); less(w) })
-				r.task(func(s *lease.Spec) { s.TaskKey = "plain" })
-				r.expect(poor, "plain")
+				r.submitWith(func(s *lease.Spec) { s.TaskKey = "plain" })
+				r.wantGranted(poor, "plain")
 				rich := r.worker("rich", 5, hasGPU)
-				r.expect(rich, "picky")
+				r.wantGranted(rich, "picky")
 			})
 		})
 	}
@@ -88,10 +88,10 @@ func TestRequirementsAreMet(t *testing.T) {
 
 // W12: a worker without the required capabilities gets no task, neither on a stream nor by a unary Lease. When the worker registers the capabilities,
 // it gets the task, also after a crash.
-func TestRequirementsAfterAChange(t *testing.T) {
+func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
-		r.task(gpu)
+		r.submitWith(requiresGPU)
 		c := r.worker("w", 1, nil)
 		if n := len(c.grants()); n != 0 {
 			r.Fatalf("%d grants to a worker that has nothing", n)
@@ -112,7 +112,7 @@ func TestRequirementsAfterAChange(t *testing.T) {
 	})
 }
 
-func on(worker string) func(*lease.Spec) {
+func pinnedTo(worker string) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.ResourceRefs = []lease.ResourceRef{{ResourceID: "model", Worker: worker}} }
 }
 
@@ -121,9 +121,9 @@ func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		other := r.worker("other", 5, nil)
-		r.task(on("holder"))
+		r.submitWith(pinnedTo("holder"))
 		holder := r.worker("holder", 1, nil)
-		r.task(on("holder"))
+		r.submitWith(pinnedTo("holder"))
 		if o, h := len(other.grants()), len(holder.grants()); o != 0 || h != 1 {
 			r.Errorf("granted %d to another and %d to the holder, want 0 and 1", o, h)
 		}
@@ -132,13 +132,13 @@ func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 
 // W12: a task whose worker is gone for longer than resource_wait is FAILED / RESOURCE_GONE. The wait begins when the worker goes, and ends when it
 // returns; the next wait has its full length again.
-func TestTaskWhoseWorkerIsGone(t *testing.T) {
+func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		holder := r.worker("holder", 1, nil)
-		first := r.task(on("holder"))
-		r.starts(holder)
-		waits := r.task(on("holder"))
+		first := r.submitWith(pinnedTo("holder"))
+		r.startAll(holder)
+		waits := r.submitWith(pinnedTo("holder"))
 		if err := r.Leave(holder.Member, false); err != nil {
 			r.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestTaskWhoseWorkerIsGone(t *testing.T) {
 				r.Errorf("%v is %v / %v, want FAILED / RESOURCE_GONE", id, v.State(), v.Reason)
 			}
 		}
-		if n := inside(r, func() int { return len(r.workers) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers) }); n != 0 {
 			r.Errorf("%d workers are remembered of whom nothing is wanted", n)
 		}
 	})
@@ -169,13 +169,13 @@ func TestTaskWhoseWorkerIsGone(t *testing.T) {
 
 // W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After a crash the wait begins anew. A task that is not
 // pinned is left alone.
-func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
+func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		n := 3 * lossesPerRound
 		specs := many(n)
 		for _, s := range specs {
-			on("nobody")(s)
+			pinnedTo("nobody")(s)
 		}
 		r.submit(specs...)
 		r.submit(work())
@@ -194,13 +194,13 @@ func TestManyTasksOfAWorkerThatIsGone(t *testing.T) {
 
 // W12: several lines may wait for the same worker that is gone, and are given up one after the other. Nothing of that is left in memory: when the
 // worker has come back and gone again, its tasks wait for it again.
-func TestLinesOfAWorkerThatIsGone(t *testing.T) {
+func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		var specs []*lease.Spec
 		for _, typ := range []string{"a", "b"} {
 			for _, s := range many(lossesPerRound * 3 / 4) { // both lines together have more tasks than one round gives up
-				on("holder")(s)
+				pinnedTo("holder")(s)
 				s.Type = typ
 				specs = append(specs, s)
 			}
@@ -211,7 +211,7 @@ func TestLinesOfAWorkerThatIsGone(t *testing.T) {
 			r.Fatalf("%d tasks wait for a worker that is gone", q.Ready)
 		}
 		holder := r.worker("holder", 0, nil)
-		id := r.task(on("holder"))
+		id := r.submitWith(pinnedTo("holder"))
 		time.Sleep(2 * lease.DefaultResourceWait)
 		if s := r.version(id).State(); s != lease.Ready {
 			r.Errorf("the task is %v although its worker is there", s)
@@ -223,13 +223,13 @@ func TestLinesOfAWorkerThatIsGone(t *testing.T) {
 		if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
 			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
 		}
-		if n := inside(r, func() int { return len(r.workers) + r.alarms.set.Len() }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers) + r.alarms.set.Len() }); n != 0 {
 			r.Errorf("%d workers and alarms are remembered, and nothing is wanted of them", n)
 		}
 	})
 }
 
-func kin(key string, mode lease.AffinityMode) func(*lease.Spec) {
+func withAffinity(key string, mode lease.AffinityMode) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.Affinity = &lease.Affinity{Key: key, Mode: mode, TTL: time.Minute} }
 }
 
@@ -238,9 +238,9 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		a := r.worker("a", 1, nil)
-		r.task(kin("k", lease.Sticky))
+		r.submitWith(withAffinity("k", lease.Sticky))
 		b := r.worker("b", 5, nil)
-		r.task(kin("k", lease.Sticky))
+		r.submitWith(withAffinity("k", lease.Sticky))
 		if n := len(b.grants()); n != 0 {
 			r.Fatal("another worker got a task of the key")
 		}
@@ -252,7 +252,7 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		if err := r.Leave(a.Member, false); err != nil {
 			r.Fatal(err)
 		}
-		id, until := r.task(kin("k", lease.Sticky)), lease.WallOf(time.Now().Add(time.Minute))
+		id, until := r.submitWith(withAffinity("k", lease.Sticky)), lease.WallOf(time.Now().Add(time.Minute))
 		time.Sleep(time.Minute - time.Second)
 		if f := r.explain(id).Findings[0]; f.Code != lease.FoundAffinity || f.Until != until {
 			r.Errorf("found %+v, want the affinity key, until %v", f, until)
@@ -264,20 +264,20 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		if n := len(b.grants()); n != 1 {
 			r.Errorf("another worker got %d tasks of the key after the TTL, want 1", n)
 		}
-		if n := inside(r, func() int { s := r.byName[home]; return len(s.bindings) + len(s.affinityLines) }); n != 1 {
+		if n := onLoop(r, func() int { s := r.byName[home]; return len(s.bindings) + len(s.affinityLines) }); n != 1 {
 			r.Errorf("%d bindings and waiting keys are remembered, want the one binding", n)
 		}
 	})
 }
 
 // W12: at a start the binding of a STICKY key is rebuilt from its live leases.
-func TestStickyKeyOverARestart(t *testing.T) {
+func TestStickyKeyStaysWithItsWorkerAfterARestart(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		a := r.worker("a", 1, nil)
-		r.task(kin("k", lease.Sticky))
-		r.starts(a)
-		r.task(kin("k", lease.Sticky))
+		r.submitWith(withAffinity("k", lease.Sticky))
+		r.startAll(a)
+		r.submitWith(withAffinity("k", lease.Sticky))
 		r.kill()
 		b := r.worker("b", 5, nil)
 		if n := len(b.grants()); n != 0 {
@@ -287,18 +287,18 @@ func TestStickyKeyOverARestart(t *testing.T) {
 }
 
 // W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another.
-func TestPreferredKey(t *testing.T) {
+func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		a := r.worker("a", 3, nil)
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		b := r.worker("b", 5, nil)
 		r.submit(work()) // a takes its turn
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 0 {
 			r.Fatalf("granted %d to its worker and %d to another, want 3 and 0", x, y)
 		}
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		if y := len(b.grants()); y != 1 {
 			r.Errorf("granted %d to another although its worker has no room", y)
 		}
@@ -309,10 +309,10 @@ func TestPreferredKey(t *testing.T) {
 // when it leaves.
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
-	for name, stop := range map[string]func(*rig, *crew) error{
-		"resize": func(r *rig, c *crew) error { return r.Resize(c.Member, 0) },
-		"leave":  func(r *rig, c *crew) error { return r.Leave(c.Member, false) },
-		"update": func(r *rig, c *crew) error {
+	for name, stop := range map[string]func(*rig, *testSession) error{
+		"resize": func(r *rig, c *testSession) error { return r.Resize(c.Member, 0) },
+		"leave":  func(r *rig, c *testSession) error { return r.Leave(c.Member, false) },
+		"update": func(r *rig, c *testSession) error {
 			w := c.Wants
 			w.Queues = []string{"elsewhere"}
 			return r.Update(c.Session, w, 2)
@@ -321,15 +321,15 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
 				a := r.worker("a", 2, nil)
-				r.task(kin("k", lease.Preferred))
-				r.starts(a)
-				r.govern(func(s *lease.Settings) { s.Paused = true })
+				r.submitWith(withAffinity("k", lease.Preferred))
+				r.startAll(a)
+				r.setQueue(func(s *lease.Settings) { s.Paused = true })
 				b := r.worker("b", 5, nil)
-				r.task(kin("k", lease.Preferred))
+				r.submitWith(withAffinity("k", lease.Preferred))
 				if err := stop(r, a); err != nil {
 					r.Fatal(err)
 				}
-				r.govern(func(s *lease.Settings) { s.Paused = false })
+				r.setQueue(func(s *lease.Settings) { s.Paused = false })
 				if n := len(b.grants()); n != 1 {
 					r.Errorf("granted %d to another, want 1", n)
 				}
@@ -345,22 +345,22 @@ func TestPreferredKeysBeyondTheBound(t *testing.T) {
 	run(t, func(r *rig) {
 		a := r.worker("a", 1000, func(w *Wants) { w.MaxBytes = 100 })
 		sized := func(i, size int) {
-			r.task(func(s *lease.Spec) {
-				kin(fmt.Sprint("k", i), lease.Preferred)(s)
+			r.submitWith(func(s *lease.Spec) {
+				withAffinity(fmt.Sprint("k", i), lease.Preferred)(s)
 				s.Payload = make([]byte, size)
 			})
 		}
 		for i := range mostPassed + 1 { // binds as many keys to a
 			sized(i, 1)
 		}
-		r.starts(a)
-		r.govern(func(s *lease.Settings) { s.Paused = true })
+		r.startAll(a)
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		b := r.worker("b", 1000, nil)
 		for i := range mostPassed {
 			sized(i, 90)
 		}
 		sized(mostPassed, 1)
-		r.govern(func(s *lease.Settings) { s.Paused = false })
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
 		if n := len(a.grants()) + len(b.grants()); n != 2*(mostPassed+1) {
 			r.Errorf("%d tasks are granted, want all %d", n, 2*(mostPassed+1))
 		}
@@ -369,15 +369,15 @@ func TestPreferredKeysBeyondTheBound(t *testing.T) {
 
 // W12: a worker without a stream is there as long as it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that are
 // pinned to it wait for its next call. The wait for an absent worker begins when the last of these leases has ended, also after a crash.
-func TestUnaryWorkerThatIsBusyIsThere(t *testing.T) {
+func TestUnaryWorkerWithALeaseCountsAsPresent(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		for range 3 {
-			r.task(on("w"))
+			r.submitWith(pinnedTo("w"))
 		}
 		wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
 		for range 2 {
-			g := r.takeOne(wants, 0)
+			g := r.leaseOne(wants, 0)
 			for range 5 {
 				time.Sleep(lease.DefaultHeartbeatInterval)
 				r.want(r.say(lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
@@ -386,8 +386,8 @@ func TestUnaryWorkerThatIsBusyIsThere(t *testing.T) {
 			time.Sleep(lease.DefaultResourceWait - time.Second)
 			r.kill()
 		}
-		g := r.takeOne(wants, 0)
-		waits := r.task(on("w"))
+		g := r.leaseOne(wants, 0)
+		waits := r.submitWith(pinnedTo("w"))
 		r.kill()
 		time.Sleep(lease.DefaultResourceWait + time.Second)
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
@@ -408,9 +408,9 @@ func TestPinnedTaskWithAnAffinityKey(t *testing.T) {
 	for _, mode := range []lease.AffinityMode{lease.Sticky, lease.Preferred} {
 		run(t, func(r *rig) {
 			other := r.worker("other", 5, nil)
-			r.task(func(s *lease.Spec) { on("holder")(s); kin("free", mode)(s) })
-			r.task(kin("bound", mode))
-			r.task(func(s *lease.Spec) { on("holder")(s); kin("bound", mode)(s) })
+			r.submitWith(func(s *lease.Spec) { pinnedTo("holder")(s); withAffinity("free", mode)(s) })
+			r.submitWith(withAffinity("bound", mode))
+			r.submitWith(func(s *lease.Spec) { pinnedTo("holder")(s); withAffinity("bound", mode)(s) })
 			if n := len(other.grants()); n != 1 {
 				r.Errorf("mode %v: granted %d to another, want the one that is not pinned", mode, n)
 			}
@@ -427,9 +427,9 @@ func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		r.worker("a", 5, nil)
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		b := r.worker("b", 5, hasGPU)
-		r.task(func(s *lease.Spec) { kin("k", lease.Preferred)(s); gpu(s) })
+		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); requiresGPU(s) })
 		if n := len(b.grants()); n != 1 {
 			r.Errorf("granted %d to another, want the one that its worker cannot take", n)
 		}
@@ -442,14 +442,14 @@ func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
 		a := r.worker("a", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"limited": 1} })
-		r.task(kin("k", lease.Preferred))
+		r.submitWith(withAffinity("k", lease.Preferred))
 		b := r.worker("b", 5, nil)
 		r.submit(work()) // a takes its turn: b is asked before it
-		r.govern(func(s *lease.Settings) { s.Paused = true })
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		for range 2 {
-			r.task(func(s *lease.Spec) { kin("k", lease.Preferred)(s); s.Type = "limited" })
+			r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); s.Type = "limited" })
 		}
-		r.govern(func(s *lease.Settings) { s.Paused = false })
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
 		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 1 {
 			r.Errorf("granted %d to its worker and %d to another, want 3 and 1", x, y)
 		}

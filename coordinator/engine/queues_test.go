@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-func (r *rig) govern(change func(*lease.Settings)) QueueInfo {
+func (r *rig) setQueue(change func(*lease.Settings)) QueueInfo {
 	r.Helper()
 	q, err := r.UpdateQueue(r.Context(), home, "q", change)
 	if err != nil {
@@ -28,7 +28,7 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(many(3)...)
 		g := r.lease(1, 0)
-		r.govern(func(s *lease.Settings) { s.Paused = true })
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
 		r.join("i", 5)
 		r.kill()
 		c, _ := r.join("i", 5)
@@ -38,7 +38,7 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 		if n := len(c.grants()); n != 0 {
 			r.Fatalf("%d grants while the queue is paused", n)
 		}
-		r.govern(func(s *lease.Settings) { s.Paused = false })
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
 		if n := len(c.grants()); n != 3 {
 			r.Errorf("%d grants after the pause, want 3", n)
 		}
@@ -50,7 +50,7 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 func TestMaxInflight(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.MaxInflight = 2 })
+		r.setQueue(func(s *lease.Settings) { s.MaxInflight = 2 })
 		r.submit(many(5)...)
 		g := r.lease(5, 0)
 		c, _ := r.join("i", 5)
@@ -61,7 +61,7 @@ func TestMaxInflight(t *testing.T) {
 		if n := len(c.grants()); n != 1 {
 			r.Fatalf("%d grants after a lease ended, want 1", n)
 		}
-		r.govern(func(s *lease.Settings) { s.MaxInflight = 4 })
+		r.setQueue(func(s *lease.Settings) { s.MaxInflight = 4 })
 		if n := len(c.grants()); n != 3 {
 			r.Errorf("%d grants after the limit was raised, want 3", n)
 		}
@@ -72,7 +72,7 @@ func TestMaxInflight(t *testing.T) {
 func TestRateLimit(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 2, Burst: 3} })
+		r.setQueue(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 2, Burst: 3} })
 		r.submit(many(20)...)
 		c, _ := r.join("i", 100)
 		counts := []int{len(c.grants())}
@@ -97,13 +97,13 @@ func TestRateLimit(t *testing.T) {
 
 // T13: the grants of the past count under new settings, too. Neither a pause nor a new rate gives the burst again: otherwise a change of the settings
 // would evade the rate limit.
-func TestRateLimitOverUpdates(t *testing.T) {
+func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
 		rate := func(perSecond float64, burst uint32) func(*lease.Settings) {
 			return func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: perSecond, Burst: burst} }
 		}
-		r.govern(rate(2, 4))
+		r.setQueue(rate(2, 4))
 		r.submit(many(50)...)
 		c, _ := r.join("i", 50)
 		for _, step := range []struct {
@@ -122,7 +122,7 @@ func TestRateLimitOverUpdates(t *testing.T) {
 			{"a smaller one", rate(1, 3), 0, 10},
 			{"two seconds of it", func(*lease.Settings) {}, 2 * time.Second, 12},
 		} {
-			r.govern(step.change)
+			r.setQueue(step.change)
 			time.Sleep(step.wait)
 			if n := len(c.grants()); n != step.want {
 				r.Errorf("%d grants after %s, want %d", n, step.what, step.want)
@@ -131,8 +131,8 @@ func TestRateLimitOverUpdates(t *testing.T) {
 	})
 }
 
-// waitInVain joins a worker and checks that it is granted nothing for 19 minutes.
-func (r *rig) waitInVain() *crew {
+// joinAndWantNoGrants joins a worker and checks that it is granted nothing for 19 minutes.
+func (r *rig) joinAndWantNoGrants() *testSession {
 	r.Helper()
 	c, _ := r.join("i", 5)
 	time.Sleep(19 * time.Minute)
@@ -147,7 +147,7 @@ func (r *rig) waitInVain() *crew {
 func TestSlowRateOverRestarts(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
+		r.setQueue(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
 		r.submit(many(5)...)
 		c, _ := r.join("i", 5)
 		if n := len(c.grants()); n != 1 {
@@ -156,7 +156,7 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		r.say(lease.KindComplete, c.grants()[0]) // because a live lease would have the clock saved regularly
 		for _, restart := range []func(){r.kill, func() { r.restart(Config{}) }, r.kill} {
 			restart()
-			c = r.waitInVain()
+			c = r.joinAndWantNoGrants()
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(c.grants()); n != 1 {
@@ -170,7 +170,7 @@ func TestSlowRateOverRestarts(t *testing.T) {
 func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
+		r.setQueue(func(s *lease.Settings) { s.Rate.PerSecond = 1.0 / 3600 })
 		r.submit(many(2)...)
 		var b store.Batch
 		err := r.st.View(func(rd store.Reader) error {
@@ -185,7 +185,7 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 		}
 		for range 3 {
 			r.kill()
-			r.waitInVain()
+			r.joinAndWantNoGrants()
 		}
 		r.kill()
 		c, _ := r.join("i", 5)
@@ -203,7 +203,7 @@ func TestRateLimitAfterAStart(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(many(9)...)
 		r.kill()
-		r.govern(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 1, Burst: 3} })
+		r.setQueue(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: 1, Burst: 3} })
 		if g := r.lease(9, 0); len(g) != 3 {
 			r.Errorf("%d grants with a new limit, want 3", len(g))
 		}
@@ -224,11 +224,11 @@ func TestRateLimitAfterAStart(t *testing.T) {
 func TestRetryPolicyOfTheQueue(t *testing.T) {
 	t.Attr("rules", "T3 T13")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{MaxAttempts: 1, InitialBackoff: time.Minute} })
+		r.setQueue(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{MaxAttempts: 1, InitialBackoff: time.Minute} })
 		own := work()
 		own.Retry.MaxAttempts = 2
 		tasks := r.submit(work(), own)
-		r.govern(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{} })
+		r.setQueue(func(s *lease.Settings) { s.Retry = lease.RetryPolicy{} })
 		for i, want := range []lease.RetryPolicy{
 			{MaxAttempts: 1, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
 			{MaxAttempts: 2, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
@@ -256,7 +256,7 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 		if _, found, _ := r.Queue(r.Context(), home, "q"); found {
 			r.Error("bad settings made a queue")
 		}
-		r.govern(func(s *lease.Settings) { s.MaxInflight, s.Weights = 7, map[string]float64{"gold": 3} })
+		r.setQueue(func(s *lease.Settings) { s.MaxInflight, s.Weights = 7, map[string]float64{"gold": 3} })
 		r.kill()
 		if q := r.queueInfo(); q.Settings.MaxInflight != 7 || q.Settings.Weights["gold"] != 3 || q.CreatedAt == 0 {
 			r.Errorf("after a kill: %+v", q)
@@ -281,13 +281,13 @@ func TestFairnessKeysTakeTurns(t *testing.T) {
 		urgent.FairnessKey, urgent.Priority = "flood", 5
 		ids := r.submit(single, urgent)
 		g := r.lease(3, 0)
-		if !has(g[:2], ids[0].ID) || !has(g[:2], ids[1].ID) {
-			r.Errorf("the next two are %s, want %d and %d", seqs(g), ids[0].ID.Seq, ids[1].ID.Seq)
+		if !contains(g[:2], ids[0].ID) || !contains(g[:2], ids[1].ID) {
+			r.Errorf("the next two are %s, want %d and %d", sequencesOf(g), ids[0].ID.Seq, ids[1].ID.Seq)
 		}
 	})
 }
 
-func has(g []Granted, id lease.TaskID) bool {
+func contains(g []Granted, id lease.TaskID) bool {
 	for i := range g {
 		if g[i].Task.ID == id {
 			return true
@@ -300,7 +300,7 @@ func has(g []Granted, id lease.TaskID) bool {
 func TestFairnessWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 3, "lead": 0.5} })
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 3, "lead": 0.5} })
 		for key, n := range map[string]int{"gold": 400, "": 800, "lead": 600} {
 			specs := many(n)
 			for _, s := range specs {
@@ -321,8 +321,8 @@ func TestFairnessWeights(t *testing.T) {
 	})
 }
 
-// onlyType leases up to n tasks of the given types.
-func (r *rig) onlyType(n int, types ...string) []Granted {
+// leaseTypes leases up to n tasks of the given types.
+func (r *rig) leaseTypes(n int, types ...string) []Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: types}, Max: n})
 	if err != nil {
@@ -332,7 +332,7 @@ func (r *rig) onlyType(n int, types ...string) []Granted {
 }
 
 // T12: a key whose tasks no taker wanted for a while has not saved up turns when a taker wants them.
-func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
+func TestKeyThatNobodyWantedSavesNoTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
 		for _, kind := range []string{"rare", "common"} {
@@ -342,9 +342,9 @@ func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 			}
 			r.submit(specs...)
 		}
-		r.onlyType(200, "common")
+		r.leaseTypes(200, "common")
 		got := map[string]int{}
-		for _, g := range r.onlyType(100, "common", "rare") {
+		for _, g := range r.leaseTypes(100, "common", "rare") {
 			got[g.Task.Spec.Type]++
 		}
 		if got["rare"] < 45 || got["rare"] > 55 {
@@ -358,7 +358,7 @@ func TestWaitingInVainSavesNoTurnsUp(t *testing.T) {
 func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
-		r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 9, "silver": 3} })
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"gold": 9, "silver": 3} })
 		for _, key := range []string{"gold", "silver", "lead"} {
 			specs := many(500)
 			for _, s := range specs {
@@ -414,13 +414,13 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 			s := work()
 			s.FairnessKey = time.Duration(i).String()
 			r.submit(s)
-			g := r.onlyType(1, "")
+			g := r.leaseTypes(1, "")
 			if len(g) != 1 {
 				r.Fatalf("leased %d", len(g))
 			}
 			r.say(lease.KindComplete, g[0])
 		}
-		if n := inside(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
+		if n := onLoop(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
 			r.Errorf("%d flows are remembered, want at most %d", n, keptFlows+2)
 		}
 	})

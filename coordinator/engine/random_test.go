@@ -77,7 +77,7 @@ func playHistory(t *testing.T, seed uint64) {
 			w.forgets()
 		}
 		if !t.Failed() {
-			w.end()
+			w.shutDown()
 		}
 		if t.Failed() {
 			t.Logf("the last calls:\n%s\nrepeat: go test ./coordinator/engine -run TestRandomHistories -random.seed=%d",
@@ -132,7 +132,7 @@ func (w *world) do(call func(e *Engine)) {
 
 // client is a session with the leases that it has not reported yet.
 type client struct {
-	*crew
+	*testSession
 	held []Granted
 }
 
@@ -286,13 +286,13 @@ func (w *world) joins() {
 	if len(w.clients) > 5 {
 		w.leaves()
 	}
-	worker, c := pick(w, workers...), &crew{}
-	m := c.member(pick(w, "1", "2"), w.wants(worker), w.rng.IntN(4))
+	worker, c := pick(w, workers...), &testSession{}
+	m := c.newMember(pick(w, "1", "2"), w.wants(worker), w.rng.IntN(4))
 	m.Redeliver = w.one(2)
 	if err := w.Join(m); err != nil {
 		w.Fatal(err)
 	}
-	w.clients = append(w.clients, &client{crew: c})
+	w.clients = append(w.clients, &client{testSession: c})
 	w.note("join %s: %+v, %d slots", m.Session, m.Wants, m.Slots)
 }
 
@@ -561,15 +561,15 @@ func (w *world) heal() {
 	}
 	w.clients = nil
 	for _, name := range workers {
-		c := &crew{}
-		m := c.member("healed", Wants{Space: home, Worker: name, Queues: []string{"a", "b"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
+		c := &testSession{}
+		m := c.newMember("healed", Wants{Space: home, Worker: name, Queues: []string{"a", "b"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
 		w.check(w.Join(m))
-		w.clients = append(w.clients, &client{crew: c})
+		w.clients = append(w.clients, &client{testSession: c})
 	}
 	const patience = 10 * time.Minute // longer than any lease, backoff, grace or binding
 	for begun := time.Now(); ; time.Sleep(time.Second) {
 		w.consistent()
-		left := inside(w.rig, func() tally { return w.total })
+		left := onLoop(w.rig, func() tally { return w.total })
 		if left == (tally{}) || w.Failed() {
 			return
 		}
@@ -600,7 +600,7 @@ func (w *world) forgets() {
 	w.check(err)
 	time.Sleep(lease.LedgerAfterDelete + time.Minute)
 	w.consistent()
-	left := inside(w.rig, func() map[string]int {
+	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.kept),
 			"orphans": len(w.orphans) + len(w.orphaned), "requests": len(w.requests) + len(w.asking) + len(w.callers), "alarms": w.alarms.set.Len(),

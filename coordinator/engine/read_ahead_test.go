@@ -84,7 +84,7 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 		if views := st.views.Load() - before; views > parts {
 			t.Errorf("the store was looked at %d times for %d tasks", views, parts*part)
 		}
-		r.end()
+		r.shutDown()
 	})
 }
 
@@ -164,7 +164,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				submitted(inside(r, func() (tasks []*lease.Task) {
+				submitted(onLoop(r, func() (tasks []*lease.Task) {
 					for _, done := range r.Engine.submit(home, more, make([]lease.Digest, len(more))).Submitted {
 						tasks = append(tasks, done.Task)
 					}
@@ -195,7 +195,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				case 3:
 					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
 				case 4:
-					if bursts > 0 && inside(r, func() int { return len(r.readAheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
+					if bursts > 0 && onLoop(r, func() int { return len(r.readAheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
 						bursts--
 						for range 3 {
 							more := specs(1000, 1)
@@ -208,7 +208,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 				default:
 					take(rnd.IntN(200) + 1)
 				}
-				changes += inside(r, func() (n int) {
+				changes += onLoop(r, func() (n int) {
 					for a := range r.readAheads {
 						n += len(a.changed)
 					}
@@ -223,7 +223,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 			if changes == 0 {
 				t.Error("nothing changed while the line was read ahead: the test has shown nothing")
 			}
-			r.end()
+			r.shutDown()
 		})
 	}
 }

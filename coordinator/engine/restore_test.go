@@ -62,7 +62,7 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 			r.Fatalf("attempt %d of %v, want %d of %v", g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
 		}
 		for _, by := range []Granted{lost, g} {
-			r.Feed(home.Tenant, feed(by, Feed{Stage: by.LeaseID}), func() {})
+			r.Feed(home.Tenant, feedUnder(by, Feed{Stage: by.LeaseID}), func() {})
 			synctest.Wait()
 			if f := r.LiveFeedback(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
 				r.Errorf("after the words of %s, those of the holder %s are %+v", by.LeaseID, g.LeaseID, f)
@@ -74,7 +74,7 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 // A11, S5: no id of a task and no sequence of an event that were given out after the backup comes again after the restore, in a workspace of the backup
 // or in one that the restore lost; also if the backup is restored twice, or with a clock that is wrong. So who still knows such a task finds no other
 // under its id, and a watch that goes on after such an event is refused.
-func TestSequencesOfALostFutureDoNotComeAgain(t *testing.T) {
+func TestRestoreGivesOutNoIDOrSequenceTwice(t *testing.T) {
 	t.Attr("rules", "A11 S5")
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
@@ -123,7 +123,7 @@ func TestSequencesOfALostFutureDoNotComeAgain(t *testing.T) {
 		if all := r.sequences(home); all.Lost(kept.LastSeq()) || !all.Lost(kept.LastSeq()+1) {
 			r.Errorf("after a crash: %+v, want all lost that follow %d", all, kept.LastSeq())
 		}
-		r.end()
+		r.shutDown()
 	})
 }
 
@@ -152,7 +152,7 @@ func (r *rig) backup() []byte {
 // restore starts anew from a backup, in a new epoch.
 func (r *rig) restore(backup []byte) {
 	r.Helper()
-	r.end()
+	r.shutDown()
 	st, err := memstore.Restore(bytes.NewReader(backup))
 	if err != nil {
 		r.Fatal(err)

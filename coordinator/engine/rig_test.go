@@ -19,10 +19,10 @@ var home = Space{Tenant: "acme", Workspace: "default"}
 type rig struct {
 	*testing.T
 	*Engine
-	st   store.Store
-	stop context.CancelFunc
-	done chan error
-	told int // live leases, as observers can count them by the events; the loop's alone
+	st           store.Store
+	stop         context.CancelFunc
+	done         chan error
+	liveByEvents int // live leases, counted by the events as an observer does; only the loop may use it
 }
 
 // run runs test in a bubble of fake time with a new engine over an empty store.
@@ -32,7 +32,7 @@ func run(t *testing.T, test func(r *rig)) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
 		test(r)
-		r.end()
+		r.shutDown()
 	})
 }
 
@@ -49,19 +49,19 @@ func (r *rig) open(cfg Config) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Engine, r.told = e, e.set.live
+	r.Engine, r.liveByEvents = e, e.set.live
 }
 
 // observe counts the live leases by the events.
 func (r *rig) observe(events *Events) {
 	granted, ended := events.Granted, events.LeaseEnded
 	events.Granted = func(t *lease.Task) {
-		if r.told++; granted != nil {
+		if r.liveByEvents++; granted != nil {
 			granted(t)
 		}
 	}
 	events.LeaseEnded = func(t *lease.Task, cause lease.Reason) {
-		if r.told--; ended != nil {
+		if r.liveByEvents--; ended != nil {
 			ended(t, cause)
 		}
 	}
@@ -74,30 +74,30 @@ func (r *rig) serve() {
 	go func() { done <- e.Run(ctx) }()
 }
 
-// inside returns what look finds on the engine's loop, which alone may read its memory.
-func inside[T any](r *rig, look func() T) T {
+// onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the result.
+func onLoop[T any](r *rig, read func() T) T {
 	r.Helper()
-	found, err := ask(r.Context(), r.Engine, home.Tenant, func() (T, error) { return look(), nil })
+	found, err := ask(r.Context(), r.Engine, home.Tenant, func() (T, error) { return read(), nil })
 	if err != nil {
 		r.Fatal(err)
 	}
 	return found
 }
 
-// version is the newest version of a task, nil if there is none.
+// version returns the newest version of a task; nil if there is none.
 func (r *rig) version(id lease.TaskID) *lease.Task {
 	r.Helper()
-	return inside(r, func() *lease.Task { return r.set.task(id) })
+	return onLoop(r, func() *lease.Task { return r.set.task(id) })
 }
 
-// kept is the late result of an attempt, nil if there is none.
-func (r *rig) kept(id lease.TaskID, attempt uint32) *lease.Result {
+// lateResult returns the result of an attempt that came too late and is kept; nil if there is none.
+func (r *rig) lateResult(id lease.TaskID, attempt uint32) *lease.Result {
 	r.Helper()
-	return inside(r, func() *lease.Result { return r.set.discarded(id, attempt) })
+	return onLoop(r, func() *lease.Result { return r.set.discarded(id, attempt) })
 }
 
-// end is an orderly stop.
-func (r *rig) end() {
+// shutDown stops the engine in an orderly way, and checks what it has left.
+func (r *rig) shutDown() {
 	r.Helper()
 	r.consistent()
 	r.stop()
@@ -105,11 +105,11 @@ func (r *rig) end() {
 		r.Fatal(err)
 	}
 	r.verify()
-	r.totals()
+	r.checkTotals()
 }
 
-// totals checks that the engine's count of all tasks is the sum of the counts of its queues.
-func (r *rig) totals() {
+// checkTotals checks that the engine's count of all tasks is the sum of the counts of its queues.
+func (r *rig) checkTotals() {
 	r.Helper()
 	var sum tally
 	for _, s := range r.spaces {
@@ -137,13 +137,14 @@ func (r *rig) verify() {
 	}
 }
 
-// restart is an orderly stop and a new start; kill is a stop after which nothing more reaches the store, and a new start.
+// restart stops the engine in an orderly way and starts it again.
 func (r *rig) restart(cfg Config) {
 	r.Helper()
-	r.end()
+	r.shutDown()
 	r.start(cfg)
 }
 
+// kill takes the store away from the engine, as a crash does, and starts a new engine on what the store holds.
 func (r *rig) kill() {
 	r.Helper()
 	left := r.st.(*memstore.Store).Reopen()
@@ -155,7 +156,7 @@ func (r *rig) kill() {
 	r.start(Config{})
 }
 
-// holdCommit holds up the next commit, and thus all that follow it, until release is called.
+// holdCommit holds the next commit, and so all later ones, until release is called.
 func (r *rig) holdCommit() (release func()) {
 	held := make(chan struct{})
 	var once sync.Once
@@ -186,7 +187,7 @@ func (r *rig) submit(specs ...*lease.Spec) []*lease.Task {
 	return tasks
 }
 
-// submitOne is submit for a goroutine of its own, which must not call FailNow.
+// submitOne submits one task. Unlike rig.submit it may run in another goroutine than the test's, because it does not call FailNow.
 func submitOne(r *rig) {
 	spec := work()
 	err := spec.Fill(lease.DefaultLimits())
@@ -230,19 +231,19 @@ func (r *rig) want(a lease.Answer, v lease.Verdict, reason lease.Reason) {
 	}
 }
 
-// crew is a session that records the grants and notices that it gets.
-type crew struct {
-	mu      sync.Mutex
-	granted []Granted
-	notices []Notice
-	gone    bool
+// testSession is a session that records the grants and notices that it gets.
+type testSession struct {
+	mu        sync.Mutex
+	granted   []Granted
+	notices   []Notice
+	displaced bool
 	*Member
 }
 
-func (r *rig) join(instance string, slots int) (*crew, string) {
+func (r *rig) join(instance string, slots int) (*testSession, string) {
 	r.Helper()
-	c := &crew{}
-	m := c.member(instance, Wants{Space: home, Worker: "w", Queues: []string{"q"}}, slots)
+	c := &testSession{}
+	m := c.newMember(instance, Wants{Space: home, Worker: "w", Queues: []string{"q"}}, slots)
 	if err := r.Join(m); err != nil {
 		r.Fatal(err)
 	}
@@ -251,17 +252,17 @@ func (r *rig) join(instance string, slots int) (*crew, string) {
 }
 
 // joinFor is join with the given wants; the worker's name is also that of its instance.
-func (r *rig) joinFor(w Wants, slots int) *crew {
+func (r *rig) joinFor(w Wants, slots int) *testSession {
 	r.Helper()
-	c := &crew{}
-	if err := r.Join(c.member(w.Worker, w, slots)); err != nil {
+	c := &testSession{}
+	if err := r.Join(c.newMember(w.Worker, w, slots)); err != nil {
 		r.Fatal(err)
 	}
 	synctest.Wait()
 	return c
 }
 
-func (c *crew) member(instance string, w Wants, slots int) *Member {
+func (c *testSession) newMember(instance string, w Wants, slots int) *Member {
 	c.Member = &Member{
 		Session: NewSessionID(w.Space.Tenant, w.Worker, instance), Wants: w, Slots: slots,
 		Deliver: func(g []Granted) {
@@ -277,13 +278,13 @@ func (c *crew) member(instance string, w Wants, slots int) *Member {
 		Displaced: func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.gone = true
+			c.displaced = true
 		},
 	}
 	return c.Member
 }
 
-func (c *crew) grants() []Granted {
+func (c *testSession) grants() []Granted {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()

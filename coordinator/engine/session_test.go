@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// sayBy is say on a stream.
+// sayBy sends a report on the stream of a session.
 func (r *rig) sayBy(session string, kind lease.Kind, g Granted) lease.Answer {
 	r.Helper()
 	rep := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}
@@ -45,7 +45,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 }
 
 // W8: a lease moves to the session that renews it, and frees its slot in the session before.
-func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
+func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
 		first, _ := r.join("i", 1)
@@ -63,8 +63,8 @@ func TestLeaseFollowsWhoSpeaksForIt(t *testing.T) {
 	})
 }
 
-// flood fills the inbox until the engine refuses calls, with the loop standing still; after wait the loop goes on.
-func (r *rig) flood(wait time.Duration) {
+// overload stops the loop and fills the inbox until the engine refuses calls. After wait the loop continues.
+func (r *rig) overload(wait time.Duration) {
 	r.Helper()
 	block := make(chan struct{})
 	err := r.inbox.put(home.Tenant, op{run: func() { <-block }})
@@ -79,7 +79,7 @@ func (r *rig) flood(wait time.Duration) {
 }
 
 // An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a waiting call: nobody would repeat them.
-func TestOverloadLosesNoEnd(t *testing.T) {
+func TestOverloadRefusesNoLeave(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		r.lease(1, 0)
@@ -94,7 +94,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		go lease(ctx, time.Hour)
 		go lease(r.Context(), time.Second)
 		synctest.Wait()
-		r.flood(time.Minute)
+		r.overload(time.Minute)
 		cancel()
 		if err := <-asked; !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller that gave up got %v", err)
@@ -108,7 +108,7 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 		if err := <-asked; err != nil {
 			r.Errorf("the caller whose wait was over got %v", err)
 		}
-		if n := r.available("q"); n > 1 {
+		if n := r.waitingTakers("q"); n > 1 {
 			r.Errorf("%d takers are still in line, want the one session", n)
 		}
 		r.submit(work())
@@ -118,13 +118,13 @@ func TestOverloadLosesNoEnd(t *testing.T) {
 	})
 }
 
-// blind is a store that can be made unreadable.
-type blind struct {
+// unreadableStore is a store whose reads fail when on is set.
+type unreadableStore struct {
 	*memstore.Store
 	on atomic.Bool
 }
 
-func (s *blind) View(fn func(store.Reader) error) error {
+func (s *unreadableStore) View(fn func(store.Reader) error) error {
 	if s.on.Load() {
 		return errors.New("checksum mismatch")
 	}
@@ -132,10 +132,10 @@ func (s *blind) View(fn func(store.Reader) error) error {
 }
 
 // A10, design 4: if the store cannot be read, the engine stops, and every call that waits gets ErrStore.
-func TestUnreadableStoreAnswersEveryone(t *testing.T) {
+func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
-		st := &blind{Store: memstore.New()}
+		st := &unreadableStore{Store: memstore.New()}
 		r := &rig{T: t, st: st}
 		r.start(Config{})
 		r.submit(work())
@@ -165,7 +165,7 @@ func TestUnreadableStoreAnswersEveryone(t *testing.T) {
 
 // A loop whose batch is full waits for the commit before it, and does not spin while timers are due. If the loop spins, this test hangs: time does
 // not pass in a bubble while a goroutine is busy.
-func TestFullBatchWaitsInPeace(t *testing.T) {
+func TestFullBatchDoesNotSpin(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		r.lease(1, 0)
@@ -189,7 +189,7 @@ func TestFullBatchWaitsInPeace(t *testing.T) {
 
 // A8: the time of a slow commit is given back to leases: a grant that the commit held back can still be acknowledged in full time, and a live lease
 // is extended by as much. A lease that nobody renews still ends.
-func TestSlowCommitIsGivenBack(t *testing.T) {
+func TestSlowCommitExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		const slow = 7 * time.Second
@@ -224,7 +224,7 @@ func TestSlowCommitIsGivenBack(t *testing.T) {
 
 // A8: a slow commit gives time back while it lasts, too: a worker whose Start waits for the commit can complete its task meanwhile, though its
 // heartbeat timeout has passed on the clock.
-func TestSlowCommitIsGivenBackWhileItLasts(t *testing.T) {
+func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		spec := work()
@@ -250,7 +250,7 @@ func TestSlowCommitIsGivenBackWhileItLasts(t *testing.T) {
 }
 
 // A8: a grant that waits for two slow commits in a row gets the time of both back: its acknowledgement still counts.
-func TestSlowCommitsInARowAreGivenBack(t *testing.T) {
+func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
 		const slow = 7 * time.Second
@@ -349,12 +349,12 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 
 // W8, W9: when a second stream goes on with a session, it has given its own number of slots. A number that the old stream gives after that does not
 // count.
-func TestSlotsAreOfTheNewestStream(t *testing.T) {
+func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	run(t, func(r *rig) {
 		old, session := r.join("i", 1)
-		w, after := old.Member, &crew{}
-		m := after.member("i", w.Wants, 1)
+		w, after := old.Member, &testSession{}
+		m := after.newMember("i", w.Wants, 1)
 		m.Session = session
 		if err := r.Join(m); err != nil {
 			r.Fatal(err)

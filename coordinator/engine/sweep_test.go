@@ -97,7 +97,7 @@ func TestSweepAppliesDueTimers(t *testing.T) {
 		}}
 		time.Sleep(lease.DefaultHeartbeatTimeout - 10*time.Millisecond)
 		synctest.Wait()
-		err := inside(r, func() error { // on the loop, so that the timer itself cannot come first
+		err := onLoop(r, func() error { // on the loop, so that the timer itself cannot come first
 			time.Sleep(20 * time.Millisecond)
 			r.readClocks()
 			return r.sweepTask(look, id, new(Swept))

@@ -7,11 +7,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// available returns how many takers wait in line for work of a queue.
-func (r *rig) available(name string) int {
+// waitingTakers returns how many takers wait in line for work of a queue.
+func (r *rig) waitingTakers(name string) int {
 	r.Helper()
 	synctest.Wait()
-	return inside(r, func() int {
+	return onLoop(r, func() int {
 		s := r.byName[home]
 		if s == nil || s.queues[name] == nil {
 			return 0
@@ -32,7 +32,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 				r.Fatal(err)
 			}
 		}
-		if n := r.available("q"); n != 0 {
+		if n := r.waitingTakers("q"); n != 0 {
 			r.Errorf("%d takers are still in line", n)
 		}
 	})

@@ -13,17 +13,17 @@ import (
 
 // T12: with random weights, types and takers, the keys of which tasks always wait get grants in proportion to their weights. The single task of a new
 // key waits for one turn of each other key at most, whatever types the takers want.
-func TestRandomTurns(t *testing.T) {
+func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	for range 10 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run(t, func(r *rig) {
-				w := &turnsWorld{rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{}, got: map[string]int{}}
-				w.weigh()
-				w.shares()
+				w := &turnsWorld{rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{}, granted: map[string]int{}}
+				w.drawWeights()
+				w.checkShares()
 				for i := range 20 {
-					w.single(i)
+					w.checkSingleTask(i)
 				}
 			})
 		})
@@ -46,8 +46,8 @@ func TestQueuesOfATakerTakeTurns(t *testing.T) {
 				return g
 			}
 		},
-		"waiting call": func(r *rig) func() Granted { return func() Granted { return r.takeOne(wants, time.Second) } },
-		"call":         func(r *rig) func() Granted { return func() Granted { return r.takeOne(wants, 0) } },
+		"waiting call": func(r *rig) func() Granted { return func() Granted { return r.leaseOne(wants, time.Second) } },
+		"call":         func(r *rig) func() Granted { return func() Granted { return r.leaseOne(wants, 0) } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
@@ -99,8 +99,8 @@ func (r *rig) submitTo(queue string) {
 	r.submit(spec)
 }
 
-// takeOne leases one task by a unary call.
-func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
+// leaseOne leases one task by a unary call.
+func (r *rig) leaseOne(w Wants, wait time.Duration) Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: w, Max: 1, Wait: wait})
 	if err != nil || len(g) != 1 {
@@ -113,7 +113,7 @@ func (r *rig) takeOne(w Wants, wait time.Duration) Granted {
 func TestNewWeightCountsAtOnce(t *testing.T) {
 	t.Attr("rules", "T12 T13")
 	run(t, func(r *rig) {
-		weigh := func(w float64) { r.govern(func(s *lease.Settings) { s.Weights = map[string]float64{"light": w} }) }
+		weigh := func(w float64) { r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"light": w} }) }
 		for _, key := range []string{"light", "other"} {
 			specs := many(100)
 			for _, s := range specs {
@@ -145,7 +145,7 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 		if n := granted(20); n > 1 {
 			t.Errorf("%d of 20 grants by weight 0.001 again, want one at most", n)
 		}
-		r.govern(func(s *lease.Settings) { s.Weights = nil })
+		r.setQueue(func(s *lease.Settings) { s.Weights = nil })
 		if n := granted(20); n < 9 || n > 11 {
 			t.Errorf("%d of 20 grants without a weight, want half", n)
 		}
@@ -157,20 +157,20 @@ type turnsWorld struct {
 	*rig
 	rng     *rand.Rand
 	weights map[string]float64
-	got     map[string]int
+	granted map[string]int
 }
 
-const eachWaits = 500
+const tasksPerKey = 500
 
-// weigh draws the keys and their weights, and submits their tasks.
-func (w *turnsWorld) weigh() {
+// drawWeights draws the keys and their weights, and submits their tasks.
+func (w *turnsWorld) drawWeights() {
 	for i := range 2 + w.rng.IntN(5) {
 		w.weights[fmt.Sprint("key", i)] = math.Exp2(float64(w.rng.IntN(5) - 2))
 	}
-	w.govern(func(s *lease.Settings) { s.Weights = w.weights })
+	w.setQueue(func(s *lease.Settings) { s.Weights = w.weights })
 	for key := range w.weights {
 		for _, typ := range []string{"a", "b"} {
-			specs := many(eachWaits)
+			specs := many(tasksPerKey)
 			for _, s := range specs {
 				s.FairnessKey, s.Type, s.Priority = key, typ, int32(w.rng.IntN(3))
 			}
@@ -181,7 +181,7 @@ func (w *turnsWorld) weigh() {
 
 // take leases up to n tasks of the given types (all, if there are none), and returns their keys.
 func (w *turnsWorld) take(n int, types ...string) (keys []string) {
-	for _, g := range w.onlyType(n, types...) {
+	for _, g := range w.leaseTypes(n, types...) {
 		keys = append(keys, g.Task.Spec.FairnessKey)
 	}
 	return keys
@@ -192,9 +192,9 @@ func (w *turnsWorld) someTypes() []string {
 	return [][]string{nil, {"a"}, {"b"}, {"a", "b"}}[w.rng.IntN(4)]
 }
 
-// shares leases some hundred tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind
+// checkShares leases some hundred tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind
 // it by more than the turns that the others may be ahead.
-func (w *turnsWorld) shares() {
+func (w *turnsWorld) checkShares() {
 	total, sum := 0, 0.0
 	for _, weight := range w.weights {
 		sum += weight
@@ -203,20 +203,20 @@ func (w *turnsWorld) shares() {
 		keys := w.take(1+w.rng.IntN(9), w.someTypes()...)
 		total += len(keys)
 		for _, key := range keys {
-			w.got[key]++
+			w.granted[key]++
 		}
 	}
 	for key, weight := range w.weights {
 		share := weight / sum
 		want := share * float64(total)
-		if off := float64(w.got[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
-			w.Errorf("%q with weight %v got %d of %d grants, want %.1f; all: %v %v", key, weight, w.got[key], total, want, w.got, w.weights)
+		if off := float64(w.granted[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
+			w.Errorf("%q with weight %v got %d of %d grants, want %.1f; all: %v %v", key, weight, w.granted[key], total, want, w.granted, w.weights)
 		}
 	}
 }
 
-// single submits one task of a new key. Before it is granted, takers that want its type meet each other key once at most.
-func (w *turnsWorld) single(i int) {
+// checkSingleTask submits one task of a new key. Before it is granted, takers that want its type meet each other key once at most.
+func (w *turnsWorld) checkSingleTask(i int) {
 	typ := []string{"a", "b"}[w.rng.IntN(2)]
 	spec := work()
 	spec.Type, spec.Priority, spec.FairnessKey = typ, -1, fmt.Sprintf("%c-new%d", 'a'+w.rng.IntN(26), i)

@@ -30,7 +30,7 @@ var format1 = map[uint64]string{
 // A store of format 1 is upgraded at the start. Its leases, verdicts, payloads and retries go on.
 func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
-	upgrade(t, "testdata/format1.db.gz", func(r *rig) {
+	runOnOldStore(t, "testdata/format1.db.gz", func(r *rig) {
 		say := func(seq uint64, kind lease.Kind, result *lease.Result) lease.Answer {
 			a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 				Kind: kind, TaskID: lease.TaskID{Space: 1, Seq: seq}.String(), LeaseID: format1[seq], Result: result,
@@ -48,8 +48,8 @@ func TestUpgradeFromFormat1(t *testing.T) {
 		time.Sleep(2 * time.Second) // the backoff
 		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q", "later"}, Types: []string{"a"}}
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
-		if err != nil || seqs(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
-			r.Fatalf("granted %s (%v), want the retry of 3 and then 1", seqs(g), err)
+		if err != nil || sequencesOf(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
+			r.Fatalf("granted %s (%v), want the retry of 3 and then 1", sequencesOf(g), err)
 		}
 		r.want(say(2, lease.KindComplete, &lease.Result{}), lease.VerdictCommitted, lease.None)
 		err = r.st.View(func(rd store.Reader) error {
@@ -76,7 +76,7 @@ const format2 = "AAAAAQAAAQAAAAAAAAEAAAAByLF2MWZ_Fhtb3AUULzfdve6We9BCG3Go"
 // A store of format 2 is upgraded at the start: its tasks have no requirements, and are granted in their lines as before.
 func TestUpgradeFromFormat2(t *testing.T) {
 	t.Attr("rules", "A9 A10 T11 W12")
-	upgrade(t, "testdata/format2.db.gz", func(r *rig) {
+	runOnOldStore(t, "testdata/format2.db.gz", func(r *rig) {
 		space := Space{"default", "default"}
 		a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format2, Result: &lease.Result{},
@@ -87,7 +87,7 @@ func TestUpgradeFromFormat2(t *testing.T) {
 		r.want(a[0], lease.VerdictCommitted, lease.None)
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 10})
 		if err != nil || len(g) != 3 {
-			r.Fatalf("granted %s (%v), want 3, 4 and 5", seqs(g), err)
+			r.Fatalf("granted %s (%v), want 3, 4 and 5", sequencesOf(g), err)
 		}
 		for _, granted := range g {
 			s := granted.Task.Spec
@@ -109,7 +109,7 @@ const format3 = "AAAAAQAAAQAAAAAAAAEAAAABDu4sshADOnD2i222pz8dEPeHdM7h0g7P"
 // A store of format 3, which has no credentials, is upgraded at the start, and can then store a token.
 func TestUpgradeFromFormat3(t *testing.T) {
 	t.Attr("rules", "A9 A10 X1")
-	upgrade(t, "testdata/format3.db.gz", func(r *rig) {
+	runOnOldStore(t, "testdata/format3.db.gz", func(r *rig) {
 		a, err := r.Judge(context.Background(), "default", []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: lease.TaskID{Space: 1, Seq: 1}.String(), LeaseID: format3, Result: &lease.Result{},
 		}})
@@ -120,19 +120,19 @@ func TestUpgradeFromFormat3(t *testing.T) {
 		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
 		if err != nil || len(g) != 1 {
-			r.Fatalf("granted %s (%v), want the task that requires a gpu", seqs(g), err)
+			r.Fatalf("granted %s (%v), want the task that requires a gpu", sequencesOf(g), err)
 		}
-		before := keptTokens(r)
+		before := storedTokens(r)
 		if err := r.Keep(t.Context(), "default", func(b *store.Batch) { records.PutToken(b, records.Token{Tenant: "default", ID: "x"}) }); err != nil {
 			r.Fatal(err)
 		}
-		if after := keptTokens(r); before != 0 || after != 1 {
+		if after := storedTokens(r); before != 0 || after != 1 {
 			r.Errorf("%d tokens, then %d; want none, then one", before, after)
 		}
 	})
 }
 
-func keptTokens(r *rig) (n int) {
+func storedTokens(r *rig) (n int) {
 	err := r.st.View(func(rd store.Reader) error {
 		return records.Tokens(rd, func(records.Token) error { n++; return nil })
 	})
@@ -155,13 +155,13 @@ const (
 // with that instead.
 func TestUpgradeFromFormat4(t *testing.T) {
 	t.Attr("rules", "A9 A10")
-	goesOn(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
+	checkGoldenStore(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
 }
 
 // A store of format 5 is upgraded at the start, and its lease goes on. Its queues do not have how far their rate limits are used up.
 func TestUpgradeFromFormat5(t *testing.T) {
 	t.Attr("rules", "A9 A10")
-	goesOn(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
+	checkGoldenStore(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
 // A store of format 6, the present one, stays readable; its lease goes on, and its rate limit is still used up.
@@ -170,24 +170,24 @@ func TestStoreOfFormat6(t *testing.T) {
 	if *updateGolden {
 		makeGolden(t)
 	}
-	goesOn(t, format6, format6Lease, func(r *rig) {
-		if g := r.leaseOf("slow"); len(g) != 0 {
-			r.Errorf("granted %s of a queue whose rate limit was used up", seqs(g))
+	checkGoldenStore(t, format6, format6Lease, func(r *rig) {
+		if g := r.leaseFrom("slow"); len(g) != 0 {
+			r.Errorf("granted %s of a queue whose rate limit was used up", sequencesOf(g))
 		}
 		time.Sleep(time.Minute)
-		if g := r.leaseOf("slow"); len(g) != 1 {
+		if g := r.leaseFrom("slow"); len(g) != 1 {
 			r.Errorf("granted %d when the rate limit let one through, want 1", len(g))
 		}
 	})
 }
 
-func goesOn(t *testing.T, file, leaseFile string, test func(*rig)) {
+func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 	t.Helper()
 	id, err := os.ReadFile(leaseFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	upgrade(t, file, func(r *rig) {
+	runOnOldStore(t, file, func(r *rig) {
 		err := r.st.View(func(rd store.Reader) error {
 			for ks := range store.Keyspace(store.NumKeyspaces) {
 				n := 0
@@ -215,8 +215,8 @@ func goesOn(t *testing.T, file, leaseFile string, test func(*rig)) {
 	})
 }
 
-// leaseOf takes whatever one queue grants.
-func (r *rig) leaseOf(queue string) []Granted {
+// leaseFrom leases up to 10 tasks of one queue.
+func (r *rig) leaseFrom(queue string) []Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{queue}}, Max: 10})
 	if err != nil {
@@ -238,7 +238,7 @@ func makeGolden(t *testing.T) {
 		r := &rig{T: t, st: st}
 		r.start(Config{})
 		id = r.fillGolden()
-		r.end()
+		r.shutDown()
 		if err := st.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +308,7 @@ func (r *rig) fillGolden() string {
 	for range 2 {
 		spec(func(s *lease.Spec) { s.Queue = "slow" })
 	}
-	r.leaseOf("slow") // grants one of them
+	r.leaseFrom("slow") // grants one of them
 	if err == nil {
 		err = r.Keep(r.Context(), home.Tenant, func(b *store.Batch) {
 			records.PutSigningKey(b, records.SigningKey{Tenant: home.Tenant, ID: "key", Secret: []byte("secret")})
@@ -324,8 +324,8 @@ func (r *rig) fillGolden() string {
 	return live.LeaseID
 }
 
-// upgrade runs test in a bubble, with an engine over a store that an earlier program wrote.
-func upgrade(t *testing.T, file string, test func(*rig)) {
+// runOnOldStore runs test in a bubble, with an engine over a store that an earlier program wrote.
+func runOnOldStore(t *testing.T, file string, test func(*rig)) {
 	t.Helper()
 	dir := t.TempDir()
 	unpack(t, file, filepath.Join(dir, "lessor.db"))
@@ -337,7 +337,7 @@ func upgrade(t *testing.T, file string, test func(*rig)) {
 		defer func() { _ = st.Close() }()
 		r := &rig{T: t, st: st}
 		r.start(Config{})
-		defer r.end()
+		defer r.shutDown()
 		test(r)
 	})
 }

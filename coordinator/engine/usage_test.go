@@ -6,7 +6,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-func key(name string, limit uint32) func(*lease.Spec) {
+func withKey(name string, limit uint32) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.TaskKey, s.ConcurrencyKey, s.ConcurrencyLimit = name, name, limit }
 }
 
@@ -17,18 +17,18 @@ func TestTypeLimits(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1, "never": 0} })
 		for _, typ := range []string{"big", "big", "never", "small", "big"} {
-			r.task(func(s *lease.Spec) { s.Type, s.TaskKey = typ, typ })
+			r.submitWith(func(s *lease.Spec) { s.Type, s.TaskKey = typ, typ })
 		}
-		r.expect(c, "big", "small")
+		r.wantGranted(c, "big", "small")
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[0])
-		r.expect(c, "big", "small", "big")
+		r.wantGranted(c, "big", "small", "big")
 		wants := c.Wants
 		wants.TypeLimits = map[string]uint32{"big": 2}
 		if err := r.Update(c.Session, wants, 10); err != nil {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 5 {
-			r.Errorf("%d grants after the limits were raised, want all 5: %v", n, c.names())
+			r.Errorf("%d grants after the limits were raised, want all 5: %v", n, c.grantedKeys())
 		}
 	})
 }
@@ -40,20 +40,20 @@ func TestMaxBytes(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, func(w *Wants) { w.MaxBytes = 100 })
 		sized := func(name string, bytes int) {
-			r.task(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
+			r.submitWith(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
 		}
 		sized("60", 60)
 		sized("50", 50)
 		sized("40", 40)
 		sized("500", 500)
-		r.expect(c, "60", "40")
+		r.wantGranted(c, "60", "40")
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[0])
-		r.expect(c, "60", "40", "50")
+		r.wantGranted(c, "60", "40", "50")
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[1])
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[2])
-		r.expect(c, "60", "40", "50", "500")
+		r.wantGranted(c, "60", "40", "50", "500")
 		sized("1", 1)
-		r.expect(c, "60", "40", "50", "500")
+		r.wantGranted(c, "60", "40", "50", "500")
 	})
 }
 
@@ -64,13 +64,13 @@ func TestSingleFlight(t *testing.T) {
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, func(w *Wants) { w.SingleFlight = true })
 		for range 2 {
-			r.task(key("a", 5))
-			r.task(key("b", 5))
+			r.submitWith(withKey("a", 5))
+			r.submitWith(withKey("b", 5))
 		}
-		r.expect(c, "a", "b")
+		r.wantGranted(c, "a", "b")
 		other := r.worker("other", 1, nil)
-		r.expect(other, "a")
+		r.wantGranted(other, "a")
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[1])
-		r.expect(c, "a", "b", "b")
+		r.wantGranted(c, "a", "b", "b")
 	})
 }
