@@ -22,8 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
-// serveOnDisk runs a test against a coordinator with a store on disk. A backup of it is larger than the buffers between the coordinator and a reader
-// that stands still.
+// serveOnDisk runs a test against a coordinator with a store on disk. A backup of that store is larger than the buffers between the coordinator and
+// a reader, so that a backup stops if its reader does not read.
 func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// receiveBackup reads a backup until its end.
+// receiveBackup reads a backup to its end.
 func receiveBackup(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
 	for {
 		m, err := stream.Recv()
@@ -79,18 +79,18 @@ func TestBackup(t *testing.T) {
 		}
 		sum := sha256.Sum256(data)
 		if end.GetBytes() != uint64(len(data)) || !bytes.Equal(end.GetSha256(), sum[:]) {
-			t.Errorf("the end says %v of %d bytes", end, len(data))
+			t.Errorf("the last frame is %v, want the length and the checksum of %d bytes", end, len(data))
 		}
 		if begin.GetFormat() != store.Current().Format() || begin.GetEpoch() != 1 || !begin.GetTakenAt().AsTime().Equal(time.Now()) {
-			t.Errorf("the beginning says %v", begin)
+			t.Errorf("the first frame is %v, want format %d, epoch 1 and the time %v", begin, store.Current().Format(), time.Now())
 		}
 		if got, want := verifyBackup(t, data), (verify.Summary{Epoch: 1, Tasks: 2, Leases: 1}); got != want {
-			t.Errorf("the copy holds %+v, want %+v", got, want)
+			t.Errorf("the backup holds %+v, want %+v", got, want)
 		}
 	})
 }
 
-// verifyBackup opens a backup, and checks that verify finds nothing wrong with it.
+// verifyBackup checks that verify finds nothing wrong with a backup, and returns its summary.
 func verifyBackup(t *testing.T, data []byte) (sum verify.Summary) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "backup")
@@ -113,15 +113,15 @@ func verifyBackup(t *testing.T, data []byte) (sum verify.Summary) {
 	return sum
 }
 
-// A reader that stands still, is too slow, or goes away loses its backup, so that it does not keep the store's pages; then another backup may begin.
-// Until then a second one is refused.
+// A backup ends if its reader stops reading, is too slow or goes away, because a backup keeps the store from reusing its pages. Then another backup may
+// begin; until then a second one is refused.
 func TestBackupEndsIfItsReaderStops(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  Backup
 		read func(t *testing.T, stream lessorv1.AdminService_BackupClient, leave context.CancelFunc)
 		want codes.Code
 	}{
-		"stands still": {
+		"stops reading": {
 			Backup{Stall: 5 * time.Second},
 			func(*testing.T, lessorv1.AdminService_BackupClient, context.CancelFunc) { time.Sleep(6 * time.Second) }, codes.Aborted,
 		},
@@ -151,15 +151,15 @@ func TestBackupEndsIfItsReaderStops(t *testing.T) {
 				}
 				synctest.Wait()
 				if err := r.takeBackup(t); status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeBackupBusy {
-					t.Errorf("a second one at the same time: %v", err)
+					t.Errorf("a second backup at the same time: %v, want RESOURCE_EXHAUSTED and %s", err, refusal.CodeBackupBusy)
 				}
 				tt.read(t, stream, leave)
 				synctest.Wait()
 				if err := r.takeBackup(t); err != nil {
-					t.Errorf("another one after that: %v", err)
+					t.Errorf("another backup after that: %v", err)
 				}
 				if _, _, _, err := receiveBackup(stream); status.Code(err) != tt.want {
-					t.Errorf("the first one ends with %v, want %v", err, tt.want)
+					t.Errorf("the first backup ended with %v, want %v", err, tt.want)
 				}
 			})
 		})
@@ -175,7 +175,7 @@ func (r *rig) takeBackup(t *testing.T) error {
 	return err
 }
 
-// A coordinator that stops ends a backup under way, and does not wait for its reader.
+// A coordinator that stops ends a running backup, and does not wait for its reader.
 func TestStopEndsABackup(t *testing.T) {
 	serveOnDisk(t, Config{}, func(t *testing.T, r *rig) {
 		stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
@@ -185,7 +185,7 @@ func TestStopEndsABackup(t *testing.T) {
 		synctest.Wait()
 		r.stop()
 		if _, _, _, err := receiveBackup(stream); status.Code(err) != codes.Unavailable {
-			t.Errorf("the backup ends with %v, want UNAVAILABLE", err)
+			t.Errorf("the backup ended with %v, want UNAVAILABLE", err)
 		}
 	})
 }

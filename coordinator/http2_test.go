@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// X5: a connection announces how many streams it may have. One that pings too often is closed, and the GOAWAY says why.
+// X5: the coordinator announces how many streams a connection may have. It closes a connection that pings too often, and the GOAWAY says why.
 func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 	t.Attr("rules", "X5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -20,18 +20,18 @@ func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 			t.Fatal(err)
 		}
-		line := http2.NewFramer(conn, conn)
-		if err := line.WriteSettings(); err != nil {
+		framer := http2.NewFramer(conn, conn)
+		if err := framer.WriteSettings(); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 { // three come too early; two are allowed
-			if err := line.WritePing(false, [8]byte{}); err != nil {
+			if err := framer.WritePing(false, [8]byte{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		streams, why := uint32(0), ""
 		for {
-			frame, err := line.ReadFrame()
+			frame, err := framer.ReadFrame()
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
 					t.Error(err)
@@ -48,7 +48,7 @@ func TestConnectionThatPingsTooOftenIsClosed(t *testing.T) {
 			}
 		}
 		if want := "ENHANCE_YOUR_CALM too_many_pings"; why != want || streams != maxStreams {
-			t.Errorf("%d streams and the end %q, want %d and %q", streams, why, maxStreams, want)
+			t.Errorf("%d streams are allowed and the GOAWAY is %q, want %d and %q", streams, why, maxStreams, want)
 		}
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// routeRequests has a good request for each route; ID stands for the id of a task.
+// routeRequests has a good request for each route. ID stands for the id of a task.
 var routeRequests = map[string]struct{ path, body string }{
 	"POST /v1/tasks/{task_id}/started":   {"/v1/tasks/ID/started", `{"attempt": 1}`},
 	"POST /v1/tasks/{task_id}/heartbeat": {"/v1/tasks/ID/heartbeat", `{"attempt": 1}`},
@@ -34,7 +34,7 @@ var routeRequests = map[string]struct{ path, body string }{
 	"GET /openapi.json":                  {"/openapi.json", ""},
 }
 
-// callRoute sends the request of a route, with a token that may be empty.
+// callRoute sends the request of a route. token may be empty.
 func (w *web) callRoute(route, token, id string) httpResponse {
 	w.t.Helper()
 	method, _, _ := strings.Cut(route, " ")
@@ -44,91 +44,91 @@ func (w *web) callRoute(route, token, id string) httpResponse {
 // submitTask submits a task over HTTP and returns its id.
 func (w *web) submitTask(token, queue string) string {
 	w.t.Helper()
-	made := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
-	made.want(w.t, http.StatusCreated)
-	id, _ := made.body["task"].(map[string]any)["taskId"].(string)
+	created := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
+	created.want(w.t, http.StatusCreated)
+	id, _ := created.body["task"].(map[string]any)["taskId"].(string)
 	return id
 }
 
-// httpLease is what a worker over HTTP knows of its task.
+// httpLease has the ids of a leased task and of its lease, and the task token.
 type httpLease struct{ id, token, lease string }
 
-// submitAndLease submits a task and leases it.
+// submitAndLease submits a task to a queue, and leases it.
 func (w *web) submitAndLease(token, queue string) httpLease {
 	w.t.Helper()
 	id := w.submitTask(token, queue)
 	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
 	all, _ := granted.body["assignments"].([]any)
 	if len(all) != 1 {
-		w.t.Fatalf("granted is %s", granted.text)
+		w.t.Fatalf("the answer is %s, want one assignment", granted.text)
 	}
 	a := all[0].(map[string]any)
 	return httpLease{id, a["taskToken"].(string), a["leaseId"].(string)}
 }
 
-// X2: asks has a request for each route, and docs/security.md a rule.
+// X2: routeRequests has a request for each route, and docs/security.md has a rule for each.
 func TestEveryRouteHasARequestAndARule(t *testing.T) {
 	t.Attr("rules", "X2")
 	routes := httpapi.Routes()
 	if asked := slices.Sorted(maps.Keys(routeRequests)); !slices.Equal(routes, asked) {
-		t.Errorf("routes %q\nasked for %q", routes, asked)
+		t.Errorf("routes %q\nroutes with a request %q", routes, asked)
 	}
 	if ruled := slices.Sorted(maps.Keys(readAccessRules(t).routes())); !slices.Equal(routes, ruled) {
-		t.Errorf("routes %q\nrules %q", routes, ruled)
+		t.Errorf("routes %q\nroutes with a rule %q", routes, ruled)
 	}
 }
 
-// X1, X2, H1: each route with each credential: only a valid one of a role that may make the call is let in, and to callbacks only the task token. The
-// answer to others says nothing about the request, which changes nothing.
+// X1, X2, H1: this test tries each route with each credential. A route accepts only a valid credential of a role that may make the call; a callback
+// accepts only the task token. Any other request gets the same refusal whatever its body is, and changes nothing.
 func TestWhoMayCallEachRoute(t *testing.T) {
 	t.Attr("rules", "X1 X2 H1")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		w, rules := r.web(t), readAccessRules(t)
-		old, _ := r.issue(t, "acme", auth.Operator)
+		expired, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
 		operator, _ := r.issue(t, "acme", auth.Operator)
-		gone, goneID := r.issue(t, "acme", auth.Operator)
-		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", goneID, "ann", time.Now()); err != nil {
+		revoked, revokedID := r.issue(t, "acme", auth.Operator)
+		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", revokedID, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		work := w.submitAndLease(operator, "q")
-		look := func() string { return w.send(http.MethodGet, "/v1/tasks/"+work.id, operator, "").text }
-		before := look()
-		refused := func(route, token, what string, status int, code string) {
+		show := func() string { return w.send(http.MethodGet, "/v1/tasks/"+work.id, operator, "").text }
+		before := show()
+		wantRefused := func(route, token, what string, status int, code string) {
 			t.Helper()
 			method, _, _ := strings.Cut(route, " ")
 			for _, body := range []string{routeRequests[route].body, `{"attempt`} {
 				w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", work.id), token, body).named(what).want(t, status, "code", code, "verdict", nil)
 			}
 		}
-		bad := map[string]string{"none": "", "no token": "secret", "expired": old, "revoked": gone, "forged": operator[:len(operator)-4] + "AAAA"}
+		bad := map[string]string{"none": "", "no token": "secret", "expired": expired, "revoked": revoked, "forged": operator[:len(operator)-4] + "AAAA"}
 		for route, rule := range rules.routes() {
 			if rule.everyone {
 				w.callRoute(route, "", work.id).want(t, http.StatusOK)
 				continue
 			}
 			for what, token := range bad {
-				refused(route, token, what, http.StatusUnauthorized, refusal.CodeToken)
+				wantRefused(route, token, what, http.StatusUnauthorized, refusal.CodeToken)
 			}
 			if rule.holder {
-				refused(route, operator, "a credential", http.StatusUnauthorized, refusal.CodeToken)
+				wantRefused(route, operator, "a credential", http.StatusUnauthorized, refusal.CodeToken)
 				continue
 			}
-			refused(route, work.token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
+			wantRefused(route, work.token, "a task token", http.StatusUnauthorized, refusal.CodeToken)
 			for role := auth.Worker; role <= auth.Viewer; role <<= 1 {
 				if !rules.may(role, rule) {
 					token, _ := r.issue(t, "acme", role)
-					refused(route, token, role.String(), http.StatusForbidden, refusal.CodeForbidden)
+					wantRefused(route, token, role.String(), http.StatusForbidden, refusal.CodeForbidden)
 				}
 			}
 		}
-		if after := look(); after != before {
-			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		if after := show(); after != before {
+			t.Errorf("refused requests changed the task from\n%s\nto\n%s", before, after)
 		}
 		r.wantAllowed(t, w)
 		log := r.log.String()
 		if !strings.Contains(log, `"msg":"request refused","type":"POST /v1/leases","peer.address":"bufconn","status":401,"code":"E.AUTH.INVALID_TOKEN","error":"the credential has expired"`) {
-			t.Errorf("the log does not tell who was refused, from where and why: %s", log)
+			t.Errorf("the log does not have the address of the refused caller and the reason: %s", log)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func (r *rig) wantAllowed(t *testing.T, w *web) {
 				w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 			}
 			if a := w.callRoute(route, token, id); a.StatusCode >= http.StatusBadRequest {
-				t.Errorf("%s as %v: %d %s", route, role, a.StatusCode, a.text)
+				t.Errorf("%s as %v: status %d %s, want it to be allowed", route, role, a.StatusCode, a.text)
 			}
 		}
 		if rule.holder {
@@ -159,7 +159,7 @@ func (r *rig) wantAllowed(t *testing.T, w *web) {
 	}
 }
 
-// X2, S4: on each route, a task of another tenant is answered exactly like a task that does not exist, and nothing of the other tenant changes.
+// X2, S4: each route answers for a task of another tenant exactly as for a task that does not exist, and does not change the other tenant's tasks.
 func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 	t.Attr("rules", "X2 S4")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -169,10 +169,10 @@ func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 		id := w.submitAndLease(victim, "theirs").id
 		waiting := w.submitTask(victim, "theirs")
 		own := w.submitAndLease(evil, "own").token
-		look := func() string {
+		show := func() string {
 			return w.callRoute("GET /v1/tasks/{task_id}", victim, id).text + w.callRoute("GET /v1/tasks/{task_id}", victim, waiting).text
 		}
-		before := look()
+		before := show()
 		for route, rule := range rules.routes() {
 			token := evil
 			if rule.holder {
@@ -181,25 +181,26 @@ func TestOtherTenantsTasksDoNotExistOverHTTP(t *testing.T) {
 			if !strings.Contains(route, "{task_id}") {
 				continue
 			}
-			nobodys := w.callRoute(route, token, "t0000200000000zzz")
+			unknown := w.callRoute(route, token, "t0000200000000zzz")
 			for _, theirs := range []string{id, waiting} {
-				if got := w.callRoute(route, token, theirs); got.StatusCode < 400 || got.StatusCode != nobodys.StatusCode || got.text != nobodys.text {
-					t.Errorf("%s: another tenant's is %d %s, nobody's is %d %s", route, got.StatusCode, got.text, nobodys.StatusCode, nobodys.text)
+				if got := w.callRoute(route, token, theirs); got.StatusCode < 400 || got.StatusCode != unknown.StatusCode || got.text != unknown.text {
+					t.Errorf("%s of another tenant's task: %d %s, want the same as of an unknown task: %d %s",
+						route, got.StatusCode, got.text, unknown.StatusCode, unknown.text)
 				}
 			}
 		}
-		// The same name of a queue in another tenant is another queue.
+		// Queues with the same name in two tenants are two queues.
 		none := w.send(http.MethodPost, "/v1/leases", evil, `{"workerId": "w", "queues": ["theirs"]}`)
 		if none.text != `{"assignments":[]}`+"\n" {
-			t.Errorf("another tenant's queue gives %s", none.text)
+			t.Errorf("a lease request for the name of another tenant's queue got %s, want no assignment", none.text)
 		}
-		if after := look(); after != before {
-			t.Errorf("the other tenant's were\n%s\nand are\n%s", before, after)
+		if after := show(); after != before {
+			t.Errorf("the other tenant's tasks changed from\n%s\nto\n%s", before, after)
 		}
 	})
 }
 
-// X3: a stream of events and a waiting lease request end within a second after their credential has ended.
+// X3: when a credential ends, its streams of events and its waiting lease requests end within a second.
 func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range credentialEndings {
@@ -212,7 +213,7 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 				events := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, nil)
 				read := bufio.NewReader(events.Body)
 				if e, ok := nextEvent(read); !ok || e.name != "node.state" {
-					t.Fatalf("the first event is %v", e)
+					t.Fatalf("the first event is %v, want node.state", e)
 				}
 				waited := make(chan httpResponse, 1)
 				go func() {
@@ -225,24 +226,24 @@ func TestHTTPStreamsEndWithTheirCredential(t *testing.T) {
 				began := time.Now()
 				time.AfterFunc(time.Minute, func() { _ = events.Body.Close() }) // so that the test fails, instead of hanging, if the stream does not end
 				if rest, err := io.ReadAll(read); err != nil || strings.Contains(string(rest), "event:") {
-					t.Errorf("after the end come %s (%v)", rest, err)
+					t.Errorf("the stream sent %s (%v) after the credential had ended, want no event and the end", rest, err)
 				}
 				_ = events.Body.Close()
 				(<-waited).want(t, http.StatusUnauthorized, "code", refusal.CodeToken, "reason", "AUTH_INVALID_TOKEN", "verdict", nil)
 				if took := time.Since(began); took > time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("stream and lease request ended after %v, want at most 1 s", took)
 				}
 				again := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id+"/events", token, nil, http.Header{"Last-Event-Id": {"1"}})
 				_ = again.Body.Close()
 				if again.StatusCode != http.StatusUnauthorized {
-					t.Errorf("the reader that comes back gets %d", again.StatusCode)
+					t.Errorf("a new stream with the ended credential: status %d, want 401", again.StatusCode)
 				}
 			})
 		})
 	}
 }
 
-// X3, S5: a stream of events whose reader reads nothing ends with its credential, too.
+// X3, S5: a stream of events also ends with its credential if its reader reads nothing.
 func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -252,7 +253,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+work.id+"/events", token, nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
-		for range 40 { // more than the buffers between the two hold
+		for range 40 { // more than the buffers between the coordinator and the reader hold
 			r.engine.Feed(gate.DefaultTenant, news, func() {})
 			synctest.Wait()
 		}
@@ -264,12 +265,12 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		const over = `lessor_http_requests_total{route="GET /v1/tasks/{task_id}/events",status="200"} 1`
 		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		if metrics := w.send(http.MethodGet, "/metrics", viewer, "").text; !strings.Contains(metrics, over) {
-			t.Error("it goes on a second later")
+			t.Error("the stream has not ended a second after its credential")
 		}
 	})
 }
 
-// X4: what is done or refused over HTTP is audited like calls over gRPC, and the log names the caller but has nothing of the request.
+// X4: requests over HTTP are audited like calls over gRPC, whether they succeed or are refused. The log names the caller, and shows nothing of the request.
 func TestHTTPIsAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -282,20 +283,23 @@ func TestHTTPIsAudited(t *testing.T) {
 		w.send(http.MethodPost, "/v1/tasks/"+id+":cancel", operator, `{"hidden": "hidden"}`).want(t, http.StatusBadRequest, "field", "hidden")
 		w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 		if strings.Contains(r.log.String(), "hidden") || !strings.Contains(r.log.String(), `"type":"CancelTask","tenant":"acme","subject":"acme-operator"`) {
-			t.Errorf("the log has what was in the request, or not whose it was:\n%s", r.log)
+			t.Errorf("the log shows a part of the request, or does not name the caller:\n%s", r.log)
 		}
-		var told []string
+		var got []string
 		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
 			if e.GetAction() != "CreateToken" {
-				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), ": ", e.GetOutcome(), " ", e.GetObject()))
+				got = append(got, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), ": ", e.GetOutcome(), " ", e.GetObject()))
 			}
 		}
-		slices.Sort(told)
+		slices.Sort(got)
 		want := []string{
-			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id, "CancelTask by acme-operator: " + records.OutcomeOK + " " + id, "CancelTask by acme-viewer: " + refusal.CodeForbidden + " ", "Lease by acme-viewer: " + refusal.CodeForbidden + " ",
+			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id,
+			"CancelTask by acme-operator: " + records.OutcomeOK + " " + id,
+			"CancelTask by acme-viewer: " + refusal.CodeForbidden + " ",
+			"Lease by acme-viewer: " + refusal.CodeForbidden + " ",
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("the audit has %q, want %q", told, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("the audit has %q, want %q", got, want)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// X1, X2: /metrics is for viewers and operators, profiles are for operators; /healthz and /readyz need no credential.
+// X1, X2: viewers and operators may read /metrics, and operators may take profiles. /healthz and /readyz need no credential.
 func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
@@ -32,14 +32,14 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 			token, _ := r.issue(t, "acme", role)
 			bearers[role.String()] = "Bearer " + token
 		}
-		for path, let := range map[string]string{
+		for path, allowed := range map[string]string{
 			"/metrics": "viewer operator", "/debug/pprof/": "operator", "/debug/pprof/heap": "operator",
 			"/healthz": "nobody a stranger worker producer viewer operator", "/readyz": "nobody a stranger worker producer viewer operator",
 		} {
 			for who, header := range bearers {
 				want := http.StatusForbidden
 				switch {
-				case strings.Contains(let, who):
+				case strings.Contains(allowed, who):
 					want = http.StatusOK
 				case who == "nobody" || who == "a stranger":
 					want = http.StatusUnauthorized
@@ -50,15 +50,15 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 				}
 				r.http.Handler.ServeHTTP(w, req)
 				if w.Code != want || (w.Code == http.StatusUnauthorized) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
-					t.Errorf("%s for %s: %d, want %d", path, who, w.Code, want)
+					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want, w.Header().Get("WWW-Authenticate"))
 				}
 			}
 		}
 	})
 }
 
-// X4: a request over HTTP that is refused, on a route as well as for metrics and profiles, is in the log and in the audit of the credential's tenant.
-// A request that is let in is in neither.
+// X4: a refused HTTP request, of a route or of metrics and profiles, is in the log and in the audit of the credential's tenant. A request that is
+// allowed is in neither.
 func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 	t.Attr("rules", "X4")
 	serveWith(t, nil, Config{Auth: &gate.Auth{}, Pprof: true}, func(t *testing.T, r *rig) {
@@ -87,29 +87,29 @@ func TestRefusalsOverHTTPAreLoggedAndAudited(t *testing.T) {
 			}
 		}
 		if lines := strings.Count(r.log.String(), `"tenant":"acme","subject":"acme-`); len(want) != 8 || lines != len(want) {
-			t.Errorf("%d are refused and %d told in the log, want 8:\n%s", len(want), lines, r.log)
+			t.Errorf("%d requests are refused and %d are in the log, want 8:\n%s", len(want), lines, r.log)
 		}
-		var told []string
+		var got []string
 		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
 			if e.GetOutcome() != records.OutcomeOK {
-				told = append(told, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
+				got = append(got, fmt.Sprint(e.GetAction(), " by ", e.GetSubject(), " from ", e.GetPeer(), ": ", e.GetOutcome()))
 			}
 		}
-		slices.Sort(told)
+		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(told, want) {
-			t.Errorf("the audit has %q, want %q", told, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("the audit has %q, want %q", got, want)
 		}
 	})
 }
 
-// X5: requests over HTTP with bad credentials are delayed and then refused, together for all paths of one address, and those that are refused for
-// this leave nothing in the log. A good credential of the same address is not delayed.
+// X5: too many HTTP requests with bad credentials from one address are delayed, and beyond that refused with 429. All paths count together, and the
+// refusals with 429 leave nothing in the log. A request with a good credential from the same address is not delayed.
 func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
-		ask := func(path, ip, token string) int {
+		get := func(path, ip, token string) int {
 			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 			req.RemoteAddr = ip + ":4711"
 			req.Header.Set("Authorization", "Bearer "+token)
@@ -119,36 +119,36 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 		const evil, burst = "192.0.2.1", 1000 // as in package preauth
 		begin := time.Now()
 		for i := range burst {
-			if code := ask([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
-				t.Fatalf("guess %d: %d after %v", i, code, time.Since(begin))
+			if code := get([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
+				t.Fatalf("guess %d: status %d after %v, want 401 at once", i, code, time.Since(begin))
 			}
 		}
-		held := 200 // those that are delayed, for up to two seconds
-		answered := make(chan int, held)
-		for range held {
-			go func() { answered <- ask("/metrics", evil, "guess") }()
+		delayed := 200 // requests that are delayed, for up to two seconds
+		answered := make(chan int, delayed)
+		for range delayed {
+			go func() { answered <- get("/metrics", evil, "guess") }()
 		}
 		synctest.Wait()
 		r.log.Reset()
 		for range 10 {
 			for _, path := range []string{"/metrics", "/v1/tasks/t1"} {
-				if code := ask(path, evil, "guess"); code != http.StatusTooManyRequests {
-					t.Errorf("%s beyond the pace: %d", path, code)
+				if code := get(path, evil, "guess"); code != http.StatusTooManyRequests {
+					t.Errorf("%s beyond the delayed requests: status %d, want 429", path, code)
 				}
 			}
 			if code := status.Code(errOf(r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{}))); code != codes.Unauthenticated {
-				t.Errorf("another address: %v", code)
+				t.Errorf("a call of another address: %v, want UNAUTHENTICATED", code)
 			}
 		}
-		if told := strings.Count(r.log.String(), `"level":"INFO"`); told != 10 || strings.Contains(r.log.String(), `"WARN"`) {
-			t.Errorf("the log has %d lines, want those of another address alone:\n%s", told, r.log)
+		if lines := strings.Count(r.log.String(), `"level":"INFO"`); lines != 10 || strings.Contains(r.log.String(), `"WARN"`) {
+			t.Errorf("the log has %d lines, want only the 10 of the other address:\n%s", lines, r.log)
 		}
-		if code := ask("/metrics", evil, token); code != http.StatusOK || time.Since(begin) != 0 {
-			t.Errorf("a good one: %d after %v", code, time.Since(begin))
+		if code := get("/metrics", evil, token); code != http.StatusOK || time.Since(begin) != 0 {
+			t.Errorf("a good credential: status %d after %v, want 200 at once", code, time.Since(begin))
 		}
-		for range held {
+		for range delayed {
 			if code := <-answered; code != http.StatusUnauthorized {
-				t.Errorf("one that waited: %d", code)
+				t.Errorf("a delayed request: status %d, want 401", code)
 			}
 		}
 	})
@@ -164,7 +164,7 @@ func TestHTTPConnectionsHaveAMaximumAge(t *testing.T) {
 			w := httptest.NewRecorder()
 			server.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 			if got := w.Header().Get("Connection"); got != want {
-				t.Errorf("connection %q, want %q", got, want)
+				t.Errorf("the header Connection is %q, want %q", got, want)
 			}
 			time.Sleep(maxConnectionAge / 2)
 		}
@@ -175,17 +175,17 @@ func TestHTTPConnectionsHaveAMaximumAge(t *testing.T) {
 func TestLogOfTheHTTPServer(t *testing.T) {
 	t.Attr("rules", "X5")
 	for level, want := range map[slog.Level]string{slog.LevelInfo: "WARN panic;", slog.LevelDebug: "DEBUG TLS;WARN panic;"} {
-		var said bytes.Buffer
-		server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewJSONHandler(&said, &slog.HandlerOptions{Level: level})))
+		var log bytes.Buffer
+		server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: level})))
 		server.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:4711: EOF")
 		server.ErrorLog.Print("http: panic serving 192.0.2.1:4711: oh")
 		got := ""
-		for line := range strings.Lines(said.String()) {
-			var told struct{ Level, Msg string }
-			if err := json.Unmarshal([]byte(line), &told); err != nil {
+		for line := range strings.Lines(log.String()) {
+			var entry struct{ Level, Msg string }
+			if err := json.Unmarshal([]byte(line), &entry); err != nil {
 				t.Fatal(err)
 			}
-			got += told.Level + " " + strings.Fields(told.Msg)[1] + ";"
+			got += entry.Level + " " + strings.Fields(entry.Msg)[1] + ";"
 		}
 		if got != want {
 			t.Errorf("at %v the log has %q, want %q", level, got, want)

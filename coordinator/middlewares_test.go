@@ -10,7 +10,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// submitMounted submits a task that is mounted on a host at an index; at none, if it is negative.
+// submitMounted submits a task that is mounted on a host. A negative index leaves chain_index out.
 func (r *rig) submitMounted(t *testing.T, run, key, host string, index int) *lessorv1.Task {
 	t.Helper()
 	return r.submit(t, func(s *lessorv1.TaskSpec) {
@@ -29,7 +29,7 @@ func taskKeys(all []*lessorv1.Middleware) string {
 	return strings.Join(keys, " ")
 }
 
-// S1: GetTask of a host shows the tasks of its run that are mounted on it, by its task_key or by its id, in the order of the chain.
+// S1: GetTask of a host shows the tasks that are mounted on it, in the order of the chain. A task of the same run names its host by task_key or by id.
 func TestHostShowsItsMiddlewares(t *testing.T) {
 	t.Attr("rules", "S1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -46,10 +46,10 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 		wantEqual(t, "middlewares", taskKeys(got.GetMiddlewares()), "log cache id unplaced")
 		wantEqual(t, "middlewares of a middleware", taskKeys(r.get(t, cache.GetTaskId()).GetMiddlewares()), "")
 		if m := got.GetMiddlewares()[3]; m.GetTaskId() != last.GetTaskId() || m.ChainIndex != nil || m.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("the last one is %v", m)
+			t.Errorf("the last middleware is %v, want task %s, READY, without chain_index", m, last.GetTaskId())
 		}
 		if chain := got.GetSpec().GetTraceMeta(); chain.ChainIndex != nil || len(chain.GetMiddlewareChain()) != 3 {
-			t.Errorf("the chain is %v", chain)
+			t.Errorf("the host's trace_meta is %v, want a chain of 3 and no chain_index", chain)
 		}
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: last.GetTaskId()}); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestHostShowsItsMiddlewares(t *testing.T) {
 	})
 }
 
-// Without a run, tasks can be mounted only by the id of their host, not by its name. A host shows at most 64 of them.
+// Without a run, a task must name its host by id, because a task_key is unique only within a run. A host shows at most 64 middlewares.
 func TestMiddlewaresAreBounded(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		host := r.submit(t, func(s *lessorv1.TaskSpec) { s.TaskKey = "host" })
@@ -68,12 +68,12 @@ func TestMiddlewaresAreBounded(t *testing.T) {
 		}
 		got := r.get(t, host.GetTaskId()).GetMiddlewares()
 		if len(got) != 64 || got[0].GetTaskKey() != "0" || got[63].GetTaskKey() != "63" {
-			t.Errorf("%d middlewares: %s", len(got), taskKeys(got))
+			t.Errorf("%d middlewares: %s, want 64, from 0 to 63", len(got), taskKeys(got))
 		}
 	})
 }
 
-// T9: tasks can be listed and cancelled by host_node_id; that is enough as a filter.
+// T9: host_node_id alone is a sufficient filter to list and to cancel tasks.
 func TestFilterByHost(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// While the store is being opened, /healthz says that the process lives, and everything else that nothing is served. After that the listener is as before:
-// a connection is accepted by whoever accepts next. Both hold with TLS, too.
+// While the store is being opened, /healthz answers 200 and every other path 503, with TLS and without. After that, the listener stays open: the next
+// Accept gets the next connection.
 func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	authority, err := certs.NewAuthority(dir)
@@ -45,7 +45,7 @@ func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 			}
 			_, err = io.Copy(io.Discard, res.Body)
 			if _ = res.Body.Close(); err != nil || res.StatusCode != want {
-				t.Errorf("%s: %d, %v; want %d", path, res.StatusCode, err, want)
+				t.Errorf("%s %s: status %d (%v), want %d", scheme, path, res.StatusCode, err, want)
 			}
 		}
 		stop()
@@ -55,7 +55,7 @@ func TestProbesAreAnsweredWhileTheStoreIsOpened(t *testing.T) {
 		}
 		accepted, err := lis.Accept()
 		if err != nil {
-			t.Fatalf("after stop: %v", err)
+			t.Fatalf("Accept after the store is open: %v", err)
 		}
 		_, _, _ = waiting.Close(), accepted.Close(), lis.Close()
 		client.CloseIdleConnections()

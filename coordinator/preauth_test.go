@@ -23,14 +23,14 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// maxCallsOfPeer is how many calls of one address may be under way before their credential is known to be good, and maxCallTime for how long
-// (package preauth).
+// Limits of package preauth: maxCallsOfPeer is how many calls of one address may wait for their message without a good credential, and maxCallTime is
+// how long each of them may wait.
 const (
 	maxCallsOfPeer = 32
 	maxCallTime    = 10 * time.Second
 )
 
-// beginCall opens a call without sending a message, and returns how it ends.
+// beginCall opens a call and sends no message. The channel gets the error with which the call ends.
 func (r *rig) beginCall(ctx context.Context, t *testing.T, method string) <-chan error {
 	t.Helper()
 	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
@@ -47,7 +47,7 @@ func (r *rig) beginCall(ctx context.Context, t *testing.T, method string) <-chan
 	return ended
 }
 
-// countEnds counts how the calls ended that have ended so far.
+// countEnds counts the calls that have ended since the last count, by status code.
 func countEnds(all []<-chan error) map[codes.Code]int {
 	synctest.Wait()
 	n := map[codes.Code]int{}
@@ -61,18 +61,18 @@ func countEnds(all []<-chan error) map[codes.Code]int {
 	return n
 }
 
-// X5: of an address, only a limited number of calls without a good credential may be under way before their message arrives, and only for a limited
-// time; the others are refused at once. Calls with a good credential, and of the health service, are not affected.
+// X5: an address may have only a limited number of calls without a good credential whose message has not arrived, and each of them only for a limited
+// time. Further calls are refused at once. Calls with a good credential, and calls of the health service, are not affected.
 func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	for what, tt := range map[string]struct {
 		method  string
-		lasting int // how many are not cut off
+		lasting int // how many calls do not end after maxCallTime
 	}{
-		"a unary call":    {lessorv1.TaskService_SubmitTask_FullMethodName, 0},
-		"a look":          {healthv1.Health_Check_FullMethodName, 0},
-		"a watch":         {healthv1.Health_Watch_FullMethodName, maxCallsOfPeer},
-		"an expired call": {"expired", 0},
+		"a unary call":     {lessorv1.TaskService_SubmitTask_FullMethodName, 0},
+		"a health check":   {healthv1.Health_Check_FullMethodName, 0},
+		"a health watch":   {healthv1.Health_Watch_FullMethodName, maxCallsOfPeer},
+		"an expired token": {"expired", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -88,7 +88,7 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 					all = append(all, r.beginCall(ctx, t, method))
 				}
 				if n := countEnds(all); n[codes.ResourceExhausted] != more || len(n) != 1 {
-					t.Errorf("%v have ended, want %d that were refused", n, more)
+					t.Errorf("calls that ended at once: %v, want %d with RESOURCE_EXHAUSTED", n, more)
 				}
 				token, _ := r.issue(t, "acme", auth.Operator)
 				var good []<-chan error
@@ -105,14 +105,14 @@ func TestUnauthenticatedCallsAreBounded(t *testing.T) {
 				}
 				time.Sleep(maxCallTime)
 				if n := countEnds(all); n[codes.DeadlineExceeded] != maxCallsOfPeer-tt.lasting {
-					t.Errorf("%v have ended, want %d that took too long", n, maxCallsOfPeer)
+					t.Errorf("calls that ended after %v: %v, want %d with DEADLINE_EXCEEDED", maxCallTime, n, maxCallsOfPeer-tt.lasting)
 				}
 				if n := countEnds(good); len(n) != 0 {
 					t.Errorf("good calls have ended: %v", n)
 				}
 				again := []<-chan error{r.beginCall(ctx, t, method)}
 				if n := countEnds(again); n[codes.ResourceExhausted] != tt.lasting/maxCallsOfPeer {
-					t.Errorf("a later one: %v", n)
+					t.Errorf("a later call ended with %v, want %d with RESOURCE_EXHAUSTED", n, tt.lasting/maxCallsOfPeer)
 				}
 			})
 		})
@@ -137,12 +137,12 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 		}
 		_ = stream.CloseSend()
 		if err := stream.RecvMsg(&lessorv1.SubmitTaskResponse{}); problemOf(err) != string(auth.Revoked) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the call ended with %v, want a refusal because the credential is revoked", err)
 		}
 	})
 }
 
-// X5: the connections of both listeners count together.
+// X5: the limit of connections holds for both listeners together.
 func TestListenersShareTheConnectionLimit(t *testing.T) {
 	t.Attr("rules", "X5")
 	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 2}})
@@ -177,7 +177,7 @@ func TestListenersShareTheConnectionLimit(t *testing.T) {
 	}
 	out := connect(listeners[0])
 	if _, err := out.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("one too many reads %v, want the end", err)
+		t.Errorf("a connection over the limit reads %v, want EOF", err)
 	}
 	stop()
 	if err := errors.Join(in.Close(), out.Close(), <-served); err != nil {

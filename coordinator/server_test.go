@@ -31,7 +31,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// An orderly stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later; Serve returns nil.
+// A stop ends watches and waiting calls with UNAVAILABLE, so that clients try again elsewhere or later. Serve returns nil.
 func TestStopEndsWatchesAndWaitingCalls(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -54,7 +54,7 @@ func TestStopEndsWatchesAndWaitingCalls(t *testing.T) {
 			t.Errorf("Serve returned %v", err)
 		}
 		if d := time.Since(began); d >= gracefulStop {
-			t.Errorf("the stop took %v", d)
+			t.Errorf("the stop took %v, want less than %v", d, gracefulStop)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took > lastWords {
-			t.Errorf("the stop took %v of fake time", took)
+			t.Errorf("the stop took %v of fake time, want at most %v", took, lastWords)
 		}
 	})
 }
@@ -101,13 +101,14 @@ func TestStopDuringAHandshake(t *testing.T) {
 	}
 }
 
-// A10: if a commit fails, the caller gets UNAVAILABLE with a wait, readiness ends, and Serve returns ErrStore, by which the process exits.
+// A10: if a commit fails, the caller gets UNAVAILABLE with RetryInfo, the coordinator is no longer ready, and Serve returns ErrStore, so that the
+// process exits.
 func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	t.Attr("rules", "A10")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
 		if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
-			t.Errorf("health is %v before", got)
+			t.Errorf("before the failure health is %v, want SERVING", got)
 		}
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
@@ -118,7 +119,7 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 		if r.ready.Load() {
-			t.Error("still ready")
+			t.Error("the coordinator is still ready after its store has failed")
 		}
 	})
 }
@@ -132,7 +133,7 @@ func (r *rig) healthStatus(t *testing.T) healthv1.HealthCheckResponse_ServingSta
 	return res.GetStatus()
 }
 
-// A6: after a crash the next start has the tasks that were acknowledged.
+// A6: after a crash, the next start has the tasks whose submit was acknowledged.
 func TestRestartFindsTheTasks(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
@@ -140,12 +141,12 @@ func TestRestartFindsTheTasks(t *testing.T) {
 	serve(t, st, func(t *testing.T, r *rig) { id = r.submit(t, nil).GetTaskId() })
 	serve(t, st.Reopen(), func(t *testing.T, r *rig) {
 		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("task is %v", got)
+			t.Errorf("the task is %v, want it READY", got)
 		}
 	})
 }
 
-// rawCodec sends bytes as they are.
+// rawCodec sends bytes unchanged, and does not decode the answer.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -191,7 +192,7 @@ func TestLogOfACall(t *testing.T) {
 		}
 		for _, secret := range []string{"secret-payload", "secret-output", a.GetLeaseId()} {
 			if strings.Contains(log, secret) {
-				t.Errorf("the log shows %s", secret)
+				t.Errorf("the log contains %s, which is secret", secret)
 			}
 		}
 		if t.Failed() {
@@ -200,7 +201,7 @@ func TestLogOfACall(t *testing.T) {
 	})
 }
 
-// A full disk or a stop refuses every call. The log tells of that once; the lines of the single calls have level debug.
+// While the disk is full, or after a stop, every call is refused. Each refused call is logged only at level debug; the stop is logged once.
 func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 	serveWith(t, nil, Config{DiskFull: func() bool { return true }}, func(t *testing.T, r *rig) {
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
@@ -213,30 +214,30 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 		synctest.Wait()
 		r.stop()
 		if err := <-waiting; refusal.CodeOf(err) != refusal.CodeStopping {
-			t.Errorf("who waits for work is told %v", err)
+			t.Errorf("a waiting lease request ended with %v, want %s", err, refusal.CodeStopping)
 		}
 		if err := <-r.served; err != nil {
 			t.Error(err)
 		}
 		log := r.log.String()
 		if strings.Count(log, `"msg":"stopping`) != 1 {
-			t.Errorf("the log does not tell once of the end:\n%s", log)
+			t.Errorf("the log does not have the stop exactly once:\n%s", log)
 		}
 		for line := range strings.Lines(log) {
-			told := strings.Contains(line, refusal.CodeDiskFull) || strings.Contains(line, refusal.CodeStopping)
-			if told && !strings.Contains(line, `"level":"DEBUG"`) {
-				t.Errorf("a line for each call: %s", line)
+			ofRefusal := strings.Contains(line, refusal.CodeDiskFull) || strings.Contains(line, refusal.CodeStopping)
+			if ofRefusal && !strings.Contains(line, `"level":"DEBUG"`) {
+				t.Errorf("a refused call is logged above level debug: %s", line)
 			}
 		}
 	})
 }
 
-// A panic in a handler fails only this call, with INTERNAL, and the log has the stack.
+// A panic in a handler fails only its own call, with INTERNAL. The log has the stack.
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		through := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), openGate(t))
-		s := grpc.NewServer(grpc.ChainUnaryInterceptor(through.unary...))
+		chain := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), openGate(t))
+		s := grpc.NewServer(grpc.ChainUnaryInterceptor(chain.unary...))
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge, every call panics
 		lis := bufconn.Listen(1 << 10)
 		go func() { _ = s.Serve(lis) }()
@@ -253,7 +254,8 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	})
 }
 
-// /metrics has the counters by kind, verdict and reason; /healthz and /readyz say whether the process lives and is ready.
+// /metrics has the counters by kind, verdict and reason. /healthz says whether the process lives, and /readyz whether it is ready. Profiles exist only
+// with Config.Pprof.
 func TestHTTP(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -271,7 +273,7 @@ func TestHTTP(t *testing.T) {
 		getPath(t, r, "/healthz", http.StatusOK)
 		getPath(t, r, "/readyz", http.StatusOK)
 		getPath(t, r, "/", http.StatusNotFound)
-		getPath(t, r, "/debug/pprof/", http.StatusNotFound) // only with Config.Pprof
+		getPath(t, r, "/debug/pprof/", http.StatusNotFound)
 		r.stop()
 		synctest.Wait()
 		getPath(t, r, "/healthz", http.StatusOK)
@@ -285,11 +287,12 @@ func getPath(t *testing.T, r *rig, path string, want int) string {
 	r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	body, _ := io.ReadAll(w.Body)
 	if w.Code != want {
-		t.Errorf("%s: %d, want %d", path, w.Code, want)
+		t.Errorf("%s: status %d, want %d", path, w.Code, want)
 	}
 	return string(body)
 }
 
+// GetStatus counts the leases, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
 func TestStatusAndQueues(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
@@ -300,7 +303,7 @@ func TestStatusAndQueues(t *testing.T) {
 		r.lease(t)
 		st, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
 		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 {
-			t.Errorf("status: %v (%v)", st, err)
+			t.Errorf("status is %v (%v), want one lease, version test, an open store and an epoch", st, err)
 		}
 		var names []string
 		req := &lessorv1.ListQueuesRequest{PageSize: 3}
@@ -317,7 +320,7 @@ func TestStatusAndQueues(t *testing.T) {
 			}
 		}
 		if got := strings.Join(names, " "); got != "a b c q" {
-			t.Errorf("queues are %s", got)
+			t.Errorf("the queues are %s, want a b c q", got)
 		}
 		workers, err := r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})
 		if err != nil || len(workers.GetWorkers()) != 0 {
@@ -326,15 +329,15 @@ func TestStatusAndQueues(t *testing.T) {
 	})
 }
 
-// The zero Config is valid. A limit out of range is refused with its name.
+// The zero Config is valid and gets the defaults. The error for a limit out of range names the limit.
 func TestConfig(t *testing.T) {
 	var c Config
 	c.fill()
 	if err := c.validate(); err != nil || c.Limits.Payload != 1<<20 || c.Logger == nil || c.maxMessage() != 4<<20 {
-		t.Errorf("zero config becomes %+v (%v)", c, err)
+		t.Errorf("the zero config becomes %+v (%v), want the defaults", c, err)
 	}
 	c.Limits.Batch = -1
 	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "the batch limit is -1 tasks") {
-		t.Errorf("error is %v, want one of the batch limit", err)
+		t.Errorf("the error is %v, want one that names the batch limit", err)
 	}
 }

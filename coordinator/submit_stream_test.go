@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// S1, T1: each frame is answered in order, with a result for each spec. A bad spec gets an error and does not affect the others; a repeated one gets
-// the existing task.
+// S1, T1: the coordinator answers the frames in order, with a result for each spec. A bad spec gets an error and does not affect the others. A repeated
+// spec gets the existing task.
 func TestSubmitStream(t *testing.T) {
 	t.Attr("rules", "S1 T1")
 	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
@@ -35,7 +35,7 @@ func TestSubmitStream(t *testing.T) {
 			}
 			res, err := stream.Recv()
 			if err != nil || res.GetRequestId() != id || len(res.GetResults()) != len(specs) {
-				t.Fatalf("%s: %v, %v", id, res, err)
+				t.Fatalf("frame %s: %v (%v), want %d results", id, res, err, len(specs))
 			}
 			if id == "mixed" {
 				wantMixed(t, res.GetResults())
@@ -45,21 +45,22 @@ func TestSubmitStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-			t.Errorf("the end: %v", err)
+			t.Errorf("the stream ended with %v, want EOF", err)
 		}
 	})
 }
 
+// wantMixed checks the results of the frame "mixed" of TestSubmitStream.
 func wantMixed(t *testing.T, got []*lessorv1.SubmitResult) {
 	t.Helper()
 	if !got[0].GetCreated() || got[3].GetCreated() || got[3].GetTaskId() != got[0].GetTaskId() || !got[2].GetCreated() {
-		t.Errorf("created: %v", got)
+		t.Errorf("results %v, want 0 and 2 created, and 3 with the task of 0", got)
 	}
 	if e := got[1].GetError(); codes.Code(e.GetStatus()) != codes.InvalidArgument || e.GetField() != "queue" || e.GetCode() != "E.REQUEST.INVALID" {
-		t.Errorf("the bad spec: %v", e)
+		t.Errorf("the spec without a queue: %v, want INVALID_ARGUMENT of queue", e)
 	}
 	if e := got[4].GetError(); codes.Code(e.GetStatus()) != codes.AlreadyExists || e.GetField() != "idempotency_key" {
-		t.Errorf("the other spec of the key: %v", e)
+		t.Errorf("another spec with the same key: %v, want ALREADY_EXISTS of idempotency_key", e)
 	}
 }
 
@@ -82,16 +83,16 @@ func TestBadFrameEndsTheSubmitStream(t *testing.T) {
 				}
 			}
 			if first, err := stream.Recv(); err != nil || !first.GetResults()[0].GetCreated() {
-				t.Errorf("%s: first %v, %v", name, first, err)
+				t.Errorf("%s: the good frame before it got %v (%v), want a created task", name, first, err)
 			}
 			if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || refusal.CodeOf(err) != "E.REQUEST.INVALID" {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: the stream ended with %v, want INVALID_ARGUMENT", name, err)
 			}
 		})
 	}
 }
 
-// A6: a producer that sends frames without reading the answers is held up by the window, and other callers are not. All answered tasks are there.
+// A6: a producer that sends many frames before it reads the answers has to wait, and other callers do not. All tasks that were answered are stored.
 func TestSubmitStreamWindow(t *testing.T) {
 	t.Attr("rules", "A6")
 	st := memstore.New()
@@ -114,11 +115,11 @@ func TestSubmitStreamWindow(t *testing.T) {
 			}
 			sent <- stream.CloseSend()
 		}()
-		r.submit(t, nil) // not held up
+		r.submit(t, nil) // another caller does not wait
 		for i := range frames {
 			res, err := stream.Recv()
 			if err != nil || res.GetRequestId() != strconv.Itoa(i) {
-				t.Fatalf("answer %d: %v, %v", i, res, err)
+				t.Fatalf("answer %d: %v (%v), want the request_id %d", i, res, err, i)
 			}
 		}
 		if err := <-sent; err != nil {
@@ -126,7 +127,7 @@ func TestSubmitStreamWindow(t *testing.T) {
 		}
 		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 2*frames+1 {
-			t.Errorf("queue: %v, %v", q, err)
+			t.Errorf("the queue is %v (%v), want %d ready tasks", q, err, 2*frames+1)
 		}
 	})
 }
@@ -146,7 +147,7 @@ func TestStopEndsTheSubmitStream(t *testing.T) {
 		}
 		r.stop()
 		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != "E.COORDINATOR.STOPPING" {
-			t.Errorf("after the stop: %v", err)
+			t.Errorf("after the stop the stream ended with %v, want UNAVAILABLE", err)
 		}
 	})
 }

@@ -43,14 +43,14 @@ func TestBulkCallsChangeTheSelectedTasks(t *testing.T) {
 		all, err = r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, Force: true})
 		check("delete by force", all, err, 1, 0)
 		if late := r.complete(t, held, ""); late.GetReason() != lessorv1.Reason_REASON_TASK_GONE {
-			t.Errorf("the holder's report: %v", late)
+			t.Errorf("the report for the deleted task got %v, want TASK_GONE", late)
 		}
 		none, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true})
 		check("delete nothing", none, err, 0, 0)
 	})
 }
 
-// T9, S4: one call changes a bounded number of tasks; the next one goes on with its page token, which is valid only for the same verb and filter.
+// T9, S4: one call changes at most 10,000 tasks. The next call continues with the page token, which is valid only for the same call and filter.
 func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -68,21 +68,21 @@ func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 		first, err := r.tasks.BatchCancelTasks(ctx, req)
 		token := first.GetResult().GetNextPageToken()
 		if err != nil || first.GetResult().GetChanged() != 10_000 || token == "" {
-			t.Fatalf("first: %v, %v", first, err)
+			t.Fatalf("first call: %v (%v), want 10000 changed and a page token", first, err)
 		}
 		for name, err := range map[string]error{
-			"another verb":   errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: req.GetFilter(), PageToken: token})),
+			"another call":   errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: req.GetFilter(), PageToken: token})),
 			"another filter": errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, PageToken: token})),
-			"no token":       errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: req.GetFilter(), PageToken: token + "x"})),
+			"changed token":  errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: req.GetFilter(), PageToken: token + "x"})),
 		} {
 			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)
 			}
 		}
 		req.PageToken = token
 		second, err := r.tasks.BatchCancelTasks(ctx, req)
 		if err != nil || second.GetResult().GetChanged() != 2000 || second.GetResult().GetNextPageToken() != "" {
-			t.Errorf("second: %v, %v", second, err)
+			t.Errorf("second call: %v (%v), want 2000 changed and no page token", second, err)
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestBulkRetryRefusesADeadlineInThePast(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		_, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: timestamppb.Now()})
 		if v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations(); len(v) != 1 || v[0].GetField() != "deadline" {
-			t.Errorf("%v, want deadline to be refused", err)
+			t.Errorf("%v, want a refusal of the field deadline", err)
 		}
 	})
 }
@@ -106,17 +106,17 @@ func TestBulkCallsNeedACondition(t *testing.T) {
 		task := r.submit(t, nil)
 		everything := &lessorv1.TaskFilter{WorkspaceId: "default", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_UNSPECIFIED}}
 		for name, err := range map[string]error{
-			"none":       errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{})),
-			"everything": errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: everything})),
-			"cancel":     errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{})),
-			"retry":      errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{})),
+			"no filter":                        errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{})),
+			"a filter that every task matches": errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: everything})),
+			"cancel":                           errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{})),
+			"retry":                            errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{})),
 		} {
 			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want INVALID_ARGUMENT", name, err)
 			}
 		}
 		if got := r.get(t, task.GetTaskId()); got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("the task is %v", got.GetState())
+			t.Errorf("the task is %v, want READY", got.GetState())
 		}
 	})
 }

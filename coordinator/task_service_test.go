@@ -19,24 +19,25 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// V4, V5, V12: a task from submit to result, by unary calls.
+// V4, V5, V12: unary calls take a task from its submit to its result. The same Complete again is replayed, and another Complete is refused.
 func TestTaskLifeByUnaryCalls(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		task := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Labels = []byte("in"), map[string]string{"a": "1"} })
 		if task.GetState() != lessorv1.TaskState_TASK_STATE_READY || task.GetSpec().GetPayload() != nil || task.GetTenantId() != gate.DefaultTenant {
-			t.Errorf("submitted task is %v", task)
+			t.Errorf("the submitted task is %v, want it READY, without payload, of the default tenant", task)
 		}
 		a := r.lease(t)
 		if string(a.GetTask().GetSpec().GetPayload()) != "in" || a.GetAttempt() != 1 || a.GetAttemptId() != task.GetTaskId()+"-1" {
-			t.Errorf("assignment is %v", a)
+			t.Errorf("the assignment is %v, want the payload and attempt 1", a)
 		}
 		if a.GetHeartbeatTimeout().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetHeartbeatInterval().AsDuration() != lease.DefaultHeartbeatInterval {
-			t.Errorf("heartbeats of the assignment: %v", a)
+			t.Errorf("the assignment is %v, want the default heartbeat interval and timeout", a)
 		}
 		if a.GetExpiresIn().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetTask().GetHistory() != nil {
-			t.Errorf("assignment expires in %v", a.GetExpiresIn().AsDuration())
+			t.Errorf("the assignment expires in %v and has the history %v, want %v and none",
+				a.GetExpiresIn().AsDuration(), a.GetTask().GetHistory(), lease.DefaultHeartbeatTimeout)
 		}
 		r.start(t, a)
 		beat, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
@@ -46,10 +47,10 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		if err != nil || beat.GetTaskState() != lessorv1.TaskState_TASK_STATE_RUNNING {
 			t.Fatalf("heartbeat: %v (%v)", beat, err)
 		}
-		time.Sleep(time.Millisecond) // progress is passed on after the answer
+		time.Sleep(time.Millisecond) // the coordinator passes progress on after the answer
 		if got := r.get(t, task.GetTaskId()); got.GetProgress().GetFraction() != 0.5 || string(got.GetCheckpoint()) != "half" ||
 			got.GetLease().GetFencingToken() != a.GetFencingToken() {
-			t.Errorf("running task is %v", got)
+			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d", got, a.GetFencingToken())
 		}
 		if done := r.complete(t, a, "out"); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || done.GetReplayed() {
 			t.Errorf("complete: %v, want COMMITTED", done)
@@ -63,14 +64,15 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		got := r.get(t, task.GetTaskId())
 		if string(got.GetOutput()) != "out" || string(got.GetSpec().GetPayload()) != "in" || got.GetProgress().GetMessage() != "half way" ||
 			got.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-			t.Errorf("completed task is %v", got)
+			t.Errorf("the completed task is %v, want its output, its payload and its last progress", got)
 		}
 		if types := eventTypes(got.GetHistory()); types != "SUBMITTED GRANTED STARTED COMPLETED REFUSED" {
-			t.Errorf("history is %s", types)
+			t.Errorf("the history is %s, want SUBMITTED GRANTED STARTED COMPLETED REFUSED", types)
 		}
 	})
 }
 
+// eventTypes returns the types of the events, separated by spaces.
 func eventTypes(history []*lessorv1.HistoryEvent) string {
 	var names []string
 	for _, e := range history {
@@ -79,8 +81,8 @@ func eventTypes(history []*lessorv1.HistoryEvent) string {
 	return strings.Join(names, " ")
 }
 
-// T1: a repeated submit with the same key and spec returns the first task. With another spec it is refused with the path of the spec, and a batch
-// that has one makes no task.
+// T1: a submit with the same idempotency key and the same spec returns the first task. With another spec it is refused, and the error has the path of
+// the spec. A batch with such a spec makes no task.
 func TestSubmitIsIdempotent(t *testing.T) {
 	t.Attr("rules", "T1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -103,14 +105,15 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		}
 		list, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 1 {
-			t.Errorf("%d tasks (%v): a refused batch must make none", len(list.GetTasks()), err)
+			t.Errorf("%d tasks (%v), want 1: a refused batch must make none", len(list.GetTasks()), err)
 		}
 	})
 }
 
+// errOf returns the error of a call.
 func errOf[T any](_ T, err error) error { return err }
 
-// S4: bad input is INVALID_ARGUMENT with the path of the field, and changes nothing.
+// S4: a bad field is refused with INVALID_ARGUMENT and its path, and the request changes nothing.
 func TestBadRequests(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -121,21 +124,21 @@ func TestBadRequests(t *testing.T) {
 		for i := range many {
 			many[i] = &lessorv1.TaskSpec{Queue: "q"}
 		}
-		work := func(change func(*lessorv1.LeaseRequest)) error {
+		leaseWith := func(change func(*lessorv1.LeaseRequest)) error {
 			req := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
 			change(req)
 			return errOf(r.workers.Lease(ctx, req))
 		}
-		spec := func(s *lessorv1.TaskSpec) error {
+		submit := func(s *lessorv1.TaskSpec) error {
 			return errOf(r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))
 		}
 		for _, tt := range []struct {
 			field string
 			err   error
 		}{
-			{"task", spec(nil)},
-			{"task.queue", spec(&lessorv1.TaskSpec{})},
-			{"task.deadline", spec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}})},
+			{"task", submit(nil)},
+			{"task.queue", submit(&lessorv1.TaskSpec{})},
+			{"task.deadline", submit(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}})},
 			{"request_id", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, RequestId: long}))},
 			{"reason", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, Reason: text(1025)}))},
 			{"tasks", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: many}))},
@@ -149,18 +152,18 @@ func TestBadRequests(t *testing.T) {
 			}))},
 			{"page_size", errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageSize: 1001}))},
 			{"page_token", errOf(r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageToken: "x"}))},
-			{"worker_id", work(func(m *lessorv1.LeaseRequest) { m.WorkerId = "" })},
-			{"queues", work(func(m *lessorv1.LeaseRequest) { m.Queues = nil })},
-			{"queues[1]", work(func(m *lessorv1.LeaseRequest) { m.Queues = []string{"q", ""} })},
-			{"max_tasks", work(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 })},
-			{"wait", work(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) })},
-			{"capabilities.types[0]", work(func(m *lessorv1.LeaseRequest) {
+			{"worker_id", leaseWith(func(m *lessorv1.LeaseRequest) { m.WorkerId = "" })},
+			{"queues", leaseWith(func(m *lessorv1.LeaseRequest) { m.Queues = nil })},
+			{"queues[1]", leaseWith(func(m *lessorv1.LeaseRequest) { m.Queues = []string{"q", ""} })},
+			{"max_tasks", leaseWith(func(m *lessorv1.LeaseRequest) { m.MaxTasks = 1001 })},
+			{"wait", leaseWith(func(m *lessorv1.LeaseRequest) { m.Wait = durationpb.New(-1) })},
+			{"capabilities.types[0]", leaseWith(func(m *lessorv1.LeaseRequest) {
 				m.Capabilities = &lessorv1.Capabilities{Types: []string{"a\nb"}}
 			})},
 			{"workspace_id", errOf(r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{WorkspaceId: long}))},
 			{"queue", errOf(r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{Queue: long}))},
 			{"reason", errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, Reason: text(1025)}))},
-			{"request_id", work(func(m *lessorv1.LeaseRequest) { m.RequestId = long })},
+			{"request_id", leaseWith(func(m *lessorv1.LeaseRequest) { m.RequestId = long })},
 		} {
 			wantBadField(t, tt.err, tt.field)
 		}
@@ -180,22 +183,22 @@ func wantBadField(t *testing.T, err error, field string) {
 	}
 }
 
-// S4: unknown ids and ids of a wrong form are NOT_FOUND alike.
+// S4: every call about a task answers NOT_FOUND for an unknown id, and also for an id of a wrong form.
 func TestUnknownTasksAreNotFound(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.submit(t, nil)
-		random := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
-		for _, id := range []string{random, lease.TaskID{Space: 999, Seq: 1}.String(), "nonsense"} {
+		unknown := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
+		for _, id := range []string{unknown, lease.TaskID{Space: 999, Seq: 1}.String(), "nonsense"} {
 			for name, err := range map[string]error{
-				"get":    errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
-				"cancel": errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
-				"retry":  errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
-				"delete": errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})),
-				"watch":  errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
-				"adopt":  errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
-				"why":    errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
+				"get":     errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
+				"cancel":  errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
+				"retry":   errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+				"delete":  errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})),
+				"watch":   errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+				"adopt":   errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
+				"explain": errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
 			} {
 				if status.Code(err) != codes.NotFound {
 					t.Errorf("%s %s: %v, want NOT_FOUND", name, id, err)
@@ -205,7 +208,7 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 	})
 }
 
-// T9: a command in the wrong state is FAILED_PRECONDITION, and names the state.
+// T9: a command that the task's state does not allow is refused with FAILED_PRECONDITION, and the error names the state.
 func TestWrongStatesAreNamed(t *testing.T) {
 	t.Attr("rules", "T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -229,7 +232,7 @@ func TestWrongStatesAreNamed(t *testing.T) {
 	})
 }
 
-// T7, T9: cancel (also repeated), retry with a new deadline, and forced delete of a task, with the history that they leave.
+// T7, T9: a task can be cancelled (also twice), retried with a new deadline, and deleted by force while it is leased.
 func TestCancelRetryDelete(t *testing.T) {
 	t.Attr("rules", "T7 T9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -238,17 +241,17 @@ func TestCancelRetryDelete(t *testing.T) {
 		for range 2 { // the second time the answer is the same
 			c, err := r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "not needed"})
 			if err != nil || c.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED || c.GetTask().GetCancelReason() != "not needed" {
-				t.Errorf("cancel: %v (%v)", c, err)
+				t.Errorf("cancel: %v (%v), want the task CANCELLED with its reason", c, err)
 			}
 		}
 		later := timestamppb.New(time.Now().Add(time.Hour))
 		again, err := r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: later})
 		if err != nil || again.GetTask().GetRound() != 2 || again.GetTask().GetState() != lessorv1.TaskState_TASK_STATE_READY ||
 			!again.GetTask().GetSpec().GetDeadline().AsTime().Equal(later.AsTime()) {
-			t.Errorf("retry: %v (%v)", again, err)
+			t.Errorf("retry: %v (%v), want the task READY in round 2 with the new deadline", again, err)
 		}
 		if types := eventTypes(r.get(t, id).GetHistory()); types != "SUBMITTED CANCEL_REQUESTED RETRIED" {
-			t.Errorf("history is %s", types)
+			t.Errorf("the history is %s, want SUBMITTED CANCEL_REQUESTED RETRIED", types)
 		}
 		a := r.lease(t)
 		if _, err := r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true}); err != nil {
@@ -270,13 +273,13 @@ func TestTraceparentReachesTheWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := r.lease(t).GetTraceparent(); got != want {
-				t.Errorf("traceparent %q arrives as %q", sent, got)
+				t.Errorf("the traceparent %q arrives as %q, want %q", sent, got, want)
 			}
 		}
 	})
 }
 
-// submitLabelled submits tasks in batches; task i has the label n=i%2.
+// submitLabelled submits tasks in batches. Task i has the task_key i and the label n=i%2.
 func submitLabelled(ctx context.Context, t *testing.T, r *rig, total int) {
 	t.Helper()
 	for done := 0; done < total; done += 1000 {
@@ -290,7 +293,7 @@ func submitLabelled(ctx context.Context, t *testing.T, r *rig, total int) {
 	}
 }
 
-// The pages of a list have every matching task once, oldest first. A page token is valid only for the same filter.
+// The pages of ListTasks have every matching task once, oldest first. A page token is valid only for the same filter.
 func TestListTasksInPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitLabelled(t.Context(), t, r, 250)
@@ -304,7 +307,7 @@ func TestListTasksInPages(t *testing.T) {
 			pages++
 			for _, task := range res.GetTasks() {
 				if task.GetSpec().GetTaskKey() != fmt.Sprint(next) {
-					t.Fatalf("task %s, want %d", task.GetSpec().GetTaskKey(), next)
+					t.Fatalf("the task listed is %s, want %d", task.GetSpec().GetTaskKey(), next)
 				}
 				next += 2
 			}
@@ -313,16 +316,16 @@ func TestListTasksInPages(t *testing.T) {
 			}
 			_, err = r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{PageToken: req.PageToken})
 			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("a token of another filter: %v, want INVALID_ARGUMENT", err)
+				t.Errorf("a page token of another filter: %v, want INVALID_ARGUMENT", err)
 			}
 		}
 		if next != 251 || pages != 3 {
-			t.Errorf("listed up to %d in %d pages", next, pages)
+			t.Errorf("the tasks before %d were listed in %d pages, want those before 251 in 3", next, pages)
 		}
 	})
 }
 
-// Lists show the error of a failed task.
+// ListTasks shows the error of a task whose attempt has failed.
 func TestListTasksShowsErrors(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -335,12 +338,12 @@ func TestListTasksShowsErrors(t *testing.T) {
 		}
 		res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{})
 		if err != nil || res.GetTasks()[0].GetError().GetMessage() != "no disk" {
-			t.Errorf("%v (%v)", res, err)
+			t.Errorf("%v (%v), want one task with the error \"no disk\"", res, err)
 		}
 	})
 }
 
-// One call looks at a bounded number of tasks, so a page may be empty and still have a token for the next one.
+// One call of ListTasks looks at no more than maxScan tasks, so a page may be empty and still have a token for the next page.
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitLabelled(t.Context(), t, r, maxScan)

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Lease waits for the first task, but no longer than wait.
+// Lease waits for the first task, at most for the field wait.
 func TestLeaseWaits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(30 * time.Second)}
@@ -37,12 +37,12 @@ func TestLeaseWaitIsLimited(t *testing.T) {
 			WorkerId: "w", Queues: []string{"q"}, Wait: durationpb.New(time.Hour),
 		})
 		if err != nil || time.Since(began) != time.Minute {
-			t.Errorf("came back after %v (%v), want %v", time.Since(began), err, time.Minute)
+			t.Errorf("Lease returned after %v (%v), want %v", time.Since(began), err, time.Minute)
 		}
 	})
 }
 
-// S2: a repeated request_id gets the same live assignments.
+// S2: a Lease with the same request_id returns the same live assignments again.
 func TestLeaseIsRepeatable(t *testing.T) {
 	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -76,39 +76,39 @@ func TestNextAttemptGetsTheCheckpoint(t *testing.T) {
 		}
 		b := r.lease(t)
 		if string(b.GetCheckpoint()) != "half" || b.GetAttempt() != 2 || b.GetFencingToken() <= a.GetFencingToken() {
-			t.Errorf("second assignment is %v", b)
+			t.Errorf("the second assignment is %v, want the checkpoint, attempt 2 and a fencing token above %d", b, a.GetFencingToken())
 		}
 	})
 }
 
-// T5: a task whose leases expired three times is FAILED and quarantined; one that was never started is only FAILED.
+// T5: a started task whose leases expired three times is FAILED and quarantined. A task that no worker started in time is FAILED, but not quarantined.
 func TestPoisonTaskIsQuarantined(t *testing.T) {
 	t.Attr("rules", "T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
 		for range lease.DefaultMaxLosses {
 			r.start(t, r.lease(t))
-			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // and the backoff after the second loss
+			time.Sleep(lease.DefaultHeartbeatTimeout + 2*time.Second) // the 2 s are for the backoff after the second loss
 		}
 		task := r.get(t, id)
 		if task.GetReason() != lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT || !task.GetQuarantined() || task.GetLosses() != 3 || task.GetFailures() != 0 {
-			t.Errorf("after three losses: %v", task)
+			t.Errorf("after three losses the task is %v, want HEARTBEAT_TIMEOUT, quarantined, 3 losses and no failures", task)
 		}
 		id = r.submit(t, func(s *lessorv1.TaskSpec) { s.StartTimeout = durationpb.New(time.Second) }).GetTaskId()
 		time.Sleep(2 * time.Second)
 		if task := r.get(t, id); task.GetReason() != lessorv1.Reason_REASON_START_TIMEOUT || task.GetQuarantined() {
-			t.Errorf("after its start_timeout: %v", task)
+			t.Errorf("after its start_timeout the task is %v, want START_TIMEOUT and not quarantined", task)
 		}
 	})
 }
 
-// A bad report always gets a verdict, not an error.
+// A bad report gets a verdict, never an error.
 func TestReportsGetVerdicts(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		id := r.submit(t, nil).GetTaskId()
 		a := r.lease(t)
-		random := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
+		unknown := lease.TaskID{Space: 1, Seq: 1 << 40}.String()
 		for _, tt := range []struct {
 			name   string
 			req    *lessorv1.CompleteRequest
@@ -117,7 +117,7 @@ func TestReportsGetVerdicts(t *testing.T) {
 			{"no ids", &lessorv1.CompleteRequest{}, lessorv1.Reason_REASON_INVALID_REQUEST},
 			{"no lease", &lessorv1.CompleteRequest{TaskId: id}, lessorv1.Reason_REASON_INVALID_REQUEST},
 			{"bad field", &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), ReportId: text(257)}, lessorv1.Reason_REASON_INVALID_REQUEST},
-			{"unknown task", &lessorv1.CompleteRequest{TaskId: random, LeaseId: "x"}, lessorv1.Reason_REASON_UNKNOWN_TASK},
+			{"unknown task", &lessorv1.CompleteRequest{TaskId: unknown, LeaseId: "x"}, lessorv1.Reason_REASON_UNKNOWN_TASK},
 			{"nonsense", &lessorv1.CompleteRequest{TaskId: text(1000), LeaseId: text(1000)}, lessorv1.Reason_REASON_UNKNOWN_TASK},
 			{"forged lease", &lessorv1.CompleteRequest{TaskId: id, LeaseId: "x"}, lessorv1.Reason_REASON_INVALID_LEASE},
 			{"wrong attempt", &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Attempt: 2}, lessorv1.Reason_REASON_INVALID_REQUEST},
@@ -134,7 +134,7 @@ func TestReportsGetVerdicts(t *testing.T) {
 	})
 }
 
-// T7: a unary worker hears of a cancel with its next heartbeat; its Fail then makes the task CANCELLED.
+// T7: a worker that uses unary calls gets should_cancel with its next heartbeat. Its Fail then makes the task CANCELLED.
 func TestCancelReachesTheWorker(t *testing.T) {
 	t.Attr("rules", "T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -159,14 +159,14 @@ func TestCancelReachesTheWorker(t *testing.T) {
 		}
 		got := r.get(t, id)
 		if got.GetError().GetMessage() != "stopped" || got.GetMetrics()["rows"] != 7 {
-			t.Errorf("error and gauges of the task: %v", got)
+			t.Errorf("the task is %v, want the error and the metrics of the Fail", got)
 		}
-		wantEqual(t, "phase", got.GetCancelledDuringPhase(), "upload")
-		wantEqual(t, "what was done", string(got.GetPartialProgress()), "half")
+		wantEqual(t, "cancelled_during_phase", got.GetCancelledDuringPhase(), "upload")
+		wantEqual(t, "partial_progress", string(got.GetPartialProgress()), "half")
 	})
 }
 
-// S3: a task has the metrics of its result, not mixed with those of an earlier failed attempt.
+// S3: a task has the metrics of its result alone, without those of an earlier failed attempt.
 func TestTaskHasTheMetricsOfItsResult(t *testing.T) {
 	t.Attr("rules", "S3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -187,13 +187,13 @@ func TestTaskHasTheMetricsOfItsResult(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.get(t, id).GetMetrics(); !maps.Equal(got, map[string]float64{"rows": 7}) {
-			t.Errorf("gauges of the task: %v", got)
+			t.Errorf("the metrics of the task are %v, want rows=7 alone", got)
 		}
 	})
 }
 
-// The response to Lease fits into a message of gRPC's default size, however large the tasks are: a caller that could not read it would lose its
-// leases.
+// The response to Lease fits into a message of gRPC's default size, however large the tasks are. A caller that could not read the response would lose
+// its leases.
 func TestLeaseFitsIntoAMessage(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for range 6 {
@@ -203,14 +203,14 @@ func TestLeaseFitsIntoAMessage(t *testing.T) {
 		for got := 0; got < 6; {
 			res, err := r.workers.Lease(t.Context(), ask)
 			if err != nil || len(res.GetAssignments()) == 0 {
-				t.Fatalf("after %d tasks: %v", got, err)
+				t.Fatalf("after %d of 6 tasks: %v (%v), want at least one more", got, res, err)
 			}
 			got += len(res.GetAssignments())
 		}
 	})
 }
 
-// After the answer to a heartbeat, GetTask shows the progress in it.
+// Once a heartbeat is answered, GetTask shows its progress.
 func TestProgressIsVisibleAfterTheAnswer(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
@@ -224,7 +224,7 @@ func TestProgressIsVisibleAfterTheAnswer(t *testing.T) {
 			}
 			res, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 			if err != nil || res.GetTask().GetProgress().GetFraction() != want {
-				t.Fatalf("the progress is %v, %v, want %v", res.GetTask().GetProgress(), err, want)
+				t.Fatalf("the progress is %v (%v), want %v", res.GetTask().GetProgress(), err, want)
 			}
 		}
 	})
