@@ -1,12 +1,14 @@
 package engine
 
+import "slices"
+
 // lanes holds items in one lane for each key. The lanes take turns (round robin), so a key with many items delays the single item of another key
 // by one turn only (T12). Within a lane the items are ordered by less, or first in, first out.
 type lanes[V any] struct {
 	less  func(a, b V) bool // order within a lane; nil: first in, first out
 	byKey map[string]*lane[V]
 	ring  []*lane[V] // the lanes that hold something
-	next  int        // index in ring of the lane whose turn it is
+	next  int        // index in ring of the lane whose turn it is; len(ring) means the first
 	len   int        // number of items in all lanes
 	spare *lane[V]   // the lane that became empty last, to use its memory again
 }
@@ -47,7 +49,8 @@ func (l *lanes[V]) open(key string) *lane[V] {
 	}
 	l.spare, in.key = nil, key
 	l.byKey[key] = in
-	l.ring = append(l.ring, in)
+	l.ring = slices.Insert(l.ring, l.next, in) // its turn comes after those of all other lanes: a key may have had the turn before this one
+	l.next++
 	return in
 }
 

@@ -25,11 +25,38 @@ func TestLanesTakeTurns(t *testing.T) {
 	for l.len > 0 {
 		got = append(got, popOne(t, l))
 	}
-	if want := []string{"a0", "b0", "c0", "d0", "a1", "c1", "a2", "a3", "a4"}; !slices.Equal(got, want) {
+	if want := []string{"a0", "b0", "c0", "a1", "c1", "d0", "a2", "a3", "a4"}; !slices.Equal(got, want) {
 		t.Errorf("taken: %v, want %v", got, want)
 	}
 	if _, ok := l.pop(); ok || len(l.byKey) != 0 || len(l.ring) != 0 {
 		t.Errorf("empty lanes hold %d keys", len(l.byKey))
+	}
+}
+
+// T12: a lane that is empty after its turn, and has an item again at once, comes after all other lanes that wait.
+func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
+	t.Attr("rules", "T12")
+	l := newLanes[string]()
+	keys := []string{"a", "b", "c"}
+	for _, k := range keys {
+		l.push(k, k)
+	}
+	for _, k := range keys[:1+rand.IntN(2)] {
+		l.push(k, k) // so that some lanes are never empty
+	}
+	last := map[string]int{}
+	for turn := 1; turn < 100; turn++ {
+		k := must(t, l)
+		l.push(k, k)
+		if waited := turn - last[k]; waited > len(keys) {
+			t.Fatalf("%q had to wait for %d turns, want one of each of the others", k, waited)
+		}
+		last[k] = turn
+	}
+	for _, k := range keys {
+		if waited := 100 - last[k]; waited > len(keys) {
+			t.Errorf("%q still waits after %d turns", k, waited)
+		}
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // T12: with random weights, types and takers, the keys of which tasks always wait get grants in proportion to their weights. The single task of a new
@@ -90,6 +92,42 @@ func TestTurnOfAQueueEnds(t *testing.T) {
 			t.Errorf("%d grants, the one of the short queue at %d; want %d, and the short queue's after a turn of the long one", n, short, 2*grantsPerTurn)
 		}
 	})
+}
+
+// T12: a tenant whose takers have room for all of its tasks, or that has many queues, delays another tenant by one turn at most: grantsPerTurn grants of
+// one queue.
+func TestQueuesOfTenantsTakeTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	var granted []string // tenants, in the order of the grants; the loop's alone
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{Events: Events{Granted: func(t *lease.Task) { granted = append(granted, t.Tenant) }}})
+		spaces := []Space{home, {home.Tenant, "other"}, {"umbra", home.Workspace}}
+		specs := many(10 * grantsPerTurn)
+		for _, s := range specs {
+			if err := s.Fill(lease.DefaultLimits()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, space := range spaces {
+			r.joinFor(Wants{Space: space, Worker: space.Workspace, Queues: []string{"q"}}, len(specs))
+		}
+		inside(r, func() (made []lease.Step) {
+			for _, space := range spaces {
+				made = append(made, r.Engine.submit(space, specs, make([]lease.Digest, len(specs))))
+			}
+			return made
+		})
+		r.end()
+	})
+	if len(granted) != 30*grantsPerTurn {
+		t.Fatalf("%d grants", len(granted))
+	}
+	for i, tenant := range granted[:20*grantsPerTurn] {
+		if want := []string{home.Tenant, "umbra"}[i/grantsPerTurn%2]; tenant != want {
+			t.Fatalf("grant %d is for tenant %q, want %q: turns of %d grants", i, tenant, want, grantsPerTurn)
+		}
+	}
 }
 
 func (r *rig) submitTo(queue string) {
