@@ -46,7 +46,7 @@ func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
 	}
 	last := map[string]int{}
 	for turn := 1; turn < 100; turn++ {
-		k := must(t, l)
+		k := popOne(t, l)
 		l.push(k, k)
 		if waited := turn - last[k]; waited > len(keys) {
 			t.Fatalf("%q had to wait for %d turns, want one of each of the others", k, waited)

@@ -112,13 +112,13 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 		for _, space := range spaces {
 			r.joinFor(Wants{Space: space, Worker: space.Workspace, Queues: []string{"q"}}, len(specs))
 		}
-		inside(r, func() (made []lease.Step) {
+		onLoop(r, func() (made []lease.Step) {
 			for _, space := range spaces {
 				made = append(made, r.Engine.submit(space, specs, make([]lease.Digest, len(specs))))
 			}
 			return made
 		})
-		r.end()
+		r.shutDown()
 	})
 	if len(granted) != 30*grantsPerTurn {
 		t.Fatalf("%d grants", len(granted))
