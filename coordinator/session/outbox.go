@@ -34,7 +34,7 @@ type outbox struct {
 	sent       retained
 	toResend   []*sentFrame // frames to send again, before all other frames
 	unacked    unacked
-	reserved   int    // bytes reserved for answers that are not sent yet
+	reserved   int    // bytes reserved for answers that no writer has taken yet
 	pendingAck string // id of the worker's newest sequenced frame, which the next frame will acknowledge; empty: none
 	forgotten  bool   // the session is over for good
 	resends    resends
@@ -60,7 +60,7 @@ func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 
 // outgoing is a frame that is made right before it is sent.
 type outgoing struct {
 	make          func(now lease.Now) *lessorv1.SessionResponse
-	bytes         int  // size of its reservation, which is given back when the frame is sent
+	bytes         int  // size of its reservation, which is given back when a writer takes the frame
 	retainedBytes int  // bytes that it takes while it is retained
 	wantsAck      bool // it asks for an acknowledgement
 }
@@ -137,7 +137,7 @@ func (o *outbox) size() int {
 }
 
 // reserve waits until there is room for answers of so many bytes. It returns false if the stream ends. Only the reader calls it. Each
-// reservation is given back once: by release, or when the frame that put got is sent.
+// reservation is given back once: by release, or when a writer takes the frame that put got.
 func (o *outbox) reserve(bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -228,7 +228,7 @@ type transmission struct {
 	granted  []engine.Granted
 	stale    bool   // see push
 	ack      string // id of the worker's frame that it acknowledges; empty: none
-	reserved int    // size of its reservation, to give back
+	reserved int    // size of the reservation that it had
 	resent   bool   // it was sent before
 }
 
@@ -250,6 +250,8 @@ func (o *outbox) takeWaiting() (p transmission) {
 			w.answers = nil
 		}
 		p.reserved = out.bytes
+		o.reserved -= out.bytes // now, not when it is sent: its stream may be stuck, and the next stream can end without waiting for that one
+		o.changed.Broadcast()
 		p.sentFrame = &sentFrame{make: out.make, wantsAck: out.wantsAck, bytes: out.retainedBytes}
 	} else {
 		p = w.nextPush()

@@ -83,7 +83,6 @@ func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 		if _, then := o.nextTransmission(ss); then != stepSend {
 			t.Fatal("the answer was not taken")
 		}
-		o.release(1)
 		if p, then := o.nextTransmission(ss); then != stepEnd {
 			t.Errorf("%v came after all was said", p)
 		}
@@ -160,4 +159,25 @@ func TestRetainedIsBounded(t *testing.T) {
 	if len(r.frames) != 0 || r.bytes != 0 {
 		t.Errorf("%d frames, %d bytes are left", len(r.frames), r.bytes)
 	}
+}
+
+// W8: a stream ends when all its frames are sent, although an earlier stream of the session is stuck while it sends an answer.
+func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
+	t.Attr("rules", "W8")
+	bubble(t, func(t *testing.T, o *outbox, stuck *Session) {
+		o.reserve(1)
+		o.put(outgoing{make: nothing, bytes: 1})
+		if _, then := o.nextTransmission(stuck); then != stepSend {
+			t.Fatalf("the answer was not taken: step %v", then)
+		}
+		next := &Session{writing: true}
+		if !o.attach(next, 1) {
+			t.Fatal("the next stream did not get the session")
+		}
+		o.unpause()
+		o.close(next)
+		if p, then := o.nextTransmission(next); then != stepEnd {
+			t.Errorf("step %v with %v, want the end of the stream", then, p)
+		}
+	})
 }

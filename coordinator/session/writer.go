@@ -39,14 +39,11 @@ func (ss *Session) write() {
 	}
 }
 
-// transmit sends a frame and gives back its reservation.
+// transmit sends a frame.
 func (ss *Session) transmit(p transmission) error {
 	err := ss.sendNumbered(p)
 	if p.resent {
 		ss.srv.Registry.resends.Inc()
-	}
-	if p.reserved > 0 {
-		ss.out.release(p.reserved)
 	}
 	if ss.out.backlog.Sent(p.size()) {
 		_ = ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // the only error is that the engine has stopped
