@@ -9,11 +9,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// How often each part of a round allocates for 100 tasks. The bounds may only go down: whoever reduces a number lowers its bound. Allocations are
-// counted, not timed, so that the result is the same on every machine, except for a map that grows earlier or later.
+// The table bounds how often each part of a round allocates for 100 tasks. If you reduce a number, lower its bound; never raise a bound. The result is
+// the same on every machine, except that a map may grow earlier or later.
 func TestAllocationsOfARound(t *testing.T) {
 	const tasks, rounds = 100, 20
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody else allocates meanwhile
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that no other goroutine allocates while a part runs
 	h := newManualEngine(t, 4, tasks/4)
 	specs, digests := h.specs(tasks)
 	var reports []*lease.Report

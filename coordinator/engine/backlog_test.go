@@ -27,10 +27,10 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 			synctest.Wait()
 			granted, want := c.grants(), min(taken+5, 12)
 			if len(granted) != want {
-				r.Fatalf("%d tasks are granted when %d were sent, want %d", len(granted), taken, want)
+				r.Fatalf("%d tasks are granted after %d were sent, want %d", len(granted), taken, want)
 			}
 			for i, g := range granted[taken : taken+4] {
-				if want := i == 0 && want == taken+5; m.Backlog.Sent(g.Bytes) != want { // only the first one takes a full backlog below its bound
+				if want := i == 0 && want == taken+5; m.Backlog.Sent(g.Bytes) != want { // Sent returns true only when a full backlog falls below its bound: for the first one
 					r.Errorf("grant %d was sent: Sent returned %v, want %v", taken+i, !want, want)
 				}
 			}
@@ -41,8 +41,8 @@ func TestFullBacklogGetsNoWork(t *testing.T) {
 	})
 }
 
-// W11, W12: PREFERRED tasks go first to the worker that had others of their key. When one of them fills that worker's backlog, the rest go to other
-// workers.
+// W11, W12: PREFERRED tasks go first to the worker that already has tasks of their key. When one of them fills that worker's backlog, the rest go to
+// other workers.
 func TestPreferredTasksOfAFullBacklogGoToOtherWorkers(t *testing.T) {
 	t.Attr("rules", "W11 W12")
 	run(t, func(r *rig) {
@@ -54,7 +54,7 @@ func TestPreferredTasksOfAFullBacklogGoToOtherWorkers(t *testing.T) {
 		}
 		r.submitWith(withAffinity("k", lease.Preferred))
 		b := r.worker("b", 10, nil)
-		r.submitWith(withAffinity("k", lease.Preferred)) // now b's turn comes before a's
+		r.submitWith(withAffinity("k", lease.Preferred)) // a takes it, so b's turn comes before a's now
 		a.Backlog.Add(maxBacklog - 4096)
 		var specs []*lease.Spec
 		for range 10 {

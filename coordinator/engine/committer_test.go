@@ -61,8 +61,8 @@ func submitConcurrently(r *rig, n int) (errs chan error) {
 	return errs
 }
 
-// A6, design 4: what arrives while a commit is under way goes into one commit after it, in the order of arrival. Nothing of it is answered before
-// that commit.
+// A6, design 4: all calls that arrive while a commit is under way share one commit after it, in the order of arrival. They are answered only after that
+// commit.
 func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 	t.Attr("rules", "A6")
 	run(t, func(r *rig) {
@@ -76,12 +76,12 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 		d.results <- nil
 		synctest.Wait()
 		if len(first) != 1 || len(rest) != 0 {
-			r.Errorf("%d and %d answers after the first commit, want 1 and 0", len(first), len(rest))
+			r.Errorf("after the first commit %d of its 1 calls and %d of the 5 later calls are answered, want 1 and 0", len(first), len(rest))
 		}
 		d.results <- nil
 		synctest.Wait()
 		if len(rest) != 5 {
-			r.Errorf("%d answers after the second commit, want 5", len(rest))
+			r.Errorf("after the second commit %d of the 5 later calls are answered, want 5", len(rest))
 		}
 		var last uint64
 		for i, want := range []int{1, 5} {
@@ -90,7 +90,7 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 			}
 			for _, id := range d.begun[i] {
 				if id.Seq <= last {
-					r.Errorf("task %d after %d", id.Seq, last)
+					r.Errorf("task %d follows task %d, want the order of arrival", id.Seq, last)
 				}
 				last = id.Seq
 			}
@@ -98,7 +98,7 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 	})
 }
 
-// Design 4: the size of a commit is bounded, however much arrived while the commit before was under way.
+// Design 4: the size of a commit is bounded, even if more calls arrived while the commit before it was under way.
 func TestCommitSizeIsBounded(t *testing.T) {
 	run(t, func(r *rig) {
 		d := new(heldDisk).install(r)
@@ -113,7 +113,7 @@ func TestCommitSizeIsBounded(t *testing.T) {
 			}
 		}
 		if len(d.begun) < 3 {
-			r.Errorf("%d commits, want at least 3", len(d.begun))
+			r.Errorf("%d calls were committed in %d commits, want at least 3", 1+5*maxBatchOps/2, len(d.begun))
 		}
 		for _, tasks := range d.begun {
 			if len(tasks) > 2*maxBatchOps {
@@ -143,8 +143,8 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	})
 }
 
-// A10, design 4: when a commit fails, all calls that wait get ErrStore: those whose changes were handed over for the next commit, those whose were
-// not yet, and one that changed nothing. No later commit is begun.
+// A10, design 4: when a commit fails, all calls that wait get ErrStore: calls whose changes are already in the next batch, calls that are still in the
+// inbox, and a call that changed nothing. The engine begins no later commit.
 func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
 	t.Attr("rules", "A10")
 	for _, later := range []int{0, 1, 5 * maxBatchOps / 2} {
@@ -153,10 +153,10 @@ func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
 			r.start(Config{})
 			d := new(heldDisk).install(r)
 			first := submitConcurrently(r, 1)
-			seen := make(chan error, 1)
+			readOnly := make(chan error, 1)
 			go func() {
 				_, err := ask(r.Context(), r.Engine, home.Tenant, func() (int, error) { return 0, nil })
-				seen <- err
+				readOnly <- err
 			}()
 			synctest.Wait()
 			rest := submitConcurrently(r, later)
@@ -165,13 +165,13 @@ func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
 				t.Errorf("Run returned %v", err)
 			}
 			synctest.Wait()
-			for _, errs := range []chan error{first, seen, rest} {
+			for _, errs := range []chan error{first, readOnly, rest} {
 				if len(errs) != cap(errs) {
-					t.Fatalf("%d of %d were answered", len(errs), cap(errs))
+					t.Fatalf("%d of %d calls were answered, want all", len(errs), cap(errs))
 				}
 				for range cap(errs) {
 					if err := <-errs; !errors.Is(err, ErrStore) {
-						t.Fatalf("got %v, want ErrStore", err)
+						t.Fatalf("a call got %v, want ErrStore", err)
 					}
 				}
 			}
@@ -193,7 +193,7 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 		d.results <- errors.New("EIO")
 		synctest.Wait()
 		if len(r.done) != 1 {
-			t.Error("the engine goes on")
+			t.Error("the engine did not end after the failed commit")
 			r.stop()
 		}
 		if err := <-r.done; !errors.Is(err, ErrStore) {
@@ -210,10 +210,10 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
 		d := new(heldDisk).install(r)
-		told := make(chan error, 1)
+		answer := make(chan error, 1)
 		go func() {
 			_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: time.Second})
-			told <- err
+			answer <- err
 		}()
 		synctest.Wait()
 		submitConcurrently(r, 1)
@@ -224,10 +224,10 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 		synctest.Wait()
-		if len(told) != 1 {
-			t.Fatal("the call waits for ever")
+		if len(answer) != 1 {
+			t.Fatal("the call was not answered when the commit failed")
 		}
-		if err := <-told; !errors.Is(err, ErrStore) {
+		if err := <-answer; !errors.Is(err, ErrStore) {
 			t.Errorf("the call got %v, want ErrStore", err)
 		}
 	})

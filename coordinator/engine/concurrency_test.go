@@ -23,15 +23,15 @@ func TestConcurrencyKeyBoundsLiveLeases(t *testing.T) {
 		first := r.submit(specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("disk", 2), specWithKey("other", 1), work())
 		g := r.lease(10, 0)
 		if got := sequencesOf(g); got != fmt.Sprint(first[0].ID.Seq, first[1].ID.Seq, first[4].ID.Seq, first[5].ID.Seq) {
-			r.Fatalf("leased %s", got)
+			r.Fatalf("leased tasks %s, want the first two of key disk, the one of key other and the one without a key", got)
 		}
 		if q := r.queueInfo(); q.Ready != 2 || q.Parked != 2 || q.Leased != 4 {
-			r.Errorf("queue: %+v", q)
+			r.Errorf("the queue has %d READY, %d parked and %d leased tasks, want 2, 2 and 4", q.Ready, q.Parked, q.Leased)
 		}
 		for i, next := range first[2:4] {
 			r.want(r.say(lease.KindComplete, g[i]), lease.VerdictCommitted, lease.None)
 			if more := r.lease(10, 0); len(more) != 1 || more[0].Task.ID != next.ID {
-				r.Fatalf("after %d places were free: leased %s", i+1, sequencesOf(more))
+				r.Fatalf("after %d completes: leased tasks %s, want task %d", i+1, sequencesOf(more), next.ID.Seq)
 			}
 		}
 	})
@@ -54,7 +54,7 @@ func (r *rig) queueInfo() QueueInfo {
 	return q
 }
 
-// T11: however a lease ends, its place in the limit is free for the next task of the key, also if that task is cancelled.
+// T11: whatever ends a lease, the next task of the key can then be leased, also if somebody cancels the task that was next.
 func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	t.Attr("rules", "T11")
 	for name, end := range map[string]func(r *rig, g Granted){
@@ -82,7 +82,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 			}
 			r.say(lease.KindComplete, g)
 		},
-		"the one that stands ready is cancelled": func(r *rig, g Granted) {
+		"the next one is cancelled after it was unparked": func(r *rig, g Granted) {
 			r.say(lease.KindComplete, g)
 			next := lease.TaskID{Space: g.Task.ID.Space, Seq: g.Task.ID.Seq + 1}
 			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: next}); err != nil {
@@ -99,7 +99,7 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 				r.submit(specWithKey("k", 1), specWithKey("k", 1), specWithKey("k", 1))
 				g := r.lease(3, 0)
 				if len(g) != 1 {
-					r.Fatalf("leased %d at once", len(g))
+					r.Fatalf("leased %d tasks at once, want 1: the limit of the key", len(g))
 				}
 				r.say(lease.KindStart, g[0])
 				end(r, g[0])
@@ -111,26 +111,24 @@ func TestConcurrencyKeyIsFreedHoweverALeaseEnds(t *testing.T) {
 	}
 }
 
-// T11: tasks of one key but of different types wait in different lines. A task that no taker wants does not keep the key from the others.
+// T11: tasks of one key but of different types wait in different lines. A task that no taker wants does not prevent the grant of the others.
 func TestParkedTaskThatNobodyTakesDoesNotHoldTheKey(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
 		spec := func(typ string) *lease.Spec { return &lease.Spec{Queue: "q", Type: typ, ConcurrencyKey: "k"} }
 		r.submit(spec("common"), spec("rare"), spec("common"))
-		both := r.lease(1, 0)
+		first := r.lease(1, 0)
 		c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}, Types: []string{"common", "rare"}}, 5)
 		if n := len(c.grants()); n != 0 {
-			r.Fatalf("%d grants while the key is held", n)
+			r.Fatalf("%d grants while another worker holds the key, want 0", n)
 		}
-		w := r.joinFor(Wants{Space: home, Worker: "w2", Queues: []string{"q"}, Types: []string{"common"}}, 0)
-		_ = w
-		r.say(lease.KindComplete, both[0])
+		r.say(lease.KindComplete, first[0])
 		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "rare" {
-			r.Fatalf("after the first: %s", sequencesOf(g))
+			r.Fatalf("after the first complete: granted tasks %s, want the one of type rare", sequencesOf(g))
 		}
 		r.say(lease.KindComplete, c.grants()[0])
 		if g := c.grants(); len(g) != 2 || g[1].Task.Spec.Type != "common" {
-			r.Fatalf("after the second: %s", sequencesOf(g))
+			r.Fatalf("after the second complete: granted tasks %s, want the one of type rare and then the second one of type common", sequencesOf(g))
 		}
 	})
 	run(t, func(r *rig) { // here nobody takes type "rare", which stands before the second "common"
@@ -140,7 +138,7 @@ func TestParkedTaskThatNobodyTakesDoesNotHoldTheKey(t *testing.T) {
 		c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}, Types: []string{"common"}}, 5)
 		r.say(lease.KindComplete, g[0])
 		if g := c.grants(); len(g) != 1 || g[0].Task.Spec.Type != "common" {
-			r.Fatalf("granted: %s, want the second common one", sequencesOf(g))
+			r.Fatalf("granted tasks %s, want the second one of type common", sequencesOf(g))
 		}
 	})
 }
@@ -161,29 +159,29 @@ func TestStartUnparksTasksWhoseKeyHasRoom(t *testing.T) {
 		}
 		r.start(Config{})
 		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID == holder {
-			r.Errorf("leased %s", sequencesOf(g))
+			r.Errorf("leased tasks %s, want the one that was parked", sequencesOf(g))
 		}
 	})
 }
 
-// T11: the smallest limit counts only while a task that names it holds the key.
+// T11: the smallest limit counts only while a task that has this limit holds the key.
 func TestSmallestLimitCountsOnlyWhileItsTaskHoldsTheKey(t *testing.T) {
 	t.Attr("rules", "T11")
 	run(t, func(r *rig) {
 		r.submit(specWithKey("k", 2), specWithKey("k", 3), specWithKey("k", 3), specWithKey("k", 3))
 		g := r.lease(4, 0)
 		if len(g) != 2 {
-			r.Fatalf("leased %s, want the first two", sequencesOf(g))
+			r.Fatalf("leased tasks %s, want the first two", sequencesOf(g))
 		}
 		r.say(lease.KindComplete, g[0])
-		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // the first call finds one, and the other one comes back when that is granted
-			r.Errorf("leased %s after the task of limit 2 ended, want the other two", sequencesOf(g))
+		if g := append(r.lease(4, 0), r.lease(4, 0)...); len(g) != 2 { // the first call gets one, and its grant unparks the other
+			r.Errorf("leased tasks %s after the task of limit 2 ended, want the other two", sequencesOf(g))
 		}
 	})
 }
 
-// T2, T11: tasks of one key in one line are granted in order, whatever limits they name. A task with limit 1 among others with limit 2 is not
-// overtaken for ever, nor is the one behind it.
+// T2, T11: tasks of one key in one line are granted in order, whatever limits they have. Among tasks with limit 2, neither a task with limit 1 nor the
+// one behind it is overtaken for ever.
 func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -201,13 +199,13 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 			}
 		}
 		if len(order) < 3 || order[0] != alone || order[1] != behind {
-			r.Errorf("granted in the order %v, want %v and %v first", order, alone, behind)
+			r.Errorf("granted in the order %v, want %v and then %v first", order, alone, behind)
 		}
 	})
 }
 
-// T2, T11: 3*parkedHead tasks wait for one key. Tasks without the key pass them; they are granted one by one and in order, also after restarts, and
-// at the end the key uses no memory.
+// T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They are granted one by one and in order, also after
+// restarts. At the end the engine has nothing of the key in memory.
 func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	run(t, func(r *rig) {
@@ -222,7 +220,7 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 		free := r.submit(work())[0]
 		g := r.lease(2, 0)
 		if len(g) != 2 || g[1].Task.ID != free.ID {
-			r.Fatalf("leased %s, want the first and the one without a key", sequencesOf(g))
+			r.Fatalf("leased tasks %s, want the first one and the one without a key", sequencesOf(g))
 		}
 		next := g[0]
 		for i := range n {
@@ -233,20 +231,20 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 			g := r.lease(5, 0)
 			if i == n-1 {
 				if len(g) != 0 {
-					r.Fatalf("%d leased when all were done", len(g))
+					r.Fatalf("leased %d tasks after all of the key were done, want 0", len(g))
 				}
 				break
 			}
 			if len(g) != 1 || g[0].Task.ID.Seq <= next.Task.ID.Seq {
-				r.Fatalf("after %d: leased %s", i, sequencesOf(g))
+				r.Fatalf("after %d completes: leased tasks %s, want one that follows task %d", i+1, sequencesOf(g), next.Task.ID.Seq)
 			}
 			next = g[0]
 		}
 		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
-			r.Errorf("queue: %+v", q)
+			r.Errorf("the queue has %d READY, %d parked and %d leased tasks, want 0, 0 and the one without a key", q.Ready, q.Parked, q.Leased)
 		}
 		if n := onLoop(r, func() int { return len(r.spaces[free.ID.Space].keys) }); n != 0 {
-			r.Errorf("%d keys are remembered that nobody uses", n)
+			r.Errorf("%d concurrency keys are in memory that no task uses, want 0", n)
 		}
 	})
 }
@@ -319,12 +317,12 @@ func randomLimits(t *testing.T, rng *rand.Rand) {
 			}
 		}
 		if done != total {
-			r.Errorf("%d of %d tasks came to their end", done, total)
+			r.Errorf("%d of %d tasks completed, want all", done, total)
 		}
 	})
 }
 
-// checkLimits counts the live leases of each key, and of the queue.
+// checkLimits fails if the live leases of a key or of the queue are more than its limit.
 func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	r.Helper()
 	count, limit := map[string]int{}, map[string]int{}
@@ -337,11 +335,11 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 	}
 	for key, n := range count {
 		if n > limit[key] {
-			r.Fatalf("%d live leases share %q, whose limit is %d", n, key, limit[key])
+			r.Fatalf("%d live leases share key %q, want at most its limit, %d", n, key, limit[key])
 		}
 	}
 	if len(live) > inflight {
-		r.Fatalf("%d live leases, max_inflight is %d", len(live), inflight)
+		r.Fatalf("%d live leases in the queue, want at most its max_inflight, %d", len(live), inflight)
 	}
 }
 
@@ -349,7 +347,7 @@ func checkLimits(r *rig, live map[lease.TaskID]Granted, inflight int) {
 // counts it.
 func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 	t.Attr("rules", "T11")
-	for name, goes := range map[string]func(*rig, lease.TaskID) error{
+	for name, remove := range map[string]func(*rig, lease.TaskID) error{
 		"cancelled": func(r *rig, id lease.TaskID) error {
 			_, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
 			return err
@@ -363,17 +361,17 @@ func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 				tasks := r.submit(specWithKey("k", 2), specWithKey("k", 2), specWithKey("k", 1), specWithKey("k", 2))
 				g := r.lease(4, 0)
 				if len(g) != 2 {
-					r.Fatalf("leased %s", sequencesOf(g))
+					r.Fatalf("leased tasks %s, want the first two", sequencesOf(g))
 				}
 				r.say(lease.KindComplete, g[0])
-				if err := goes(r, tasks[2].ID); err != nil {
+				if err := remove(r, tasks[2].ID); err != nil {
 					r.Fatal(err)
 				}
 				if g := r.lease(4, 0); len(g) != 1 || g[0].Task.ID != tasks[3].ID {
-					r.Errorf("leased %s, want the one behind it", sequencesOf(g))
+					r.Errorf("leased tasks %s, want the one behind the removed task, %d", sequencesOf(g), tasks[3].ID.Seq)
 				}
 				if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 {
-					r.Errorf("queue: %+v, want nothing ready or parked", q)
+					r.Errorf("the queue has %d READY and %d parked tasks, want none", q.Ready, q.Parked)
 				}
 			})
 		})

@@ -16,13 +16,14 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
+// V4, V5, V12: Start, Heartbeat and Complete under a live lease are COMMITTED. The same Complete again is replayed, and a Fail after it is rejected.
 func TestLifeOfATask(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	run(t, func(r *rig) {
 		task := r.submit(work())[0]
 		g := r.lease(1, 0)
 		if len(g) != 1 || g[0].Task.ID != task.ID || g[0].Task.Attempt() != 1 {
-			r.Fatalf("leased %v", g)
+			r.Fatalf("leased %v, want attempt 1 of task %v", g, task.ID)
 		}
 		r.want(r.say(lease.KindStart, g[0]), lease.VerdictCommitted, lease.None)
 		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
@@ -30,14 +31,14 @@ func TestLifeOfATask(t *testing.T) {
 		again := r.say(lease.KindComplete, g[0])
 		r.want(again, lease.VerdictCommitted, lease.None)
 		if !again.Replayed {
-			r.Error("V4: the repeat is not marked as replayed")
+			r.Error("V4: the answer to the repeated Complete is not marked as replayed")
 		}
 		r.want(r.say(lease.KindFail, g[0]), lease.VerdictRejected, lease.DuplicateReport)
 	})
 }
 
-// T2: a backlog far longer than what is kept in memory is handed out in its order, each task once. At the end memory holds at most maxIdle waiting
-// tasks.
+// T2: if far more tasks wait than are kept in memory, they are granted in their order, each task once. At the end at most maxIdle waiting tasks are in
+// memory.
 func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	t.Attr("rules", "T2")
 	run(t, func(r *rig) {
@@ -50,11 +51,11 @@ func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 		for got := 0; got < total; {
 			batch := r.lease(500, 0)
 			if len(batch) == 0 {
-				r.Fatalf("nothing to lease after %d of %d", got, total)
+				r.Fatalf("leased nothing after %d tasks, want all %d", got, total)
 			}
 			for _, g := range batch {
 				if g.Task.ID.Seq <= last {
-					r.Fatalf("task %d came after %d", g.Task.ID.Seq, last)
+					r.Fatalf("task %d was granted after task %d, want the order of submit", g.Task.ID.Seq, last)
 				}
 				last = g.Task.ID.Seq
 			}
@@ -69,7 +70,7 @@ func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A task that is read from the store for its grant keeps its payload if that is small, so that the dispatch does not have to read it again. A large
+// If a task is read from the store for its grant, its payload is read, too, if it is small, so that the dispatch does not have to read it. A large
 // payload is left out, because it would fill the memory.
 func TestTaskReadFromTheStoreIsGrantedWithItsSmallPayload(t *testing.T) {
 	run(t, func(r *rig) {
@@ -107,7 +108,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
-// T8: within 100 ms after a lease ends, the task goes to the next taker that waits.
+// T8: within 100 ms after a lease expires, the task is granted to a call that waits. The old holder is told that it is superseded (V9).
 func TestTaskOfAnExpiredLeaseIsGrantedWithin100ms(t *testing.T) {
 	t.Attr("rules", "T8 V9")
 	run(t, func(r *rig) {
@@ -117,11 +118,11 @@ func TestTaskOfAnExpiredLeaseIsGrantedWithin100ms(t *testing.T) {
 		began := time.Now()
 		next := r.lease(1, 10*time.Minute)
 		if len(next) != 1 || next[0].Task.Attempt() != 2 {
-			r.Fatalf("leased %v", next)
+			r.Fatalf("leased %v, want attempt 2 of the task", next)
 		}
 		late := time.Since(began) - lease.DefaultHeartbeatTimeout
 		if late < 0 || late > 100*time.Millisecond {
-			r.Errorf("handed over %v after the lease ended", late)
+			r.Errorf("the task was granted %v after the lease expired, want 0 to 100 ms", late)
 		}
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.Superseded)
 	})
@@ -134,7 +135,7 @@ func TestTasksArePushedUpToFreeSlots(t *testing.T) {
 		c, _ := r.join("i", 2)
 		r.submit(many(5)...)
 		if n := len(c.grants()); n != 2 {
-			r.Fatalf("%d grants for 2 slots", n)
+			r.Fatalf("%d grants for 2 slots, want 2", n)
 		}
 		r.want(r.say(lease.KindComplete, c.grants()[0]), lease.VerdictCommitted, lease.None)
 		if n := len(c.grants()); n != 3 {
@@ -143,8 +144,8 @@ func TestTasksArePushedUpToFreeSlots(t *testing.T) {
 	})
 }
 
-// W5: a dispatch that is not acknowledged in time is taken back and not counted against the task. The session gets no new work until it says
-// something.
+// W5: if a dispatch is not acknowledged in time, its lease ends, and this counts neither as a failure nor as a loss. The session gets no new work until
+// it sends a frame.
 func TestUnacknowledgedDispatch(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -160,16 +161,16 @@ func TestUnacknowledgedDispatch(t *testing.T) {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 2 {
-			r.Errorf("%d grants after the session spoke, want 2", n)
+			r.Fatalf("%d grants after the session sent a frame, want 2", n)
 		}
 		if f := c.grants()[1].Task; f.Failures != 0 || f.Losses != 0 {
-			r.Error("an unacknowledged grant was counted against the task")
+			r.Errorf("after an unacknowledged grant the task has %d failures and %d losses, want 0", f.Failures, f.Losses)
 		}
 	})
 }
 
-// W5: if the heartbeat timeout is shorter than the time for an acknowledgement, the lease ends by its expiry. The silent session gets no new work in
-// this case either; otherwise it would take tasks away from workers that are alive.
+// W5: if the heartbeat timeout is shorter than the time for an acknowledgement, the lease expires first. In this case, too, the silent session gets no
+// new work; otherwise it would take tasks away from workers that are alive.
 func TestSilentSessionWithAShortLeaseGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -187,13 +188,13 @@ func TestSilentSessionWithAShortLeaseGetsNoWork(t *testing.T) {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 2 {
-			r.Errorf("%d grants after the session spoke, want 2", n)
+			r.Errorf("%d grants after the session sent a frame, want 2", n)
 		}
 	})
 }
 
-// W8: a lost stream revokes nothing: the next stream of the same instance has the leases, and they fill its slots. It displaces an older stream that
-// is still open. When the displaced stream then says goodbye, that gives no lease back.
+// W8: a lost stream revokes nothing: the next stream of the same instance takes over the leases, and they fill its slots. The next stream displaces an
+// older one that is still open. If the displaced stream then sends a goodbye, no lease is requeued.
 func TestLeasesFollowTheInstance(t *testing.T) {
 	t.Attr("rules", "W8")
 	run(t, func(r *rig) {
@@ -206,7 +207,7 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		}
 		second, _ := r.join("i", 1)
 		if n := len(second.grants()); n != 0 {
-			r.Fatalf("%d grants although the one slot is taken", n)
+			r.Fatalf("%d grants although a lease fills the one slot, want 0", n)
 		}
 		third, _ := r.join("i", 1)
 		if !second.displaced {
@@ -215,11 +216,12 @@ func TestLeasesFollowTheInstance(t *testing.T) {
 		_ = r.Leave(second.Member, true) // a goodbye of the displaced stream
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 		if n := len(third.grants()); n != 1 {
-			r.Errorf("%d grants once the slot was free, want 1", n)
+			r.Errorf("%d grants after the slot became free, want 1", n)
 		}
 	})
 }
 
+// W9: a goodbye requeues the leases of the session at once, and this does not count as a loss.
 func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 	t.Attr("rules", "W9")
 	run(t, func(r *rig) {
@@ -232,7 +234,7 @@ func TestGoodbyeRequeuesAtOnce(t *testing.T) {
 		}
 		next := r.lease(1, 0)
 		if len(next) != 1 || next[0].Task.Losses != 0 {
-			r.Fatalf("leased %v", next)
+			r.Fatalf("leased %v after the goodbye, want the task with no loss", next)
 		}
 	})
 }
@@ -249,12 +251,12 @@ func TestCancelReachesTheHolder(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(c.notices) != 1 || c.notices[0].Grace != lease.DefaultCancelGrace || c.notices[0].Detail != "enough" {
-			r.Errorf("told %+v", c.notices)
+			r.Errorf("the notices to the holder are %+v, want one with the grace %v and the reason %q", c.notices, lease.DefaultCancelGrace, "enough")
 		}
 	})
 }
 
-// T7: if a Start comes after a cancel, it ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
+// T7: a first Start after a cancel ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
 func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 	t.Attr("rules", "T7")
 	synctest.Test(t, func(t *testing.T) {
@@ -270,7 +272,7 @@ func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 		r.want(r.say(lease.KindComplete, granted[1]), lease.VerdictCommitted, lease.None)
 		r.shutDown()
 		if want := []lease.Reason{lease.TaskCancelled, lease.Reported}; !slices.Equal(causes, want) {
-			t.Errorf("the leases ended by %v, want %v", causes, want)
+			t.Errorf("the causes of the ended leases are %v, want %v", causes, want)
 		}
 	})
 }
@@ -283,16 +285,16 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 		req := LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 2, Request: "r1"}
 		a, err := r.Lease(r.Context(), req)
 		if err != nil || len(a) != 2 {
-			r.Fatal(a, err)
+			r.Fatalf("the first call is granted %d tasks (%v), want 2", len(a), err)
 		}
 		r.kill()
 		b, err := r.Lease(r.Context(), req)
 		if err != nil || len(b) != 2 {
-			r.Fatal(b, err)
+			r.Fatalf("the repeat is granted %d tasks (%v), want 2", len(b), err)
 		}
 		for i := range a {
 			if a[i].LeaseID != b[i].LeaseID && a[i].LeaseID != b[1-i].LeaseID {
-				r.Errorf("lease %d is another one", i)
+				r.Errorf("the repeat does not have lease %d of the first call", i)
 			}
 		}
 	})
@@ -331,7 +333,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 			r.Errorf("a later repeat is granted %+v, want the same lease", again)
 		}
 		if n := onLoop(r, func() int { return len(r.callers) + len(r.asking) }); n != 0 {
-			r.Errorf("%d calls are remembered that have been answered", n)
+			r.Errorf("%d calls are in memory that have been answered, want 0", n)
 		}
 	})
 }
@@ -357,13 +359,13 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 		release()
 		synctest.Wait()
 		if g := r.lease(1, 0); len(g) != 1 {
-			r.Error("the task is not back")
+			r.Errorf("leased %d tasks, want the one that was requeued", len(g))
 		}
 	})
 }
 
-// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat has the task. That the first caller turns out to be gone takes
-// nothing from it.
+// S2, W5: if a call is repeated after its grant and before the hand-over, the repeat gets the task. It keeps the task when the engine finds that the
+// first caller is gone.
 func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	t.Attr("rules", "S2 W5")
 	run(t, func(r *rig) {
@@ -387,7 +389,7 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		first, repeat := call(ctx), call(r.Context())
 		cancel()
 		if a := <-first; !errors.Is(a.err, context.Canceled) {
-			r.Fatalf("the first call gets %+v", a)
+			r.Fatalf("the first call gets %+v, want context.Canceled", a)
 		}
 		synctest.Wait()
 		release()
@@ -398,13 +400,13 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		synctest.Wait()
 		r.want(r.say(lease.KindComplete, a.granted[0]), lease.VerdictCommitted, lease.None)
 		if n := onLoop(r, func() int { return len(r.requests) + len(r.answered) }); n != 0 {
-			r.Errorf("%d requests are remembered whose leases have ended", n)
+			r.Errorf("%d requests are in memory whose leases have ended, want 0", n)
 		}
 	})
 }
 
-// W5: a lease that was granted to a call may end before its commit, and its task may be granted to a session. That the caller turns out to be gone then
-// takes nothing from the session: it holds the task, and its slot becomes free when that lease ends.
+// W5: a lease that was granted to a call may end before its commit, and its task may then be granted to a session. When the engine finds that the caller
+// is gone, the session keeps the task, and the session's slot becomes free when its lease ends.
 func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
@@ -429,7 +431,7 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 		begin(func() error {
 			_, err := r.Lease(ctx, LeaseRequest{Wants: Wants{Space: home, Worker: "caller", Queues: []string{"q"}}, Max: 1})
 			if !errors.Is(err, context.Canceled) {
-				r.Errorf("the call ends with %v, want that it was cancelled", err)
+				r.Errorf("the call ends with %v, want context.Canceled", err)
 			}
 			return nil
 		})
@@ -459,7 +461,7 @@ func TestCallerGoneAfterItsTaskWasGrantedAnew(t *testing.T) {
 		r.want(r.sayBy(c.Session, lease.KindComplete, granted[0]), lease.VerdictCommitted, lease.None)
 		submitOne(r)
 		if n := len(c.grants()); n != 2 {
-			r.Errorf("%d grants, want 2: the slot is free again", n)
+			r.Errorf("%d grants after the slot became free, want 2", n)
 		}
 	})
 }
@@ -475,18 +477,18 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 		r.st.(*memstore.Store).SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("EIO") })
 		_, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{{Kind: lease.KindStart, TaskID: g[0].Task.ID.String(), LeaseID: g[0].LeaseID}})
 		if !errors.Is(err, ErrStore) {
-			r.Errorf("got %v, want ErrStore", err)
+			r.Errorf("the report got %v, want ErrStore", err)
 		}
 		if err := <-r.done; !errors.Is(err, ErrStore) {
-			r.Errorf("Run returned %v", err)
+			r.Errorf("Run returned %v, want ErrStore", err)
 		}
 		if _, err := r.Judge(r.Context(), home.Tenant, nil); !errors.Is(err, ErrStore) {
-			r.Errorf("after the end: %v", err)
+			r.Errorf("a call after the end of the engine got %v, want ErrStore", err)
 		}
 	})
 }
 
-// A6, A10: neither the answer to a submit nor the grant of its task is told before the batch is durable.
+// A6, A10: neither the answer to a submit nor the grant of its task is sent before the batch is durable.
 func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	t.Attr("rules", "A6 A10")
 	run(t, func(r *rig) {
@@ -497,24 +499,24 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 			apply()
 			return nil
 		})
-		told := make(chan struct{})
+		answered := make(chan struct{})
 		go func() {
-			defer close(told)
+			defer close(answered)
 			submitOne(r)
 		}()
 		synctest.Wait()
 		select {
-		case <-told:
+		case <-answered:
 			r.Error("the submit was acknowledged before its commit")
 		default:
 		}
 		if len(c.granted) != 0 {
-			r.Error("the grant was told before its commit")
+			r.Error("the grant was sent before its commit")
 		}
 		close(block)
-		<-told
-		if len(c.grants()) != 1 {
-			r.Error("no grant after the commit")
+		<-answered
+		if n := len(c.grants()); n != 1 {
+			r.Errorf("%d grants after the commit, want 1", n)
 		}
 	})
 }
@@ -531,22 +533,22 @@ func TestRetentionAndLedger(t *testing.T) {
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
 		if r.version(task.ID) != nil {
-			r.Fatal("the task is still there")
+			r.Fatal("the task exists after its retention")
 		}
 		if a := r.say(lease.KindComplete, g[0]); !a.Replayed {
-			r.Errorf("got %+v, want the replay", a)
+			r.Errorf("the repeated Complete of the deleted task is answered %+v, want a replay", a)
 		}
 		r.kill()
 		if a := r.say(lease.KindComplete, g[0]); !a.Replayed {
-			r.Errorf("after a crash: %+v, want the replay", a)
+			r.Errorf("after a crash, the repeated Complete of the deleted task is answered %+v, want a replay", a)
 		}
 		time.Sleep(lease.LedgerAfterDelete + time.Second)
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.TaskGone)
 	})
 }
 
-// A8: a coordinator that stood still gives the time back before it expires anything: the heartbeat, handled 1.6 s after the Start, still renews a
-// lease with a timeout of 1 s.
+// A8: if the coordinator stood still, it extends the leases by that time before it expires any. Here a heartbeat that is handled 1.6 s after the Start
+// still renews a lease with a timeout of 1 s.
 func TestStallExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -562,7 +564,7 @@ func TestStallExtendsLeases(t *testing.T) {
 	})
 }
 
-// The tasks that one unary response hands over are bounded by their bytes, because the response has to fit into one message.
+// The tasks of one unary response are bounded by their bytes, because the response has to fit into one message.
 func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	run(t, func(r *rig) {
 		specs := many(5)
@@ -587,7 +589,7 @@ func TestIdempotencyKeyIsFreeAfterRetention(t *testing.T) {
 		}
 		first := r.submit(spec())[0]
 		if again := r.submit(spec())[0]; again.ID != first.ID {
-			r.Fatal("the key made another task")
+			r.Fatalf("the second submit with the key made task %v, want the first one, %v", again.ID, first.ID)
 		}
 		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		late := spec()
@@ -600,22 +602,22 @@ func TestIdempotencyKeyIsFreeAfterRetention(t *testing.T) {
 			return r.Engine.submit(home, []*lease.Spec{late}, make([]lease.Digest, 1))
 		})
 		if !again.Submitted[0].Created {
-			r.Error("the task of the key was kept beyond its retention")
+			r.Error("a submit with the key after the retention did not make a new task")
 		}
 	})
 }
 
-// T13: a queue counts its tasks by state, also after a crash. A worker that waits does not make a queue.
+// T13: a queue counts its tasks by state, also after a crash. A worker that waits for tasks of an unknown queue does not make the queue.
 func TestQueueCounts(t *testing.T) {
 	run(t, func(r *rig) {
 		if g := r.lease(1, 0); len(g) != 0 {
-			r.Fatal(g)
+			r.Fatalf("leased %d tasks of an empty store, want 0", len(g))
 		}
 		if q, err := r.Queues(r.Context(), home, "", 10); err != nil || len(q) != 0 {
-			r.Fatal(q, err)
+			r.Fatalf("the queues are %v (%v), want none", q, err)
 		}
 		if len(r.byName) != 0 {
-			r.Errorf("%d spaces are remembered for a worker that has left", len(r.byName))
+			r.Errorf("%d workspaces are in memory for a worker that has left, want 0", len(r.byName))
 		}
 		later := work()
 		later.RunAt = lease.WallOf(time.Now().Add(time.Hour))
@@ -624,7 +626,7 @@ func TestQueueCounts(t *testing.T) {
 		for range 2 {
 			q, err := r.Queues(r.Context(), home, "", 10)
 			if err != nil || len(q) != 1 {
-				r.Fatal(q, err)
+				r.Fatalf("the queues are %v (%v), want one", q, err)
 			}
 			if got := fmt.Sprint(q[0].Ready, q[0].Scheduled, q[0].Leased); got != "1 1 1" {
 				r.Errorf("ready, scheduled and leased are %s, want 1 each", got)

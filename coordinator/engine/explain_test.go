@@ -9,7 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// S6: ExplainTask gives each reason why a task waits: its code comes first among the findings, and the message names what it is about.
+// S6: ExplainTask names the reason why a task waits: the first finding has its code, and the message names the queue, type, worker or key in question.
 func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	t.Attr("rules", "S6")
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.join("i", 0)
 		}},
 		{
-			name: "requirements", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
+			name: "requirements that no worker meets", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
 			setup: func(r *rig) { r.join("i", 1) },
 		},
 		{
@@ -42,7 +42,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			words: `"far"`, setup: func(r *rig) { r.join("i", 1) },
 		},
 		{
-			name: "its affinity", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
+			name: "its affinity key is with a busy worker", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}}, code: lease.FoundAffinity, words: `"k"`,
 			setup: func(r *rig) {
 				r.worker("first", 1, nil)
 				r.submitWith(withAffinity("k", lease.Sticky))
@@ -53,12 +53,12 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
 			r.submit(specWithKey("disk", 5))
 		}},
-		{name: "no acknowledgement", code: lease.FoundWorkersBusy, words: "has not acknowledged a task", setup: func(r *rig) {
+		{name: "the worker has not acknowledged a task", code: lease.FoundWorkersBusy, words: "has not acknowledged a task", setup: func(r *rig) {
 			r.join("i", 5)
 			r.submit(work())
 			time.Sleep(lease.DefaultAckWithin + time.Second)
 		}},
-		{name: "a refusal", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundWorkersBusy, words: "refused a task", setup: func(r *rig) {
+		{name: "the worker refused a task of the key", spec: lease.Spec{ConcurrencyKey: "disk"}, code: lease.FoundWorkersBusy, words: "refused a task", setup: func(r *rig) {
 			c, session := r.join("i", 5)
 			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]
@@ -75,12 +75,12 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				r.Fatal(err)
 			}
 		}},
-		{name: "enough of its type", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
+		{name: "the worker has as many tasks of the type as type_limits allows", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1} })
 			r.submitWith(func(s *lease.Spec) { s.Type = "big" })
 		}},
 		{
-			name: "its affinity, and its worker serves another queue", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			name: "its affinity key is with a worker of another queue", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
 			code: lease.FoundAffinity, words: "does not ask for such work",
 			setup: func(r *rig) {
 				r.worker("first", 5, func(w *Wants) { w.Queues = []string{"elsewhere"} })
@@ -132,7 +132,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				spec.Queue = "q"
 				x := r.explain(r.submit(&spec)[0].ID)
 				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || f.Since == 0 {
-					r.Errorf("found %+v, want code %d with %q", f, c.code, c.words)
+					r.Errorf("the first finding is %+v, want code %d, a message with %q and a time in Since", f, c.code, c.words)
 				}
 			})
 		})
@@ -148,7 +148,7 @@ func (r *rig) explain(id lease.TaskID) lease.Explanation {
 	return x
 }
 
-// S6, T10: ExplainTask tells why a lease was lost, why a report under it was refused, and by how much that report was late.
+// S6, T10: ExplainTask says why a lease was lost, why a report under it was refused, and by how much that report was late.
 func TestExplainDescribesALostLease(t *testing.T) {
 	t.Attr("rules", "S6 T10")
 	run(t, func(r *rig) {
@@ -162,14 +162,14 @@ func TestExplainDescribesALostLease(t *testing.T) {
 		x := r.explain(id)
 		for _, words := range []string{`worker "w"`, "started at 2000-01-01T00:00:00.000Z", "heartbeat at 2000-01-01T00:00:10.000Z", "ended at 2000-01-01T00:01:40.000Z, LEASE_EXPIRED", "after 1m30s of silence"} {
 			if !strings.Contains(x.Story, words) {
-				r.Errorf("the story lacks %q: %s", words, x.Story)
+				r.Errorf("Story is %q, want it to contain %q", x.Story, words)
 			}
 		}
 		if last := x.Findings[len(x.Findings)-1]; x.Findings[0].Code != lease.FoundNoWorker || last.Code != lease.FoundLateResult {
-			r.Errorf("findings: %+v", x.Findings)
+			r.Errorf("the findings are %+v, want FoundNoWorker first and FoundLateResult last", x.Findings)
 		}
 		if len(x.Refusals) != 1 || x.Refusals[0].LateBy != 3*time.Second || x.Refusals[0].Kind != lease.KindComplete {
-			r.Errorf("refusals: %+v", x.Refusals)
+			r.Errorf("the refusals are %+v, want one of a Complete that was 3 s late", x.Refusals)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 			id     lease.TaskID
 		}{{"other", id}, {home.Tenant, lease.TaskID{Space: id.Space, Seq: 99}}, {home.Tenant, lease.TaskID{Space: 77, Seq: 1}}} {
 			if _, err := r.Explain(r.Context(), c.tenant, c.id); !errors.Is(err, lease.ErrNotFound) {
-				r.Errorf("%s asks for %v: %v", c.tenant, c.id, err)
+				r.Errorf("Explain of %v by tenant %s: %v, want ErrNotFound", c.id, c.tenant, err)
 			}
 		}
 	})

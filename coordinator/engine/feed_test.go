@@ -54,8 +54,8 @@ func (r *rig) storedFeedback(id lease.TaskID) (f *lease.Feedback) {
 	return f
 }
 
-// The feedback of an attempt is stored once, as it was when the attempt ended: not again with the task's next change, even if memory has dropped the
-// output meanwhile because there was too much of it.
+// The feedback of an attempt is stored once, as it was when the attempt ended. The next change of the task must not store it again, because the output
+// may have been dropped from memory meanwhile to make room.
 func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	h := newHub()
 	id := lease.TaskID{Space: 1, Seq: 1}
@@ -65,21 +65,21 @@ func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	ends := &batch{feeds: []ResolvedFeed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
 	h.absorb(ends)
 	if len(ends.last) != 1 || len(ends.last[0].said.Chunks) != 1 {
-		t.Fatalf("the last words are %+v", ends.last)
+		t.Fatalf("the batch that ends the attempt stores the feedback %+v, want one with one chunk", ends.last)
 	}
 	flood := &batch{feeds: []ResolvedFeed{{feed: &Feed{Chunks: []lease.Chunk{{Text: strings.Repeat("x", recentOfAll)}}}, id: lease.TaskID{Space: 1, Seq: 2}, attempt: 1}}}
 	h.absorb(flood)
 	later := &batch{changes: []*change{{id: id, Change: lease.Change{Old: waits, New: goneOn}}}}
 	h.absorb(later)
 	if len(later.last) != 0 {
-		t.Errorf("the next batch writes over them: %+v", later.last[0].said)
+		t.Errorf("the next batch stores the feedback again: %+v, want none", later.last[0].said)
 	}
 }
 
-// Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the one and begins the other. It is stored as the last
-// words of its own attempt.
+// Feedback of an attempt is never shown as that of the next attempt, even if one commit ends the first attempt and begins the next. It is stored as the
+// feedback of its own attempt.
 func TestFeedbackStaysWithItsAttempt(t *testing.T) {
-	for name, late := range map[string]bool{"said before": false, "said in the same batch": true} {
+	for name, late := range map[string]bool{"sent before": false, "sent in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
 				spec := work()
@@ -91,7 +91,7 @@ func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 					r.Feed(home.Tenant, half, func() {})
 					synctest.Wait()
 					if r.LiveFeedback(task.ID) == nil {
-						r.Fatal("the feed of a live lease is not shown")
+						r.Fatal("LiveFeedback has no feedback of the live lease")
 					}
 				}
 				var next <-chan []Granted
@@ -106,13 +106,13 @@ func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 					next = r.leaseInBackground("w")
 				})
 				if again := <-next; len(again) != 1 || again[0].Task.ID != task.ID {
-					r.Fatalf("leased %v", again)
+					r.Fatalf("leased %v, want the released task again", again)
 				}
 				if f := r.LiveFeedback(task.ID); f != nil {
-					r.Errorf("attempt 2 shows %+v", f)
+					r.Errorf("the feedback of attempt 2 is %+v, want none", f)
 				}
 				if f := r.storedFeedback(task.ID); f == nil || f.Attempt != 1 || f.Fraction != 0.5 {
-					r.Errorf("attempt 1 has left %+v", f)
+					r.Errorf("the stored feedback is %+v, want that of attempt 1 with the fraction 0.5", f)
 				}
 			})
 		})
@@ -150,7 +150,7 @@ func TestNewestOutputIsKept(t *testing.T) {
 				got += c.Channel
 			}
 			if got != tt.want {
-				t.Errorf("%s in %d pieces: kept %q, want %q", name, pieces, got, tt.want)
+				t.Errorf("%s in %d pieces: the chunks of channels %q are kept, want %q", name, pieces, got, tt.want)
 			}
 		}
 	}
@@ -163,14 +163,14 @@ func TestNewestOutputIsKept(t *testing.T) {
 	}
 }
 
-// A stream is told when its feedback was handled, also if it was dropped because the coordinator is overloaded.
+// The engine calls back when it has handled feedback of a stream, also if it dropped the feedback because of an overload.
 func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
 		g := r.lease(1, 0)[0]
 		done := make(chan bool, 3)
-		through := func(taken bool) { done <- taken }
-		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, all), through) }
+		handled := func(taken bool) { done <- taken }
+		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, all), handled) }
 		say(feedUnder(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
 		say()
 		r.overload(time.Second)
@@ -182,10 +182,10 @@ func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 			}
 		}
 		if taken != 2 {
-			r.Errorf("%d of three were taken, want all before the flood", taken)
+			r.Errorf("%d of 3 calls were taken, want the 2 before the overload", taken)
 		}
 		if f := r.LiveFeedback(g.Task.ID); f.Stage != "x" {
-			r.Errorf("shown: %+v", f)
+			r.Errorf("the live feedback is %+v, want stage x", f)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// T12: lanes take turns, however much waits in each; within a lane the order is kept.
+// T12: lanes take turns, even if much more waits in one of them; within a lane the order is kept.
 func TestLanesTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[string]()
@@ -29,7 +29,7 @@ func TestLanesTakeTurns(t *testing.T) {
 		t.Errorf("taken: %v, want %v", got, want)
 	}
 	if _, ok := l.pop(); ok || len(l.byKey) != 0 || len(l.ring) != 0 {
-		t.Errorf("empty lanes hold %d keys", len(l.byKey))
+		t.Errorf("empty lanes give an item: %v; they hold %d keys and a ring of %d; want no item, 0 and 0", ok, len(l.byKey), len(l.ring))
 	}
 }
 
@@ -60,7 +60,7 @@ func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
 	}
 }
 
-// Lanes with an order: each lane gives out its least item, and the lanes take turns.
+// If lanes have an order, each lane gives its least item, and the lanes take turns.
 func TestOrderedLanesGiveTheirLeastItem(t *testing.T) {
 	t.Attr("rules", "T12")
 	l := newLanes[int]()
@@ -80,13 +80,13 @@ func TestOrderedLanesGiveTheirLeastItem(t *testing.T) {
 				continue
 			}
 			if v != want[0] {
-				t.Fatalf("taken: %d, want %d, the least of %d", v, want[0], len(want))
+				t.Fatalf("the lane gives %d, want %d, the least of its %d items", v, want[0], len(want))
 			}
 			want = want[1:]
 		}
 	}
 	if n := l.waiting("a"); n != len(want) {
-		t.Errorf("%d wait, want %d", n, len(want))
+		t.Errorf("%d items wait in the lane, want %d", n, len(want))
 	}
 }
 
@@ -94,7 +94,7 @@ func popOne(t *testing.T, l *lanes[string]) string {
 	t.Helper()
 	v, ok := l.pop()
 	if !ok {
-		t.Fatal("nothing to take")
+		t.Fatal("the lanes give no item, want one")
 	}
 	return v
 }
@@ -108,6 +108,6 @@ func TestLaneMemoryIsBounded(t *testing.T) {
 		popOne(t, l)
 	}
 	if c := cap(l.byKey["a"].items); c > 64 || l.waiting("a") != 1 {
-		t.Errorf("capacity %d for %d items", c, l.waiting("a"))
+		t.Errorf("the lane has a capacity of %d for %d items, want at most 64 for 1", c, l.waiting("a"))
 	}
 }

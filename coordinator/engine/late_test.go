@@ -23,25 +23,25 @@ func TestLateResultIsKeptAndAdopted(t *testing.T) {
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		r.kill()
 		if kept := r.lateResult(id, 1); kept == nil || string(kept.Output) != "done" {
-			r.Fatalf("kept: %+v", kept)
+			r.Fatalf("after a crash the late result is %+v, want the output %q", kept, "done")
 		}
 		task, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id, By: "ops"})
 		if err != nil || task.State() != lease.Completed {
-			r.Fatalf("adopt: %v, %v", task, err)
+			r.Fatalf("Adopt = %v, %v; want a COMPLETED task", task, err)
 		}
 		r.kill()
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCancelled, lease.LeaseExpired)
 		var state *lease.StateError
 		if _, err := r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: id}); !errors.As(err, &state) {
-			r.Errorf("adopt again: %v", err)
+			r.Errorf("a second Adopt: %v, want a StateError", err)
 		}
 		if more := r.lease(1, 0); len(more) != 0 {
-			r.Error("an adopted task was granted")
+			r.Error("the adopted task was granted again")
 		}
 	})
 }
 
-// V15: of many late results that come in one batch, two in each call, the newest MaxDiscarded are kept.
+// V15: if many late results arrive in one batch, two in each call, the newest MaxDiscarded are kept.
 func TestNewestLateResultsAreKept(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -72,17 +72,17 @@ func TestNewestLateResultsAreKept(t *testing.T) {
 		for attempt := uint32(1); attempt <= n; attempt++ {
 			kept := r.lateResult(id, attempt)
 			if want := attempt > n-lease.MaxDiscarded; (kept != nil) != want || kept != nil && kept.Output[0] != byte(attempt-1) {
-				r.Errorf("attempt %d: kept %+v", attempt, kept)
+				r.Errorf("the late result of attempt %d is %+v; want it kept: %v", attempt, kept, want)
 			}
 		}
 		if kept := r.version(id).Discarded; len(kept) != lease.MaxDiscarded || kept[0].Attempt != n-lease.MaxDiscarded+1 {
-			r.Errorf("the task tells of %d kept results", len(kept))
+			r.Errorf("the task lists %d kept results, want the newest %d", len(kept), lease.MaxDiscarded)
 		}
 	})
 }
 
-// V15: there is one late result too many, so the first is dropped. Its report is repeated in the same batch and kept again as the newest: what the
-// task lists must also be in the store.
+// V15: one late result more than MaxDiscarded arrives, so the first is dropped. The first report is repeated in the same batch, so its result is kept
+// again as the newest. The store must have all results that the task lists.
 func TestRepeatedLateResultIsKeptAgain(t *testing.T) {
 	t.Attr("rules", "V15")
 	run(t, func(r *rig) {
@@ -102,16 +102,16 @@ func TestRepeatedLateResultIsKeptAgain(t *testing.T) {
 		r.restart(Config{}) // also verifies the store
 		for _, d := range r.version(id).Discarded {
 			if r.lateResult(id, d.Attempt) == nil {
-				r.Errorf("the task tells of a result of attempt %d, which is not there", d.Attempt)
+				r.Errorf("the task lists a late result of attempt %d, which the store does not have", d.Attempt)
 			}
 		}
 		if d := r.version(id).Discarded; d[len(d)-1].Attempt != 1 {
-			r.Errorf("the newest result is of attempt %d, want 1", d[len(d)-1].Attempt)
+			r.Errorf("the newest late result is of attempt %d, want 1", d[len(d)-1].Attempt)
 		}
 	})
 }
 
-// T10, V1: a malformed report is in the history under the worker that holds the lease, not under the name that the report gives.
+// T10, V1: the history records a malformed report under the worker that holds the lease, not under the name in the report.
 func TestMalformedReportIsRecorded(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	run(t, func(r *rig) {
@@ -128,12 +128,12 @@ func TestMalformedReportIsRecorded(t *testing.T) {
 		events := r.version(id).Events()
 		last := events[len(events)-1]
 		if last.Type != lease.EventRefused || last.Reason != lease.InvalidRequest || last.Actor != "w" {
-			r.Errorf("the history ends with %+v", last)
+			r.Errorf("the last event is %+v, want REFUSED with INVALID_REQUEST by worker w", last)
 		}
 	})
 }
 
-// T10: a report that is refused again and again is in the history once.
+// T10: a report that is refused many times is in the history once.
 func TestRepeatedRefusalIsRecordedOnce(t *testing.T) {
 	t.Attr("rules", "T10")
 	run(t, func(r *rig) {

@@ -121,7 +121,7 @@ func (r *rig) checkTotals() {
 		}
 	}
 	if r.total != sum {
-		r.Errorf("all tasks are counted as %v, and those of the queues as %v", r.total, sum)
+		r.Errorf("the counts of all tasks are %v, want the sum of the counts of the queues, %v", r.total, sum)
 	}
 }
 
@@ -227,7 +227,7 @@ func (r *rig) say(kind lease.Kind, g Granted) lease.Answer {
 func (r *rig) want(a lease.Answer, v lease.Verdict, reason lease.Reason) {
 	r.Helper()
 	if a.Verdict != v || a.Reason != reason {
-		r.Errorf("got %v / %v (%s), want %v / %v", a.Verdict, a.Reason, a.Detail, v, reason)
+		r.Errorf("the answer is %v / %v (%s), want %v / %v", a.Verdict, a.Reason, a.Detail, v, reason)
 	}
 }
 
