@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// accessRules reads docs/security.md: who may do what. That it agrees with package gate is tested there.
+// accessRules answers from docs/security.md who may make which call. The tests of package gate check that the document agrees with the code.
 type accessRules struct{ text string }
 
 func readAccessRules(t *testing.T) accessRules {
@@ -37,9 +37,9 @@ func (b accessRules) allows(role auth.Role, method string) bool {
 
 // routeRule says who may use a route.
 type routeRule struct {
-	call     string // whoever may make this call; empty: see the others
-	holder   bool
-	everyone bool
+	call     string // callers that may make this call may use the route; empty: see the other fields
+	holder   bool   // only the holder of the task token may
+	everyone bool   // no credential is needed
 }
 
 // routes returns the rules of all routes.

@@ -29,7 +29,7 @@ func withAuth(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
 	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
 }
 
-// issue makes a token that is valid for an hour.
+// issue makes a token that is valid for an hour, and returns it with its id.
 func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id string) {
 	t.Helper()
 	return r.issueFor(t, tenant, role, time.Hour)
@@ -44,12 +44,12 @@ func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Du
 	return token, made.ID
 }
 
-// withToken returns a context whose calls carry a token.
+// withToken returns a context whose calls carry this token.
 func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
-// invoke makes a call of any kind with an empty request, and returns its error; of a stream, the error of the first message.
+// invoke makes any call with an empty request, and returns its error. Of a stream, it returns the error of the first message.
 func (r *rig) invoke(ctx context.Context, method string) error {
 	return r.invokeWith(ctx, method, &emptypb.Empty{})
 }
@@ -69,12 +69,12 @@ func (r *rig) invokeWith(ctx context.Context, method string, request *emptypb.Em
 	return stream.RecvMsg(&emptypb.Empty{})
 }
 
-// methods lists all calls of the server by their full names.
+// methods returns the full names of all methods of the server.
 func (r *rig) methods() []string {
 	return slices.Sorted(maps.Keys(r.streams()))
 }
 
-// streams says for each call whether it is a stream.
+// streams returns for each method whether it is a stream.
 func (r *rig) streams() map[string]bool {
 	all := map[string]bool{}
 	for service, info := range r.grpc.GetServiceInfo() {
@@ -85,26 +85,27 @@ func (r *rig) streams() map[string]bool {
 	return all
 }
 
-// X1, X2: each call with each credential: only a valid one of a role that may make the call is let in. docs/security.md says which roles those are.
+// X1, X2: this test makes each call with each credential. A call accepts only a valid credential of a role that may make it; docs/security.md says
+// which roles those are.
 func TestWhoMayMakeEachCall(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
-		old, _ := r.issue(t, "acme", auth.Operator)
+		expired, _ := r.issue(t, "acme", auth.Operator)
 		time.Sleep(time.Hour)
-		good, id := r.issue(t, "acme", auth.Operator)
+		revoked, id := r.issue(t, "acme", auth.Operator)
 		if _, err := r.gate.Keyring().Revoke(t.Context(), "acme", id, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		bad := map[auth.Problem]context.Context{
-			auth.Missing: t.Context(), auth.Malformed: withToken(t.Context(), "secret"), auth.Revoked: withToken(t.Context(), good),
-			auth.Expired: withToken(t.Context(), old), auth.BadSignature: withToken(t.Context(), old[:len(old)-4]+"AAAA"),
+			auth.Missing: t.Context(), auth.Malformed: withToken(t.Context(), "secret"), auth.Revoked: withToken(t.Context(), revoked),
+			auth.Expired: withToken(t.Context(), expired), auth.BadSignature: withToken(t.Context(), expired[:len(expired)-4]+"AAAA"),
 		}
 		cells, rules := 0, readAccessRules(t)
 		for _, method := range r.methods() {
 			for problem, ctx := range bad {
 				cells++
 				if err := r.invoke(ctx, method); rules.needsNoCredential(method) == (problemOf(err) == string(problem)) {
-					t.Errorf("%s with a credential that is %s: %v", method, problem, err)
+					t.Errorf("%s with a credential that is %s: %v, want a refusal unless the call needs no credential", method, problem, err)
 				}
 			}
 		}
@@ -115,7 +116,7 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 				err := r.invoke(withToken(t.Context(), token), method)
 				refused := refusal.CodeOf(err) == refusal.CodeForbidden && status.Code(err) == codes.PermissionDenied
 				if status.Code(err) == codes.Unauthenticated || refused == (rules.allows(role, method) || rules.needsNoCredential(method)) {
-					t.Errorf("%s as %v: %v", method, role, err)
+					t.Errorf("%s as %v: %v, want PERMISSION_DENIED: %v", method, role, err, !refused)
 				}
 			}
 		}
@@ -123,7 +124,7 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 	})
 }
 
-// problemOf returns why a credential was refused; empty if it was not.
+// problemOf returns why a credential was refused, or "" if it was not refused.
 func problemOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == refusal.CodeToken {
@@ -133,7 +134,7 @@ func problemOf(err error) string {
 	return ""
 }
 
-// X1: an authorization header of another form is refused, and so are two of them. The scheme may be in lower case.
+// X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be in lower case.
 func TestAuthorizationHeaders(t *testing.T) {
 	t.Attr("rules", "X1")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -141,7 +142,7 @@ func TestAuthorizationHeaders(t *testing.T) {
 		for _, headers := range [][]string{{token}, {"Basic " + token}, {"Bearer"}, {"Bearer "}, {"Bearer " + token, "Bearer " + token}, {"Bearer  " + token}} {
 			ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": headers})
 			if _, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); problemOf(err) != string(auth.Malformed) {
-				t.Errorf("%d headers of %d bytes: %v", len(headers), len(headers[0]), err)
+				t.Errorf("%d headers of %d bytes: %v, want a refusal as malformed", len(headers), len(headers[0]), err)
 			}
 		}
 		ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{"authorization": {"bearer " + token}})
@@ -151,20 +152,20 @@ func TestAuthorizationHeaders(t *testing.T) {
 	})
 }
 
-// X1: a caller without a good credential is refused for that, even if the request is malformed, too.
+// X1: a caller without a good credential is refused for that reason, even if its request is also malformed.
 func TestCredentialsComeBeforeTheRequest(t *testing.T) {
 	t.Attr("rules", "X1")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		for _, method := range []string{lessorv1.TaskService_GetTask_FullMethodName, lessorv1.WorkerService_Complete_FullMethodName} {
 			err := r.conn.Invoke(t.Context(), method, rawBytes("\x0a\x02\xff\xfe"), &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
 			if problemOf(err) != string(auth.Missing) {
-				t.Errorf("%s: %v", method, err)
+				t.Errorf("%s: %v, want a refusal because the credential is missing", method, err)
 			}
 		}
 	})
 }
 
-// X1: the log contains no token, whether it is good or bad.
+// X1: the log contains no part of a token, whether the token is valid or revoked.
 func TestNoTokenInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -188,25 +189,25 @@ func TestNoTokenInTheLog(t *testing.T) {
 			}
 		}
 		if !strings.Contains(log, `"subject":"acme-operator"`) || !strings.Contains(log, refusal.CodeToken) {
-			t.Error("the log does not tell who called, and who was refused:", log)
+			t.Error("the log does not have the subject of the calls, and the code of the refusal:", log)
 		}
 	})
 }
 
-// X1: a coordinator without credentials refuses every call of AuthService.
+// X1: a coordinator that requires no credentials refuses every call of AuthService.
 func TestOpenCoordinatorRefusesAuthService(t *testing.T) {
 	t.Attr("rules", "X1")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, method := range r.methods() {
-			issues := strings.HasPrefix(method, "/lessor.v1.AuthService/")
-			if err := r.invoke(t.Context(), method); (refusal.CodeOf(err) == refusal.CodeOpen) != issues {
-				t.Errorf("%s: %v", method, err)
+			ofAuth := strings.HasPrefix(method, "/lessor.v1.AuthService/")
+			if err := r.invoke(t.Context(), method); (refusal.CodeOf(err) == refusal.CodeOpen) != ofAuth {
+				t.Errorf("%s: %v, want %s: %v", method, err, refusal.CodeOpen, ofAuth)
 			}
 		}
 	})
 }
 
-// X1, X2: an operator sees and ends only the tokens and keys of its own tenant.
+// X1, X2: an operator lists, revokes and rotates only the tokens and keys of its own tenant.
 func TestTokensBelongToTheirTenant(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -238,11 +239,11 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 				break
 			}
 			if _, err := service.ListTokens(evil, &lessorv1.ListTokensRequest{PageToken: page}); status.Code(err) != codes.InvalidArgument {
-				t.Errorf("a page token of another tenant: %v", err)
+				t.Errorf("a page token of another tenant: %v, want INVALID_ARGUMENT", err)
 			}
 		}
 		if len(ids) != 4 || !slices.Contains(ids, id) {
-			t.Errorf("listed: %q", ids)
+			t.Errorf("listed are %q, want 4 tokens with %s", ids, id)
 		}
 		if _, err := service.RotateKey(evil, &lessorv1.RotateKeyRequest{}); err != nil {
 			t.Error(err)
@@ -250,7 +251,7 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 		theirs, err := service.ListKeys(evil, &lessorv1.ListKeysRequest{})
 		ours, err2 := service.ListKeys(acme, &lessorv1.ListKeysRequest{})
 		if err != nil || err2 != nil || len(theirs.GetKeys()) != 2 || len(ours.GetKeys()) != 1 || ours.GetKeys()[0].GetTokens() != 4 {
-			t.Errorf("keys %v and %v (%v, %v)", theirs, ours, err, err2)
+			t.Errorf("the keys are %v and %v (%v, %v), want two of evil, and one of acme with 4 tokens", theirs, ours, err, err2)
 		}
 	})
 }

@@ -21,6 +21,6 @@ func TestAllocationsOfAFrame(t *testing.T) {
 		b.Free()
 	})
 	if n > 20 {
-		t.Errorf("%v allocations for a frame of 100 items", n)
+		t.Errorf("%v allocations for a frame of 100 items, want at most 20", n)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// rejectBurst is how many rejected reports or refusals a caller gets without delay (package quota).
+// rejectBurst is how many REJECTED verdicts or refusals a caller gets without delay (package quota).
 const rejectBurst = 1000
 
-// X5: REJECTED verdicts, which a correct worker never gets, are delayed once there are too many of them. Good reports, and those of other tenants,
+// X5: after too many REJECTED verdicts, which a correct worker never gets, further ones are delayed. COMMITTED verdicts, and verdicts for other tenants,
 // are not delayed.
 func TestRejectedReportsAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -26,7 +26,7 @@ func TestRejectedReportsAreDelayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took := func(ctx context.Context, taskID, leaseID string, want lessorv1.Verdict) time.Duration {
+		start := func(ctx context.Context, taskID, leaseID string, want lessorv1.Verdict) (took time.Duration) {
 			begin := time.Now()
 			res, err := r.workers.Start(ctx, &lessorv1.StartRequest{TaskId: taskID, LeaseId: leaseID})
 			if err != nil || res.GetVerdict() != want {
@@ -39,22 +39,22 @@ func TestRejectedReportsAreDelayed(t *testing.T) {
 			if i >= rejectBurst {
 				want = time.Second / 100
 			}
-			if d := took(ctx, "nobody's", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != want {
+			if d := start(ctx, "unknown", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != want {
 				t.Fatalf("report %d took %v, want %v", i, d, want)
 			}
 		}
 		a := given.GetAssignments()[0]
-		if d := took(ctx, a.GetTask().GetTaskId(), a.GetLeaseId(), lessorv1.Verdict_VERDICT_COMMITTED); d != 0 {
-			t.Errorf("a good report took %v", d)
+		if d := start(ctx, a.GetTask().GetTaskId(), a.GetLeaseId(), lessorv1.Verdict_VERDICT_COMMITTED); d != 0 {
+			t.Errorf("a good report took %v, want no delay", d)
 		}
-		if d := took(other, "nobody's", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != 0 {
-			t.Errorf("another's took %v", d)
+		if d := start(other, "unknown", "forged", lessorv1.Verdict_VERDICT_REJECTED); d != 0 {
+			t.Errorf("a rejected report of another tenant took %v, want no delay", d)
 		}
 	})
 }
 
-// X5: a caller that goes on although its quota is used up gets its refusals with a delay, each with the wait that is left. Another tenant's call is
-// not delayed.
+// X5: if a caller continues to call although its quota is used up, its refusals are delayed. Each refusal has the remaining wait. Calls of another
+// tenant are not delayed.
 func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenants: map[string]quota.Limits{"loud": {Calls: quota.Rate{PerSecond: 1.0 / 60}}}}}
@@ -80,7 +80,7 @@ func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 			}
 		}
 		if took, err := call(quiet); err != nil || took != 0 {
-			t.Errorf("another's call took %v: %v", took, err)
+			t.Errorf("a call of another tenant took %v (%v), want no delay", took, err)
 		}
 	})
 }

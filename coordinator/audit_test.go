@@ -23,7 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// auditRecorder is a store that records which keyspaces the last commit with an audit entry has changed.
+// auditRecorder is a store that remembers which keyspaces the last commit with an audit entry has changed.
 type auditRecorder struct {
 	store.Store
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ func (n *auditRecorder) Commit(ctx context.Context, b *store.Batch) error {
 	return n.Store.Commit(ctx, b)
 }
 
-// lastChanged returns these keyspaces, without the audit and Meta, which every commit changes.
+// lastChanged returns these keyspaces, without the audit itself and without Meta, which every commit changes.
 func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +57,7 @@ func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 	return n.changed
 }
 
-// auditEvents returns all pages of the audit that a caller may read.
+// auditEvents returns the entries of the audit that req selects, from all pages.
 func (r *rig) auditEvents(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
 	t.Helper()
 	for {
@@ -79,28 +79,28 @@ func wholeAudit() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditE
 type auditedCall struct {
 	method    string
 	call      func(context.Context) error
-	object    string         // what the entry must name; empty: nothing, or a new id
-	changes   store.Keyspace // changed in the same commit; store.Meta: the call changes nothing in the store
+	object    string         // the object that the entry must name; empty: none, or a new id
+	changes   store.Keyspace // changed in the same commit as the entry; store.Meta: the call changes nothing in the store
 	tasks     uint64
 	needsAuth bool // without credentials, where there are no tokens
 }
 
-// auditedCalls makes what the audited calls need, and lists the calls in an order in which they can be made.
+// auditedCalls creates the tasks that the audited calls need, and returns the calls. They must be made in this order.
 func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 	t.Helper()
-	task := func(queue string) string {
-		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
+	submit := func(queue string) string {
+		res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
 			WorkspaceId: "ws", Queue: queue, Payload: []byte("classified"), HeartbeatTimeout: durationpb.New(time.Second), HeartbeatInterval: durationpb.New(time.Second / 2),
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return made.GetTask().GetTaskId()
+		return res.GetTask().GetTaskId()
 	}
-	one, late := task("q"), task("late")
+	one, late := submit("q"), submit("late")
 	r.reportLate(ctx, t, late)
-	task("many")
-	task("many")
+	submit("many")
+	submit("many")
 	tokens := lessorv1.NewAuthServiceClient(r.conn)
 	filter := &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "many"}
 	return []auditedCall{
@@ -169,17 +169,17 @@ func (r *rig) reportLate(ctx context.Context, t *testing.T, task string) {
 		t.Fatalf("lease: %v (%v)", got, err)
 	}
 	time.Sleep(2 * time.Second)
-	said, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
-	if err != nil || said.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED {
-		t.Fatalf("late: %v (%v)", said, err)
+	res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: task, LeaseId: got.GetAssignments()[0].GetLeaseId(), Output: []byte("classified")})
+	if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED {
+		t.Fatalf("the late Complete got %v (%v), want CANCELLED", res, err)
 	}
 }
 
-// X4: each audited call leaves one entry with who, when, what, which tenant and what outcome, in the same commit as its change. That also holds
-// without credentials.
+// X4: each audited call leaves one entry, in the same commit as its change. The entry has the caller, the tenant, the time, the call and the outcome.
+// This also holds if the coordinator requires no credentials.
 func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
-	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "in the open": {}} {
+	for name, cfg := range map[string]Config{"with credentials": {Auth: &gate.Auth{}}, "without credentials": {}} {
 		t.Run(name, func(t *testing.T) {
 			st := &auditRecorder{Store: memstore.New()}
 			cfg.Sessions = noHeartbeats.Sessions
@@ -202,7 +202,7 @@ func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 					}
 					events := r.auditEvents(ctx, t, wholeAudit())
 					if n++; len(events) != n {
-						t.Fatalf("%s: %d events, want %d", d.method, len(events), n)
+						t.Fatalf("%s: the audit has %d entries, want %d", d.method, len(events), n)
 					}
 					d.check(t, events[n-1], want, began)
 					if with := st.lastChanged(); d.changes == store.Meta && len(with) > 0 || d.changes != store.Meta && !with[d.changes] {
@@ -214,29 +214,29 @@ func TestAuditedCallsLeaveAnEntry(t *testing.T) {
 	}
 }
 
-// check compares the entry with the call that it is about.
+// check compares an entry of the audit with its call. who has the caller that the entry must name.
 func (d auditedCall) check(t *testing.T, e, who *lessorv1.AuditEvent, at time.Time) {
 	t.Helper()
 	if e.GetTenant() != who.GetTenant() || e.GetSubject() != who.GetSubject() || e.GetCredentialId() != who.GetCredentialId() ||
 		e.GetRole() != who.GetRole() || e.GetPeer() != "bufconn" {
-		t.Errorf("%s: who: %v", d.method, e)
+		t.Errorf("%s: the entry is %v, want the caller %v at bufconn", d.method, e, who)
 	}
 	if e.GetAction() != path.Base(d.method) || e.GetOutcome() != "OK" || e.GetTasks() != d.tasks || e.GetTimes() != 0 {
-		t.Errorf("%s: what: %v", d.method, e)
+		t.Errorf("%s: the entry is %v, want %s OK of %d tasks", d.method, e, path.Base(d.method), d.tasks)
 	}
 	if off := e.GetAt().AsTime().Sub(at).Abs(); off > time.Millisecond {
-		t.Errorf("%s: %v off", d.method, off)
+		t.Errorf("%s: the time of the entry is %v off", d.method, off)
 	}
 	fresh := d.object == "" && (d.changes == store.Token || d.changes == store.SigningKey)
 	if e.GetObject() != d.object && (!fresh || len(e.GetObject()) != 17) {
-		t.Errorf("%s: about %q, want %q", d.method, e.GetObject(), d.object)
+		t.Errorf("%s: the object of the entry is %q, want %q", d.method, e.GetObject(), d.object)
 	}
 	if strings.Contains(d.method, "TaskService") && e.GetRequestId() != "corr" || strings.Contains(d.method, "Queue") && e.GetWorkspaceId() != "ws" {
-		t.Errorf("%s: %v", d.method, e)
+		t.Errorf("%s: the entry is %v, want its request_id or its workspace", d.method, e)
 	}
 	detail := map[string]string{"CancelTask": `reason:"not needed"`, "UpdateQueue": "max_inflight:7", "BatchCancelTasks": `queue:"many"`, "CreateToken": `subject:"v"`}
 	if !strings.Contains(e.GetDetail(), detail[e.GetAction()]) {
-		t.Errorf("%s: detail %q", d.method, e.GetDetail())
+		t.Errorf("%s: the detail is %q, want it to contain %q", d.method, e.GetDetail(), detail[e.GetAction()])
 	}
 }
 
@@ -250,13 +250,13 @@ func TestAuditedCallsAreTested(t *testing.T) {
 		}
 		slices.Sort(tested)
 		if named := readAccessRules(t).audited(); !slices.Equal(tested, named) {
-			t.Errorf("tested %q\nthe manual names %q", tested, named)
+			t.Errorf("tested are %q\ndocs/security.md names %q", tested, named)
 		}
 	})
 }
 
-// X4: a refused call leaves an entry with the code: on any call if the role or the credential was refused, otherwise only on audited calls. A
-// credential that belongs to nobody leaves none.
+// X4: a refused call leaves an entry with the code of the refusal. If its credential or its role was refused, this holds for every call, otherwise only
+// for audited calls. A call without a known credential leaves no entry.
 func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 	t.Attr("rules", "X4")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -282,27 +282,27 @@ func TestRefusedCallsLeaveAnEntry(t *testing.T) {
 		} {
 			before := len(r.auditEvents(ctx, t, wholeAudit()))
 			if err := r.invoke(withToken(t.Context(), tt.who), tt.method); err == nil {
-				t.Errorf("%s was let through", tt.method)
+				t.Errorf("%s was not refused", tt.method)
 			}
 			events := r.auditEvents(ctx, t, wholeAudit())[before:]
 			switch {
 			case tt.code == "":
 				if len(events) > 0 {
-					t.Errorf("%s: %v, want no entry", tt.method, events)
+					t.Errorf("%s: the audit has %v, want no entry", tt.method, events)
 				}
 			case len(events) != 1:
 				t.Errorf("%s: %d entries, want one", tt.method, len(events))
 			default:
 				e := events[0]
 				if e.GetOutcome() != tt.code || e.GetAction() != path.Base(tt.method) || e.GetTimes() != 1 || tt.credential != "" && e.GetCredentialId() != tt.credential {
-					t.Errorf("%s: %v", tt.method, e)
+					t.Errorf("%s: the entry is %v, want %s of credential %s", tt.method, e, tt.code, tt.credential)
 				}
 			}
 		}
 	})
 }
 
-// X4, X2: only operators of the tenant read its audit, and its page tokens are valid only for that tenant.
+// X4, X2: an operator reads only the audit of its own tenant, and a page token is valid only for its tenant.
 func TestAuditBelongsToItsTenant(t *testing.T) {
 	t.Attr("rules", "X4 X2")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -317,7 +317,7 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 			}
 		}
 		if all := r.auditEvents(ctxs["acme"], t, &lessorv1.ListAuditEventsRequest{PageSize: 1}); len(all) != 3 || all[0].GetObject() != "a" || all[2].GetObject() != "c" {
-			t.Errorf("page by page: %v", all)
+			t.Errorf("the audit of acme, page by page, is %v, want the queues a, b and c", all)
 		}
 		page, err := r.admin.ListAuditEvents(ctxs["acme"], &lessorv1.ListAuditEventsRequest{PageSize: 1})
 		if err != nil {
@@ -329,7 +329,7 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 			}
 			_, err := r.admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
 			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("a page token of another tenant: %v", err)
+				t.Errorf("a page token of another tenant: %v, want INVALID_ARGUMENT", err)
 			}
 		}
 	})
@@ -354,32 +354,33 @@ func TestAuditFilter(t *testing.T) {
 		time.Sleep(time.Minute)
 		later := timestamppb.Now()
 		update("late")
-		for want, req := range map[string]*lessorv1.ListAuditEventsRequest{
-			"early PurgeQueue late": {},
-			"early late":            {Subject: "acme-operator"},
-			"PurgeQueue":            {Outcome: "E.AUTH."},
-			"early PurgeQueue":      {Until: later},
-			"PurgeQueue late":       {Since: noon},
-			"late":                  {Outcome: "OK", Since: noon},
-			"":                      {Subject: "nobody"},
-			"early late ":           {Action: "UpdateQueue"},
+		for _, tt := range []struct {
+			req  *lessorv1.ListAuditEventsRequest
+			want string // queues of the updates, and the action of the refused call, which has no object
+		}{
+			{&lessorv1.ListAuditEventsRequest{}, "early PurgeQueue late"},
+			{&lessorv1.ListAuditEventsRequest{Subject: "acme-operator"}, "early late"},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "E.AUTH."}, "PurgeQueue"},
+			{&lessorv1.ListAuditEventsRequest{Until: later}, "early PurgeQueue"},
+			{&lessorv1.ListAuditEventsRequest{Since: noon}, "PurgeQueue late"},
+			{&lessorv1.ListAuditEventsRequest{Outcome: "OK", Since: noon}, "late"},
+			{&lessorv1.ListAuditEventsRequest{Subject: "nobody"}, ""},
+			{&lessorv1.ListAuditEventsRequest{Action: "UpdateQueue"}, "early late"},
 		} {
 			var got []string
-			for _, e := range r.auditEvents(ctx, t, req) {
+			for _, e := range r.auditEvents(ctx, t, tt.req) {
 				if e.GetObject() != "" {
 					got = append(got, e.GetObject())
 				} else {
 					got = append(got, e.GetAction())
 				}
 			}
-			if !slices.Equal(got, strings.Fields(want)) {
-				t.Errorf("%v: %q, want %q", req, got, want)
-			}
+			wantEqual(t, tt.req.String(), strings.Join(got, " "), tt.want)
 		}
 	})
 }
 
-// X4: the audit contains no token or part of one, no payload and no output. Details of very large requests are cut off.
+// X4: the audit contains no part of a token, no payload and no output. The details of very large requests are cut off.
 func TestNoSecretInTheAudit(t *testing.T) {
 	t.Attr("rules", "X4")
 	st := memstore.New()
@@ -405,17 +406,17 @@ func TestNoSecretInTheAudit(t *testing.T) {
 				entries++
 				for _, secret := range secrets {
 					if strings.Contains(string(value), secret) {
-						t.Errorf("%s is in %q", secret, value)
+						t.Errorf("the audit has the secret %s in %q", secret, value)
 					}
 				}
 				if len(value) > 4<<10 {
-					t.Errorf("an entry of %d bytes", len(value))
+					t.Errorf("an entry has %d bytes, want at most %d", len(value), 4<<10)
 				}
 				return true
 			})
 		})
 		if err != nil || entries != len(all)+2 {
-			t.Errorf("%d entries (%v), want %d", entries, err, len(all)+2)
+			t.Errorf("the audit has %d entries (%v), want %d", entries, err, len(all)+2)
 		}
 	})
 }

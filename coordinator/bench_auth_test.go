@@ -22,62 +22,62 @@ import (
 // task that is already started; it is judged and renews the lease. (A REJECTED one would be delayed.)
 func BenchmarkAuth(b *testing.B) {
 	for _, name := range []string{"open", "token"} {
-		var asks *gate.Auth
+		var rules *gate.Auth
 		if name == "token" {
-			asks = &gate.Auth{}
+			rules = &gate.Auth{}
 		}
 		b.Run("unary/"+name, func(b *testing.B) {
-			ctx, workers, start := startBenchmark(b, asks)
+			ctx, workers, start := startBenchmark(b, rules)
 			b.ReportAllocs()
 			for b.Loop() {
-				if told, err := workers.Start(ctx, start); err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-					b.Fatal(told, err)
+				if res, err := workers.Start(ctx, start); err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+					b.Fatal(res, err)
 				}
 			}
 		})
 		b.Run("stream/"+name, func(b *testing.B) {
-			ctx, workers, start := startBenchmark(b, asks)
-			say, hear := openBenchSession(ctx, b, workers)
+			ctx, workers, start := startBenchmark(b, rules)
+			send, receive := openBenchSession(ctx, b, workers)
 			b.ReportAllocs()
 			for b.Loop() {
-				say(&lessorv1.Reports{Reports: []*lessorv1.Report{{Report: &lessorv1.Report_Start{Start: start}}}})
-				hear()
+				send(&lessorv1.Reports{Reports: []*lessorv1.Report{{Report: &lessorv1.Report_Start{Start: start}}}})
+				receive()
 			}
 		})
 	}
 }
 
-// openBenchSession opens and registers a session. say sends a frame, and hear waits for one.
-func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (say func(proto.Message), hear func()) {
+// openBenchSession opens and registers a session. send sends a frame with a payload, and receive waits for a frame.
+func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.WorkerServiceClient) (send func(proto.Message), receive func()) {
 	b.Helper()
 	stream, err := workers.Session(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	said := 0
-	say = func(payload proto.Message) {
-		said++
-		m := &lessorv1.SessionRequest{Id: strconv.Itoa(said), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
+	sent := 0
+	send = func(payload proto.Message) {
+		sent++
+		m := &lessorv1.SessionRequest{Id: strconv.Itoa(sent), Tenant: gate.DefaultTenant, Sender: &lessorv1.Sender{Role: "worker", Id: "w"}}
 		setPayload(m, payload)
 		if err := stream.Send(m); err != nil {
 			b.Fatal(err)
 		}
 	}
-	hear = func() {
+	receive = func() {
 		if _, err := stream.Recv(); err != nil {
 			b.Fatal(err)
 		}
 	}
-	say(handshakeOf("w"))
-	hear()
-	say(registration(1))
-	return say, hear
+	send(handshakeOf("w"))
+	receive()
+	send(registration(1))
+	return send, receive
 }
 
-// startBenchmark starts a coordinator. It returns the context of an operator, and the Start of a task that is leased.
-func startBenchmark(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
+// startBenchmark starts a coordinator. It returns a context for calls of an operator, a client, and the Start of a leased task.
+func startBenchmark(b *testing.B, rules *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
-	co, err := New(memstore.New(), Config{Auth: asks, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	co, err := New(memstore.New(), Config{Auth: rules, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func startBenchmark(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.Wo
 		}
 	})
 	calls := ctx
-	if asks != nil {
+	if rules != nil {
 		token, _, err := co.gate.Keyring().Create(ctx, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
 		if err != nil {
 			b.Fatal(err)
@@ -108,10 +108,10 @@ func startBenchmark(b *testing.B, asks *gate.Auth) (context.Context, lessorv1.Wo
 	if err != nil {
 		b.Fatal(err)
 	}
-	given, err := workers.Lease(calls, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
-	if err != nil || len(given.GetAssignments()) != 1 {
-		b.Fatal(given, err)
+	granted, err := workers.Lease(calls, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})
+	if err != nil || len(granted.GetAssignments()) != 1 {
+		b.Fatal(granted, err)
 	}
-	a := given.GetAssignments()[0]
+	a := granted.GetAssignments()[0]
 	return calls, workers, &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), WorkerId: "w"}
 }

@@ -21,7 +21,7 @@ import (
 // shortLife is the lifetime of tokens that expire during a test.
 const shortLife = 30 * time.Second
 
-// credentialEndings has the ways in which a credential ends.
+// credentialEndings has, for each way in which a credential ends, a function that ends the token id.
 var credentialEndings = map[auth.Problem]func(r *rig, id string) error{
 	auth.Revoked: func(r *rig, id string) error {
 		_, err := r.gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
@@ -33,13 +33,13 @@ var credentialEndings = map[auth.Problem]func(r *rig, id string) error{
 	},
 	auth.Expired: func(*rig, string) error {
 		time.Sleep(shortLife)
-		synctest.Wait() // the timer of the stream fires at the same moment
+		synctest.Wait() // the stream's timer fires at the same moment
 		return nil
 	},
 }
 
-// X3: when a credential is revoked, expires, or loses its key, its session and its waiting call end within a second with that reason, and a report
-// after that is not committed. A stream with another credential goes on.
+// X3: when a credential is revoked, expires, or loses its key, its session and its waiting calls end within a second with that reason, and later reports
+// are not committed. A stream with another credential does not end.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	for problem, end := range credentialEndings {
@@ -74,30 +74,30 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 				began := time.Now()
 				_ = worker.stream.Send(worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "late")}}))
 				if reset := nextPayload[*lessorv1.Reset](worker); reset.GetCode() != refusal.CodeToken {
-					t.Errorf("reset %v", reset)
+					t.Errorf("the reset is %v, want %s", reset, refusal.CodeToken)
 				}
 				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || problemOf(err) != string(problem) {
-					t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
+					t.Errorf("the session ended with %v, want UNAUTHENTICATED for %s", err, problem)
 				}
 				if err := <-waiting; problemOf(err) != string(problem) {
-					t.Errorf("the request that waited ended with %v", err)
+					t.Errorf("the waiting lease request ended with %v, want UNAUTHENTICATED for %s", err, problem)
 				}
 				if took := time.Since(began); took > time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("session and lease request ended after %v, want at most 1 s", took)
 				}
 				r.wantUncommitted(t, work[0])
 				if err := other.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
 					t.Error(err)
 				}
 				if _, err := other.Recv(); err != nil {
-					t.Errorf("another tenant's stream: %v", err)
+					t.Errorf("the stream of another tenant has ended: %v", err)
 				}
 			})
 		})
 	}
 }
 
-// X3, W11: the session of a worker that reads nothing ends with its credential, too.
+// X3, W11: a session also ends with its credential if its worker reads nothing.
 func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 W11")
 	cfg := noHeartbeats
@@ -119,24 +119,24 @@ func TestSlowStreamEndsWithItsCredential(t *testing.T) {
 		synctest.Wait()
 		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		if _, err := r.admin.GetWorker(withToken(t.Context(), viewer), &lessorv1.GetWorkerRequest{WorkerId: "w"}); status.Code(err) != codes.NotFound {
-			t.Errorf("a second later: %v", err)
+			t.Errorf("the session is listed a second after its credential has ended: %v", err)
 		}
 		select {
 		case <-r.calls.none():
 		default:
-			t.Error("its handler goes on a second later")
+			t.Error("the session's handler has not returned a second after its credential has ended")
 		}
 		var err error
 		for err == nil {
 			_, err = worker.stream.Recv()
 		}
 		if problemOf(err) != string(auth.Revoked) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the session ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
 		}
 	})
 }
 
-// X3: a watch whose reader reads nothing ends with its credential, and its handler returns.
+// X3, S5: a watch also ends with its credential if its reader reads nothing, and its handler returns.
 func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3 S5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -155,7 +155,7 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // until the buffers are full
+		synctest.Wait() // until the buffers of the stream are full
 		if err := credentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
@@ -164,23 +164,24 @@ func TestSlowWatchEndsWithItsCredential(t *testing.T) {
 		select {
 		case <-r.calls.none():
 		default:
-			t.Error("its handler goes on a second later")
+			t.Error("the watch's handler has not returned a second after its credential has ended")
 		}
 		n := 0
 		for ; err == nil; n++ {
 			_, err = stream.Recv()
 		}
 		if problemOf(err) != string(auth.Revoked) || n > 4999 {
-			t.Errorf("ended with %v after %d events", err, n)
+			t.Errorf("the watch ended with %v after %d events, want UNAUTHENTICATED before the last event", err, n)
 		}
 	})
 }
 
+// waitForWork makes a lease request that waits a minute.
 func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
 
-// X3: watches and submit streams end with their credential, and tasks that are sent after that are not made.
+// X3: watches and submit streams end with their credential. Tasks that are submitted after that are not created.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -206,14 +207,14 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
 		for range 2 {
 			if err := <-ended; problemOf(err) != string(auth.Revoked) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("a stream ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
 			}
 		}
 		synctest.Wait()
 		again, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		list, err := r.tasks.ListTasks(withToken(t.Context(), again), &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 1 {
-			t.Errorf("%d tasks (%v), want none from after the end", len(list.GetTasks()), err)
+			t.Errorf("%d tasks (%v), want only the one from before the credential ended", len(list.GetTasks()), err)
 		}
 	})
 }
@@ -257,7 +258,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	})
 }
 
-// withToken returns the rig with this token for its sessions.
+// withToken returns a copy of the rig whose sessions send this token.
 func (r *rig) withToken(token string) *rig {
 	mine := *r
 	mine.token = token
@@ -267,8 +268,8 @@ func (r *rig) withToken(token string) *rig {
 // wantUncommitted checks that a task is still LEASED.
 func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
-	operator, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
-	res, err := r.tasks.GetTask(withToken(t.Context(), operator), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
+	viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
+	res, err := r.tasks.GetTask(withToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)
 	}

@@ -13,8 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// While the disk is full, all ways to submit a task are refused, and each refusal says when to try again. Leases, reports and cancels of existing
-// tasks go on.
+// While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work.
 func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	var full atomic.Bool
 	serveWith(t, nil, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
@@ -35,19 +34,20 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 		}
 		res, err := stream.Recv()
 		if err != nil || res.GetResults()[0].GetError().GetCode() != refusal.CodeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != 5*time.Second {
-			t.Errorf("SubmitStream: %v, %v", res, err)
+			t.Errorf("SubmitStream: %v (%v), want %s with a wait of 5 s", res, err, refusal.CodeDiskFull)
 		}
 		if a := r.lease(t); r.complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Error("a result was not committed")
 		}
 		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: doomed}); err != nil {
-			t.Errorf("a cancel: %v", err)
+			t.Errorf("CancelTask while the disk is full: %v", err)
 		}
 		full.Store(false)
 		r.submit(t, nil)
 	})
 }
 
+// wantDiskFull checks that err refuses a call because the disk is full, with a wait of 5 s.
 func wantDiskFull(t *testing.T, what string, err error) {
 	t.Helper()
 	wait := detail[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()

@@ -15,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// slowStore delays each commit.
+// slowStore is a store whose commits take commitTime.
 type slowStore struct {
 	*memstore.Store
 	commitTime atomic.Int64 // nanoseconds
@@ -31,17 +31,17 @@ func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
 	return s.Store.Commit(ctx, b)
 }
 
-// /readyz and the metrics show a slow commit while it is under way, and the log has it afterwards. Calls that waited for the commit are answered.
+// While a commit is slow, /readyz and the metrics show it; when it has ended, the log has it. Calls that waited for the commit are answered.
 func TestReadyzShowsASlowDisk(t *testing.T) {
 	st := &slowStore{Store: memstore.New()}
 	serve(t, st, func(t *testing.T, r *rig) {
-		ready := func(code int, want string) {
+		wantReadyz := func(code int, want string) {
 			t.Helper()
 			if text := getPath(t, r, "/readyz", code); text != want+"\n" {
 				t.Errorf("/readyz says %q, want %q", text, want)
 			}
 		}
-		ready(http.StatusOK, "ready")
+		wantReadyz(http.StatusOK, "ready")
 		st.commitTime.Store(int64(20 * time.Second))
 		began, answered := time.Now(), make(chan error, 1)
 		go func() {
@@ -49,23 +49,23 @@ func TestReadyzShowsASlowDisk(t *testing.T) {
 			answered <- err
 		}()
 		synctest.Wait()
-		ready(http.StatusOK, "ready")
+		wantReadyz(http.StatusOK, "ready")
 		time.Sleep(3 * time.Second)
-		ready(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
+		wantReadyz(http.StatusOK, "ready, but the disk is slow: a commit has been under way for 3s")
 		// The metrics wait up to a second for the engine, which may happen before this value is read.
 		if metrics := getPath(t, r, "/metrics", http.StatusOK); !regexp.MustCompile(`(?m)^lessor_commit_pending_seconds [34]$`).MatchString(metrics) {
-			t.Error("the metrics do not tell of the commit under way")
+			t.Error("the metrics lack lessor_commit_pending_seconds of 3 or 4")
 		}
 		time.Sleep(10*time.Second - time.Since(began))
-		ready(http.StatusServiceUnavailable, "not ready: the disk does not answer; a commit has been under way for 10s")
+		wantReadyz(http.StatusServiceUnavailable, "not ready: the disk does not answer; a commit has been under way for 10s")
 		st.commitTime.Store(0)
 		if err := <-answered; err != nil {
 			t.Errorf("a submit on a slow disk: %v", err)
 		}
 		synctest.Wait()
-		ready(http.StatusOK, "ready")
+		wantReadyz(http.StatusOK, "ready")
 		if log := r.log.String(); strings.Count(log, `"msg":"the disk is slow"`) != 1 || !strings.Contains(log, `"commit":20000000000`) {
-			t.Errorf("the log: %s", log)
+			t.Errorf("the log does not have the slow commit of 20 s exactly once: %s", log)
 		}
 	})
 }

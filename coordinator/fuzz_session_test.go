@@ -23,8 +23,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A script says, byte by byte, what two workers, a producer and time do. Whatever it is, nothing panics, every frame and report is answered, no
-// stream outlives its end, and no answer contradicts an earlier one (A2, A5, A10).
+// The bytes of a script are steps of two workers, a producer and the clock; step lists them. Whatever the script is, nothing panics, every report gets a
+// verdict, every stream ends when its worker cuts it, and no answer contradicts an earlier one (A2, A5, A10).
 func FuzzSession(f *testing.F) {
 	for _, script := range []string{
 		"OHRS.G0C0.G0C0", "OHRSSS.G0S0B0..C1F2", "oOhHrRSS.g0G0.c0C0tc0C0", "OHRS.XOh.C0", "OHRSS.XtOu.G0C0RtttC0", "OHRS.tttttC0H.", "OHRS.K0C0", "OHRSLAE.Zab\xff",
@@ -58,7 +58,7 @@ type scriptRun struct {
 	stop     context.CancelFunc
 	ran      chan error
 	actors   [2]*scriptWorker
-	leases   []*lessorv1.Assignment // as they were handed out
+	leases   []*lessorv1.Assignment // as the workers received them
 	tokens   map[string]uint64      // the newest fencing token of each task
 	verdicts map[string]*lessorv1.ReportVerdict
 	outputs  map[string]string // the committed output of each task
@@ -97,7 +97,7 @@ func newPlay(t *testing.T) *scriptRun {
 	return p
 }
 
-// end checks the final state of all tasks, and that everything stops.
+// end checks the final state of all tasks, stops the coordinator, and checks that nothing panicked.
 func (p *scriptRun) end() {
 	for _, a := range p.actors {
 		p.cut(a)
@@ -121,7 +121,7 @@ func (p *scriptRun) end() {
 	}
 }
 
-// checkHistory checks that the history has one live lease at a time, and one outcome (A1, A5).
+// checkHistory checks that the history of a task has at most one live lease at a time, and at most one COMPLETED (A1, A5).
 func (p *scriptRun) checkHistory(id string) {
 	m, err := p.tasks.GetTask(p.ctx(), &lessorv1.GetTaskRequest{TaskId: id})
 	if err != nil {
@@ -161,7 +161,7 @@ func (p *scriptRun) nextByte() byte {
 	return b
 }
 
-// step does what a byte stands for. A lower-case letter stands for the same of the other worker.
+// step takes the step of one byte. An upper-case letter is a step of the first worker, a lower-case letter the same step of the second.
 func (p *scriptRun) step(b byte) {
 	a := p.actors[0]
 	if b >= 'a' && b <= 'z' {
@@ -182,7 +182,7 @@ func (p *scriptRun) step(b byte) {
 		h := handshakeOf(a.name)
 		h.Resume = &lessorv1.Resume{SessionId: a.accept.GetSessionId(), SessionToken: a.accept.GetSessionToken(), LastSeenSeq: a.newest}
 		p.send(a, h)
-	case 'W': // replace its own instance by a new one
+	case 'W': // a new instance that replaces the worker's first one
 		h := handshakeOf(a.name)
 		h.Worker.InstanceId, h.ReplacesInstanceId = a.name+"2", a.name
 		p.send(a, h)
@@ -237,7 +237,7 @@ func (p *scriptRun) callProducer(b byte) {
 	}
 }
 
-// pickLease returns one of the leases that were handed out; nil if there is none.
+// pickLease returns one of the leases that workers have received, or nil if there is none.
 func (p *scriptRun) pickLease() *lessorv1.Assignment {
 	if b := int(p.nextByte()); len(p.leases) > 0 {
 		return p.leases[b%len(p.leases)]
@@ -297,7 +297,7 @@ func (p *scriptRun) sendBytes(a *scriptWorker, frame []byte) {
 	}
 	select {
 	case a.stream.in <- bytes.Clone(frame):
-	default: // the stream reads no more
+	default: // the stream has stopped reading
 	}
 }
 
@@ -316,7 +316,7 @@ func (p *scriptRun) cut(a *scriptWorker) {
 	a.stream = nil
 }
 
-// handleReceived handles the frames that have come so far.
+// handleReceived handles the frames that the workers have received since the last call.
 func (p *scriptRun) handleReceived() {
 	for _, a := range p.actors {
 		for a.stream != nil && len(a.stream.out) > 0 {
@@ -325,7 +325,7 @@ func (p *scriptRun) handleReceived() {
 	}
 }
 
-// handleFrame compares a frame with what was sent and received before.
+// handleFrame checks a frame against what was sent and received before, and remembers it.
 func (p *scriptRun) handleFrame(a *scriptWorker, m *lessorv1.SessionResponse) {
 	if accept := m.GetAccept(); accept != nil {
 		a.accept, a.seq = accept, accept.GetNextSeq()

@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// A page token is valid for one list, and in one spelling. A made-up cursor does no harm: the lists answer, or refuse the token with
-// INVALID_ARGUMENT.
+// A page token is valid for one list, and no other text is accepted instead of it. With a token that has an arbitrary cursor, the lists answer or refuse
+// the token with INVALID_ARGUMENT.
 func FuzzPageToken(f *testing.F) {
 	list := newListing("tasks", "default", &lessorv1.TaskFilter{})
 	f.Add(list.token([]byte("12345678")), []byte("12345678"))
@@ -28,22 +28,22 @@ func FuzzPageToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string, cursor []byte) {
 		check := &convert.Fields{Limits: lease.DefaultLimits()}
 		if got := list.cursor(check, token); check.Err == nil && token != "" && list.token(got) != token {
-			t.Errorf("%q is taken for %q", token, list.token(got))
+			t.Errorf("the token %q is accepted, want only %q", token, list.token(got))
 		}
 		if got := list.cursor(&convert.Fields{}, list.token(cursor)); !bytes.Equal(got, cursor) && len(cursor) > 0 {
-			t.Errorf("%x comes back as %x", cursor, got)
+			t.Errorf("the cursor %x is decoded as %x", cursor, got)
 		}
 		for name, ask := range r.lists {
 			for _, token := range []string{token, list.token(cursor), forged(name, cursor)} {
 				if err := ask(r.ctx, token); err != nil && status.Code(err).String() != "InvalidArgument" {
-					t.Errorf("%s after %q: %v", name, token, err)
+					t.Errorf("list %s with the page token %q: %v, want no error or INVALID_ARGUMENT", name, token, err)
 				}
 			}
 		}
 	})
 }
 
-// forged returns a token of a list with an arbitrary cursor.
+// forged returns a valid page token of a list with an arbitrary cursor.
 func forged(kind string, cursor []byte) string {
 	var m proto.Message = &lessorv1.TaskFilter{}
 	switch kind {
@@ -57,7 +57,7 @@ func forged(kind string, cursor []byte) string {
 	return newListing(kind, gate.DefaultTenant, m).token(cursor)
 }
 
-// pages has all lists of a coordinator. Tasks and queues have entries.
+// pages has all lists of a coordinator. The lists of tasks and queues have entries.
 type pages struct {
 	ctx   context.Context //nolint:containedctx // of all calls of the test
 	lists map[string]func(ctx context.Context, token string) error

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// The gauges count each task in one state, in all workspaces and queues, also after a restart. The counters of submitted and ended tasks begin anew
-// at a start.
+// The gauges lessor_tasks count each task of all workspaces and queues in exactly one state, also after a restart. The counters of submitted and ended
+// tasks begin at 0 at each start.
 func TestTasksAreCounted(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {

@@ -33,10 +33,11 @@ func TestPageTokenBelongsToItsList(t *testing.T) {
 	}
 }
 
+// wantBadToken checks that a list refuses a page token.
 func wantBadToken(t *testing.T, name string, l listing, token string) {
 	t.Helper()
 	f := convert.Fields{Limits: lease.DefaultLimits()}
 	if l.cursor(&f, token); f.Err == nil || f.Err.Field != "page_token" {
-		t.Errorf("%s: error is %v, want one of page_token", name, f.Err)
+		t.Errorf("%s: the error is %v, want one of the field page_token", name, f.Err)
 	}
 }

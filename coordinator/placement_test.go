@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W12, S1: requirements, affinity and resources of a task are stored with their defaults, and are in the assignment.
+// W12, S1: GetTask and the assignment show the requirements, affinity and resources of a task as they were submitted, with their defaults.
 func TestPlacementIsKept(t *testing.T) {
 	t.Attr("rules", "W12 S1")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -24,7 +24,7 @@ func TestPlacementIsKept(t *testing.T) {
 		check := func(got *lessorv1.TaskSpec) {
 			if !proto.Equal(got.GetRequirements(), want.GetRequirements()) || !proto.Equal(got.GetAffinity(), want.GetAffinity()) ||
 				!slices.EqualFunc(got.GetResourceRefs(), want.GetResourceRefs(), func(a, b *lessorv1.ResourceRef) bool { return proto.Equal(a, b) }) {
-				t.Errorf("got %v", got)
+				t.Errorf("the spec is %v, want the placement of %v", got, want)
 			}
 		}
 		check(r.get(t, id).GetSpec())
@@ -51,21 +51,21 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 		}).GetTaskId()
 		time.Sleep(time.Minute - time.Millisecond)
 		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("before: %v", s)
+			t.Errorf("before the resource expires the task is %v, want READY", s)
 		}
 		time.Sleep(200 * time.Millisecond)
 		got := r.get(t, id)
 		if got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE || !proto.Equal(got.GetFinishedAt(), until) {
-			t.Errorf("after: %v %v at %v", got.GetState(), got.GetReason(), got.GetFinishedAt().AsTime())
+			t.Errorf("the task is %v for %v since %v, want RESOURCE_GONE at %v", got.GetState(), got.GetReason(), got.GetFinishedAt().AsTime(), until.AsTime())
 		}
 		x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 		if err != nil || !strings.Contains(x.GetSummary(), "a resource that it needs has expired") {
-			t.Errorf("explained as %q (%v)", x.GetSummary(), err)
+			t.Errorf("ExplainTask says %q (%v), want that a resource has expired", x.GetSummary(), err)
 		}
 	})
 }
 
-// W12, S4: bad requirements are refused with the name of the field, also resources of two different workers.
+// W12, S4: a bad field of the placement is refused with its name. The resources of a task must all be of one worker.
 func TestBadPlacementIsRefused(t *testing.T) {
 	t.Attr("rules", "W12 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -94,6 +94,7 @@ func TestBadPlacementIsRefused(t *testing.T) {
 	})
 }
 
+// leaseFor returns the error of a Lease with these capabilities.
 func (r *rig) leaseFor(t *testing.T, c *lessorv1.Capabilities) error {
 	t.Helper()
 	return errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, Capabilities: c}))
@@ -115,7 +116,7 @@ func TestArtifactsHaveTheirWorker(t *testing.T) {
 		}
 		got := r.get(t, a.GetTask().GetTaskId()).GetArtifacts()
 		if len(got) != 2 || got[0].GetWorkerId() != "w" || got[1].GetWorkerId() != "other" {
-			t.Errorf("artifacts are %v", got)
+			t.Errorf("the artifacts are %v, want one of worker w and one of worker other", got)
 		}
 	})
 }

@@ -145,7 +145,7 @@ func TestCredentialEndsBeforeTheMessage(t *testing.T) {
 // X5: the limit of connections holds for both listeners together.
 func TestListenersShareTheConnectionLimit(t *testing.T) {
 	t.Attr("rules", "X5")
-	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 2}})
+	co, err := New(memstore.New(), Config{Version: "test", Logger: slog.New(slog.DiscardHandler), Connections: preauth.Connections{Most: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// T13: an update changes only the fields that it has. A zero or an empty message resets a field.
+// T13: UpdateQueue changes only the fields that the request has. A zero or an empty message resets a field.
 func TestUpdateQueueChangesOnlyItsFields(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -35,19 +35,19 @@ func TestUpdateQueueChangesOnlyItsFields(t *testing.T) {
 		q := update(&lessorv1.UpdateQueueRequest{FairnessWeights: map[string]float64{"lead": 0, "tin": 1}})
 		if !q.GetPaused() || q.GetMaxInflight() != 10 || q.GetRateLimit().GetPerSecond() != 0.5 || q.GetRateLimit().GetBurst() != 2 ||
 			q.GetRetryPolicy().GetMaxAttempts() != 1 || q.GetRetryPolicy().GetMaxLosses() != 4 || len(q.GetFairnessWeights()) != 2 || q.GetFairnessWeights()["gold"] != 3 {
-			t.Errorf("after six updates: %v", q)
+			t.Errorf("after six updates the queue is %v, want the last value of each field", q)
 		}
 		q = update(&lessorv1.UpdateQueueRequest{
 			Paused: &no, MaxInflight: &none, RateLimit: &lessorv1.RateLimit{}, RetryPolicy: &lessorv1.RetryPolicy{},
 			FairnessWeights: map[string]float64{"gold": 0, "tin": 0},
 		})
 		if q.GetPaused() || q.GetMaxInflight() != 0 || q.RateLimit != nil || q.RetryPolicy != nil || len(q.GetFairnessWeights()) != 0 {
-			t.Errorf("after all was taken back: %v", q)
+			t.Errorf("after the reset of all fields the queue is %v, want no settings", q)
 		}
 	})
 }
 
-// T13, S4: a queue without a submit or update is NOT_FOUND; a worker that asks for its work does not make it.
+// T13, S4: a queue exists from its first submit or update on, and is NOT_FOUND before. A lease request for its tasks does not create it.
 func TestUnknownQueueIsNotFound(t *testing.T) {
 	t.Attr("rules", "T13 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -62,13 +62,13 @@ func TestUnknownQueueIsNotFound(t *testing.T) {
 			"workspace": errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q", WorkspaceId: "other"})),
 		} {
 			if st := status.Convert(err); st.Code() != codes.NotFound || refusal.CodeOf(err) != "E.QUEUE.NOT_FOUND" {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want NOT_FOUND", name, err)
 			}
 		}
 	})
 }
 
-// T13: a purge deletes the waiting tasks of one queue, not those that are leased or final.
+// T13: a purge deletes the waiting tasks of one queue, but not those that are leased or have ended.
 func TestPurgeDeletesWaitingTasks(t *testing.T) {
 	t.Attr("rules", "T13")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -83,14 +83,14 @@ func TestPurgeDeletesWaitingTasks(t *testing.T) {
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "other" })
 		res, err := r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})
 		if err != nil || res.GetResult().GetChanged() != 3 || res.GetResult().GetNextPageToken() != "" {
-			t.Fatalf("purge: %v, %v", res, err)
+			t.Fatalf("purge: %v (%v), want 3 deleted and no page token", res, err)
 		}
 		q, err := r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 0 || q.GetQueue().GetLeased() != 1 {
-			t.Errorf("queue: %v, %v", q, err)
+			t.Errorf("the queue is %v (%v), want no ready and one leased task", q, err)
 		}
 		if done := r.complete(t, held, ""); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-			t.Errorf("the held task: %v", done)
+			t.Errorf("the report for the leased task: %v, want COMMITTED", done)
 		}
 		list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{})
 		if err != nil || len(list.GetTasks()) != 3 {
@@ -133,7 +133,7 @@ func TestBadQueueSettings(t *testing.T) {
 			}
 		}
 		if st := status.Code(errOf(r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"}))); st != codes.NotFound {
-			t.Errorf("a refused update made the queue: %v", st)
+			t.Errorf("GetQueue after the refused updates: %v, want NOT_FOUND", st)
 		}
 	})
 }

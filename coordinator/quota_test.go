@@ -23,7 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// noQuotas returns a book without quotas.
+// noQuotas returns a quota book without limits.
 func noQuotas() *quota.Book {
 	return quota.New(quota.Config{}, func(quota.Caller, *quota.Error, bool) {})
 }
@@ -60,7 +60,7 @@ func withQuotas(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
 	serveWith(t, nil, cfg, test)
 }
 
-// wantQuotaError checks all details of a refusal by a quota, and returns the wait in it.
+// wantQuotaError checks that err is the refusal of limit l, with all its details, and returns its wait. of is whose limit it is: "tenant" or "credential".
 func wantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
 	st := status.Convert(err)
@@ -82,8 +82,8 @@ func wantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) ti
 	return wait
 }
 
-// X5: the calls that no quota refuses are exactly those that keep leases alive, report, stop something (also RotateKey and UpdateQueue can), or ask
-// for health.
+// X5: no quota refuses the calls that renew leases, report, stop something (RotateKey and UpdateQueue can do that), or ask for health. Every other call
+// can be refused.
 func TestCallsThatNoQuotaRefuses(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}, func(t *testing.T, r *rig) {
@@ -105,7 +105,7 @@ func TestCallsThatNoQuotaRefuses(t *testing.T) {
 		// AuthService is refused before quotas are looked at, because this coordinator has no credentials.
 		never = slices.DeleteFunc(never, func(m string) bool { return slices.Contains([]string{"CreateToken", "ListKeys", "ListTokens"}, m) })
 		if !slices.Equal(never, want) {
-			t.Errorf("never refused:\n%q\nwant\n%q", never, want)
+			t.Errorf("calls that were not refused:\n%q\nwant\n%q", never, want)
 		}
 	})
 }
@@ -126,35 +126,35 @@ func TestQuotaOfCalls(t *testing.T) {
 			t.Fatal(given, err)
 		}
 		a := given.GetAssignments()[0]
-		look := func(ctx context.Context) error {
+		get := func(ctx context.Context) error {
 			_, err := r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 			return err
 		}
 		for range 2 {
-			if err := look(ctx); err != nil {
+			if err := get(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wait := wantQuotaError(t, look(ctx), quota.Calls, "credential", "1/s:4")
+		wait := wantQuotaError(t, get(ctx), quota.Calls, "credential", "1/s:4")
 		for range 100 {
 			res, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 				t.Fatalf("heartbeat: %v (%v)", res, err)
 			}
 		}
-		if err := look(r.operatorContext(t, "other")); err == nil || status.Code(err) != codes.NotFound {
+		if err := get(r.operatorContext(t, "other")); err == nil || status.Code(err) != codes.NotFound {
 			t.Errorf("another tenant's call: %v, want NOT_FOUND", err)
 		}
 		second := r.operatorContext(t, "acme")
 		for range 2 {
-			if err := look(second); err != nil {
+			if err := get(second); err != nil {
 				t.Fatal(err)
 			}
 		}
-		wantQuotaError(t, look(second), quota.Calls, "tenant", "2/s:6")
+		wantQuotaError(t, get(second), quota.Calls, "tenant", "2/s:6")
 		time.Sleep(wait)
-		if err := look(ctx); err != nil {
-			t.Errorf("after the wait that was told: %v", err)
+		if err := get(ctx); err != nil {
+			t.Errorf("a call after the wait of the refusal: %v", err)
 		}
 		res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
@@ -163,7 +163,7 @@ func TestQuotaOfCalls(t *testing.T) {
 	})
 }
 
-// X5: each HTTP request counts as one call: with a burst of one, one per second is accepted and the next refused, also if its body cannot be read.
+// X5: each HTTP request counts as one call, also if its body is bad. With a burst of one and one call per second, every second request is refused.
 func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 	t.Attr("rules", "X5")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}}}, func(t *testing.T, r *rig) {
@@ -193,7 +193,7 @@ func TestHTTPRequestCountsAsOneCall(t *testing.T) {
 			if c.status >= http.StatusBadRequest {
 				w.send(c.method, c.path, "", c.body).want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
-			if c.path != path+":cancel" { // a cancel is never refused, and not counted
+			if c.path != path+":cancel" { // quotas neither refuse nor count a cancel
 				w.send(http.MethodGet, path, "", "").want(t, http.StatusTooManyRequests, "code", "E.QUOTA.CALLS")
 			}
 		}
@@ -218,26 +218,26 @@ func TestRefusalsByQuotasAreAudited(t *testing.T) {
 			wantQuotaError(t, err, quota.Calls, "tenant", "1/s:1")
 		}
 		time.Sleep(time.Second)
-		var told []string
+		var got []string
 		for _, e := range r.auditEvents(ctx, t, wholeAudit()) {
 			if e.GetAction() != "CreateToken" {
-				told = append(told, strings.Join([]string{e.GetAction(), e.GetObject(), e.GetRequestId(), e.GetOutcome()}, " "))
+				got = append(got, strings.Join([]string{e.GetAction(), e.GetObject(), e.GetRequestId(), e.GetOutcome()}, " "))
 			}
 		}
-		if want := []string{"DeleteTask " + id + " r1 E.QUOTA.CALLS", "Backup   E.QUOTA.CALLS"}; !slices.Equal(told, want) {
-			t.Errorf("the audit has %q, want %q", told, want)
+		if want := []string{"DeleteTask " + id + " r1 E.QUOTA.CALLS", "Backup   E.QUOTA.CALLS"}; !slices.Equal(got, want) {
+			t.Errorf("the audit has %q, want %q", got, want)
 		}
 	})
 }
 
-// operatorContext returns a context with a new operator's token of a tenant.
+// operatorContext makes a token for an operator of a tenant, and returns a context whose calls carry it.
 func (r *rig) operatorContext(t *testing.T, tenant string) context.Context {
 	t.Helper()
 	token, _ := r.issue(t, tenant, auth.Operator)
 	return withToken(t.Context(), token)
 }
 
-// X5: tasks over the rate are refused, a batch as a whole and a frame of a stream item by item, and are not made.
+// X5: submits over the rate are refused and make no task. A batch is refused as a whole; each item of a stream's frame is refused on its own.
 func TestQuotaOfSubmits(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuotas(t, quota.Limits{Submits: quota.Rate{PerSecond: 10, Burst: 20}}, func(t *testing.T, r *rig) {
@@ -269,17 +269,17 @@ func TestQuotaOfSubmits(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, one := range frame().GetResults() {
 			if !one.GetCreated() {
-				t.Fatalf("after the wait that was told: %v", one)
+				t.Fatalf("after the wait of the refusal: %v, want a created task", one)
 			}
 		}
 		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 30 {
-			t.Errorf("%v (%v), want 30 tasks", q, err)
+			t.Errorf("the queue is %v (%v), want 30 ready tasks", q, err)
 		}
 	})
 }
 
-// X5: streams and watches count while they are open, however they end. A refused one does not count.
+// X5: a stream or a watch counts until it ends, however it ends. A refused one does not count.
 func TestQuotaOfStreams(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuotas(t, quota.Limits{Streams: 3, Watches: 2}, func(t *testing.T, r *rig) {
@@ -292,7 +292,7 @@ func TestQuotaOfStreams(t *testing.T) {
 			}
 			return cancel, err
 		}
-		for range 3 { // each time all places must be free again
+		for range 3 { // each round needs all places again
 			var open []context.CancelFunc
 			for range 2 {
 				cancel, err := watch()
@@ -338,21 +338,21 @@ func TestQuotaOfSessions(t *testing.T) {
 		holder.cut()
 		synctest.Wait()
 		r.openSession(t, "more", 1)
-		back := r.openSession(t, "holder", 1) // it has a live lease
+		back := r.openSession(t, "holder", 1) // not refused, because it holds a live lease
 		if ack := back.heartbeat(held...); ack[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-			t.Errorf("the lease of who came back: %v", ack)
+			t.Errorf("the heartbeat of the worker that came back: %v, want COMMITTED", ack)
 		}
-		again := r.openStream(t, "idle") // instead of its other stream
+		again := r.openStream(t, "idle") // replaces its first stream
 		h := handshakeOf("idle")
 		h.Resume = &lessorv1.Resume{SessionId: accepted.GetSessionId(), SessionToken: accepted.GetSessionToken()}
 		again.send(h)
 		if !nextPayload[*lessorv1.Accept](again).GetResumed() {
-			t.Error("a session did not go on")
+			t.Error("the session was not resumed")
 		}
 	})
 }
 
-// X5: streams without a handshake may be at most twice as many as sessions, and give their places back when they end.
+// X5: at most twice as many streams as sessions may be open before their handshake. A stream that ends makes room for another.
 func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	t.Attr("rules", "X5")
 	withQuotas(t, quota.Limits{Sessions: 2}, func(t *testing.T, r *rig) {
@@ -370,8 +370,8 @@ func TestStreamsBeforeTheirHandshake(t *testing.T) {
 	})
 }
 
-// X5, T9: tasks are not retried beyond the quota of tasks, one by one or by a filter. Other errors of RetryTask stay the same, and what a bulk retry
-// did before it met the quota stays done.
+// X5, T9: a retry over the quota of tasks is refused, for a single task and for a filter. Other errors of RetryTask stay the same. The tasks that a bulk
+// retry has changed before it reaches the quota stay changed.
 func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 	t.Attr("rules", "X5 T9")
 	serveWith(t, nil, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}, func(t *testing.T, r *rig) {
@@ -405,20 +405,20 @@ func TestQuotaOfTasksThatAreRetried(t *testing.T) {
 			}
 		}
 		if err := retry(ids[0]); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("of a task that waits: %v", err)
+			t.Errorf("retry of a READY task: %v, want FAILED_PRECONDITION", err)
 		}
 		if err := retry("t0000200000009999"); status.Code(err) != codes.NotFound {
-			t.Errorf("of none: %v", err)
+			t.Errorf("retry of an unknown task: %v, want NOT_FOUND", err)
 		}
 		r.complete(t, r.lease(t), "")
 		if err := retry(ids[2]); err != nil {
-			t.Errorf("when one has ended: %v", err)
+			t.Errorf("retry after another task has ended: %v", err)
 		}
 	})
 }
 
-// X5: the quota of tasks limits how many tasks of a tenant have not ended, however they are submitted, also after a restart. A repeated submit of an
-// existing task is not refused. A task that ends or is deleted makes room.
+// X5: the quota of tasks limits how many tasks of a tenant have not ended. It holds for every way to submit, and after a restart. A repeated submit of
+// an existing task is not refused. A task that ends or is deleted makes room for another.
 func TestQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5")
 	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}}}
@@ -433,7 +433,7 @@ func TestQuotaOfTasks(t *testing.T) {
 			_, err := r.tasks.BatchSubmitTasks(t.Context(), req)
 			return err
 		}
-		full := func(r *rig) {
+		wantFull := func(r *rig) {
 			t.Helper()
 			wantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
 			stream, err := r.tasks.SubmitStream(t.Context())
@@ -446,35 +446,35 @@ func TestQuotaOfTasks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if res.GetResults()[0].GetError() != nil || res.GetResults()[1].GetError().GetCode() != "E.QUOTA.TASKS" {
-				t.Errorf("%v, want the known task and a refusal", res)
+				t.Errorf("%v, want the existing task and a refusal by the quota", res)
 			}
 		}
 		wantQuotaError(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
 		if err := batch(r, "a", "b", "a", "c", "b"); err != nil {
 			t.Fatal(err)
 		}
-		full(r)
+		wantFull(r)
 		r.complete(t, r.lease(t), "")
 		id := r.submit(t, nil).GetTaskId()
-		full(r)
+		wantFull(r)
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
 		r.submit(t, nil)
 		r.lease(t)
-		full(r)
+		wantFull(r)
 
 		r.close(t)
 		next := newRigWith(t, st, cfg)
 		defer next.close(t)
-		full(next)
+		wantFull(next)
 		if _, err := next.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := batch(next, "e", "f"); err != nil { // one is leased
+		if err := batch(next, "e", "f"); err != nil { // the third place has the leased task
 			t.Error(err)
 		}
-		full(next)
+		wantFull(next)
 	})
 }
 
@@ -504,7 +504,7 @@ func TestLoweredQuotaOfTasks(t *testing.T) {
 		r = newRigWith(t, st, Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 1}}})
 		defer r.close(t)
 		if made, err := batch(r, "c", "a"); made != 0 || err != nil {
-			t.Errorf("%d tasks were made, %v; want those that there are", made, err)
+			t.Errorf("%d tasks were made (%v), want 0: the two tasks exist", made, err)
 		}
 		_, err := batch(r, "a", "d")
 		wantQuotaError(t, err, quota.Tasks, "tenant", "1")

@@ -26,7 +26,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/certs"
 )
 
-// W2, X1: the credential in a handshake does not let anybody in. It must be the same as that of the call; without credentials it is ignored.
+// W2, X1: a credential in the handshake gives no access. It must be the one that came with the call. A coordinator that requires no credentials ignores
+// it.
 func TestHandshakeAuth(t *testing.T) {
 	t.Attr("rules", "W2 X1")
 	type says = lessorv1.HandshakeAuth
@@ -56,7 +57,7 @@ func TestHandshakeAuth(t *testing.T) {
 			}
 			worker.wantError(id, tt.code, "handshake.auth")
 			if err := worker.waitForEnd(); status.Code(err) != tt.status || refusal.CodeOf(err) != tt.code {
-				t.Errorf("%s: ended with %v", name, err)
+				t.Errorf("%s: the stream ended with %v, want %v and %s", name, err, tt.status, tt.code)
 			}
 		}
 	})
@@ -69,8 +70,8 @@ func TestHandshakeAuth(t *testing.T) {
 	})
 }
 
-// W2, X1, X3: a worker with a client certificate may say so in the handshake, and may repeat the token that came with the call, if one did. If the
-// certificate is revoked, a token beside it does not help.
+// W2, X1, X3: a worker with a client certificate may state the mode MTLS in its handshake, and may repeat the token that came with the call. If the
+// certificate is revoked, the session and further calls are refused although their token is valid.
 func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	t.Attr("rules", "W2 X1 X3")
 	type says = lessorv1.HandshakeAuth
@@ -78,9 +79,9 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
 		token, _ := r.issue(t, gate.DefaultTenant, auth.Worker)
 		for name, tt := range map[string]struct {
-			came string
-			auth *says
-			code string
+			token string // sent with the call
+			auth  *says
+			code  string
 		}{
 			"nothing":                    {"", nil, ""},
 			"the mode":                   {"", &says{Mode: byCertificate}, ""},
@@ -92,7 +93,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 		} {
 			h := handshakeOf(name)
 			h.Auth = tt.auth
-			worker := r.withToken(tt.came).openStream(t, name)
+			worker := r.withToken(tt.token).openStream(t, name)
 			id := worker.send(h)
 			if tt.code == "" {
 				nextPayload[*lessorv1.Accept](worker)
@@ -100,7 +101,7 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 			}
 			worker.wantError(id, tt.code, "handshake.auth")
 			if err := worker.waitForEnd(); status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != tt.code {
-				t.Errorf("%s: ended with %v", name, err)
+				t.Errorf("%s: the stream ended with %v, want PERMISSION_DENIED and %s", name, err, tt.code)
 			}
 		}
 		both := r.withToken(token).openStream(t, "beside")
@@ -110,19 +111,19 @@ func TestHandshakeAuthBesideACertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if reset := nextPayload[*lessorv1.Reset](both); reset.GetCode() != refusal.CodeToken {
-			t.Errorf("reset %v", reset)
+			t.Errorf("the reset is %v, want %s", reset, refusal.CodeToken)
 		}
 		if err := both.waitForEnd(); problemOf(err) != string(auth.Revoked) {
-			t.Errorf("a session with a token beside the certificate ended with %v", err)
+			t.Errorf("the session with certificate and token ended with %v, want a refusal of the revoked certificate", err)
 		}
 		if err := leaseAnew(withToken(t.Context(), token), r); problemOf(err) != string(auth.Revoked) {
-			t.Errorf("a call with a token beside the certificate: %v", err)
+			t.Errorf("a call with certificate and token: %v, want a refusal of the revoked certificate", err)
 		}
 	})
 }
 
-// X1, X3: a connection whose certificate was revoked is closed within a second. So a client whose certificate has been replaced gets in with the new one.
-// Otherwise the client is refused on the next connection.
+// X1, X3: a connection whose certificate is revoked is closed within a second, so that the client connects again. If its certificate file was replaced,
+// the new certificate is accepted; otherwise the client is refused.
 func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	for _, replaced := range []bool{true, false} {
@@ -138,18 +139,18 @@ func TestCertificateIsReplacedAndRevoked(t *testing.T) {
 			}
 			nextPayload[*lessorv1.Reset](worker)
 			if err := worker.waitForEnd(); problemOf(err) != string(auth.Revoked) {
-				t.Errorf("the session ended with %v", err)
+				t.Errorf("the session ended with %v, want a refusal of the revoked certificate", err)
 			}
 			began := time.Now()
 			err := leaseAnew(t.Context(), r)
 			if replaced && err != nil || !replaced && problemOf(err) != string(auth.Revoked) || time.Since(began) > time.Second {
-				t.Errorf("certificate replaced: %v; a call %v later: %v", replaced, time.Since(began), err)
+				t.Errorf("certificate replaced %v: a call %v later got %v, want success within 1 s: %v", replaced, time.Since(began), err, replaced)
 			}
 		})
 	}
 }
 
-// leaseAnew asks for work, again as long as the coordinator is unavailable to the client.
+// leaseAnew makes a lease request, and repeats it while it gets UNAVAILABLE. It returns any other error.
 func leaseAnew(ctx context.Context, r *rig) error {
 	for {
 		_, err := r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}})
@@ -160,7 +161,7 @@ func leaseAnew(ctx context.Context, r *rig) error {
 	}
 }
 
-// A connection over HTTP is closed after an answer, too, if its certificate has ended.
+// The answer to a request over HTTP closes the connection if the certificate of the connection is revoked.
 func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 	withCertificates(t, func(t *testing.T, r *rig, cert *x509.Certificate, _ func()) {
 		for _, want := range []string{"", "close"} {
@@ -178,8 +179,8 @@ func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 	})
 }
 
-// withCertificates runs a test against a coordinator that requires credentials, with a client that has a worker's certificate. replace puts another one
-// into its file.
+// withCertificates runs a test against a coordinator that requires credentials. The client of the rig has a worker's certificate; replace writes another
+// certificate of the same worker into the client's files.
 func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate, replace func())) {
 	t.Helper()
 	dir := t.TempDir()

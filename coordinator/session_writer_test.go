@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// countWriters returns how many goroutines write to streams.
+// countWriters returns how many goroutines are writing frames to streams.
 func countWriters(t *testing.T) int {
 	t.Helper()
 	var b bytes.Buffer
@@ -18,7 +18,8 @@ func countWriters(t *testing.T) int {
 	return strings.Count(b.String(), "(*Session).write(")
 }
 
-// W11: an idle stream has no goroutine that writes, because its stack would be a tenth of the memory of a session. A stream that is not read has one.
+// W11: an idle stream has no goroutine that writes, because the stack of that goroutine would be a tenth of a session's memory. A stream whose worker does
+// not read has one.
 func TestIdleStreamHasNoWriter(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -27,7 +28,7 @@ func TestIdleStreamHasNoWriter(t *testing.T) {
 			worker.heartbeat()
 			synctest.Wait()
 			if n := countWriters(t); n != 0 {
-				t.Fatalf("%d writers of an idle stream", n)
+				t.Fatalf("an idle stream has %d writing goroutines, want none", n)
 			}
 		}
 		slow := r.openUnreadStream(t, "slow")
@@ -37,7 +38,7 @@ func TestIdleStreamHasNoWriter(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := countWriters(t); n != 1 {
-			t.Errorf("%d writers of a stream that is not read", n)
+			t.Errorf("a stream whose worker does not read has %d writing goroutines, want one", n)
 		}
 	})
 }

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// If the store's file was moved away, the log says so once; /readyz and the metrics say so as long as it lasts. Calls still work.
+// If the store's file was moved or removed, the log says so once, and /readyz and the metrics say so until the file is back. Calls still work.
 func TestMissingStoreFileIsReported(t *testing.T) {
 	var gone atomic.Bool
 	serveWith(t, nil, Config{StoreGone: gone.Load}, func(t *testing.T, r *rig) {
-		for _, is := range []bool{false, true, false} {
-			gone.Store(is)
+		for _, isGone := range []bool{false, true, false} {
+			gone.Store(isGone)
 			time.Sleep(3 * storeCheckInterval)
 			synctest.Wait()
 			code, want := http.StatusOK, "ready\n"
-			if is {
+			if isGone {
 				code, want = http.StatusServiceUnavailable, "not ready: "+storeGone+"\n"
 			}
 			if text := getPath(t, r, "/readyz", code); text != want {
-				t.Errorf("gone %v: /readyz says %q", is, text)
+				t.Errorf("gone %v: /readyz says %q, want %q", isGone, text, want)
 			}
-			if metrics := getPath(t, r, "/metrics", http.StatusOK); strings.Contains(metrics, "\nlessor_store_gone 1\n") != is {
-				t.Errorf("gone %v: the metrics say something else", is)
+			if metrics := getPath(t, r, "/metrics", http.StatusOK); strings.Contains(metrics, "\nlessor_store_gone 1\n") != isGone {
+				t.Errorf("gone %v: lessor_store_gone is %v", isGone, !isGone)
 			}
 			r.submit(t, nil)
 		}
 		log := r.log.String()
 		if strings.Count(log, storeGone) != 1 || strings.Count(log, "back in its place") != 1 {
-			t.Errorf("the log: %s", log)
+			t.Errorf("the log does not have the loss and the return of the file exactly once: %s", log)
 		}
 	})
 }

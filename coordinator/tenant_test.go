@@ -35,10 +35,10 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 				t.Errorf("%s: %v, want NOT_FOUND", name, err)
 			}
 		}
-		for _, leaseID := range []string{granted.LeaseID, "x"} { // V2: with its true lease id and with another one
+		for _, leaseID := range []string{granted.LeaseID, "x"} { // V2 holds for the true lease id and for any other
 			res, err := r.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID})
 			if err != nil || res.GetReason() != lessorv1.Reason_REASON_UNKNOWN_TASK || res.GetTaskState() != 0 {
-				t.Errorf("complete: %v (%v), want UNKNOWN_TASK and no word of its state", res, err)
+				t.Errorf("complete: %v (%v), want UNKNOWN_TASK without the task's state", res, err)
 			}
 		}
 		if list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil || len(list.GetTasks()) != 0 {
@@ -46,7 +46,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 		}
 		bulk, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, Force: true})
 		if err != nil || bulk.GetResult().GetChanged()+bulk.GetResult().GetSkipped() != 0 {
-			t.Errorf("bulk delete: %v (%v), want nothing", bulk, err)
+			t.Errorf("bulk delete: %v (%v), want none changed and none skipped", bulk, err)
 		}
 		if queues, err := r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{}); err != nil || len(queues.GetQueues()) != 0 {
 			t.Errorf("queues: %v (%v), want none", queues, err)
@@ -54,7 +54,7 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 	})
 }
 
-// leaseOfOtherTenant leases a task of another tenant.
+// leaseOfOtherTenant submits a task as the tenant "other", and leases it.
 func (r *rig) leaseOfOtherTenant(t *testing.T) engine.Granted {
 	t.Helper()
 	spec := &lease.Spec{Queue: "q", RunID: "run"}

@@ -2,6 +2,7 @@ package coordinator
 
 import "testing"
 
+// A traceparent is valid if it has version 00, lower-case hexadecimal digits, and neither id is zero.
 func TestTraceparentForm(t *testing.T) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for s, want := range map[string]bool{

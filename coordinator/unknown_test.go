@@ -16,13 +16,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// withUnknownField adds an unknown field to a message, as a newer version would.
+// withUnknownField adds a field to a message that this version does not know, as a newer client would.
 func withUnknownField[M proto.Message](m M) M {
 	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "of tomorrow"))
 	return m
 }
 
-// refusedUnknown reports whether err refuses the field of newer in the message at this path.
+// refusedUnknown reports whether err refuses the field of withUnknownField in the message at this path.
 func refusedUnknown(err error, path string) bool {
 	st := status.Convert(err)
 	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
@@ -42,18 +42,18 @@ func TestUnknownFieldOfEachCall(t *testing.T) {
 				continue
 			case strings.HasPrefix(method, "/lessor.v1.WorkerService/"):
 				if err := r.invokeWith(withToken(ctx, worker), method, withUnknownField(&emptypb.Empty{})); refusedUnknown(err, "request") {
-					t.Errorf("%s: %v", method, err)
+					t.Errorf("%s: %v, want the unknown field to be accepted", method, err)
 				}
 			default:
 				if err := r.invokeWith(withToken(ctx, operator), method, withUnknownField(&emptypb.Empty{})); !refusedUnknown(err, "request") {
-					t.Errorf("%s: %v", method, err)
+					t.Errorf("%s: %v, want a refusal of the unknown field", method, err)
 				}
 			}
 		}
 	})
 }
 
-// S4: an unknown field is refused in every part of a spec, because it could be a condition that keeps the task from a worker.
+// S4: an unknown field is refused in every part of a spec, because the field could forbid that some worker gets the task.
 func TestUnknownFieldOfASpec(t *testing.T) {
 	t.Attr("rules", "S4")
 	spec := func() *lessorv1.TaskSpec { return &lessorv1.TaskSpec{Queue: "q"} }
@@ -75,7 +75,7 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 		}
 	}
 	if len(specs) < 6 {
-		t.Fatalf("only %d places", len(specs))
+		t.Fatalf("a spec has only %d places for an unknown field, want at least 6", len(specs))
 	}
 	serve(t, nil, func(t *testing.T, r *rig) {
 		stream, err := r.tasks.SubmitStream(t.Context())
@@ -84,10 +84,10 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 		}
 		for path, m := range specs {
 			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: m}); !refusedUnknown(err, "task"+path) {
-				t.Errorf("SubmitTask with %s: %v", path, err)
+				t.Errorf("SubmitTask with an unknown field in task%s: %v, want a refusal of it", path, err)
 			}
 			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec(), m}}); !refusedUnknown(err, "tasks[1]"+path) {
-				t.Errorf("BatchSubmitTasks with %s: %v", path, err)
+				t.Errorf("BatchSubmitTasks with an unknown field in tasks[1]%s: %v, want a refusal of it", path, err)
 			}
 			if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{m, spec()}}); err != nil {
 				t.Fatal(err)
@@ -97,13 +97,13 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e := res.GetResults()[0].GetError(); codes.Code(e.GetStatus()) != codes.InvalidArgument || e.GetField() != "task"+path || !res.GetResults()[1].GetCreated() {
-				t.Errorf("SubmitStream with %s: %v", path, res)
+				t.Errorf("SubmitStream with an unknown field in task%s: %v, want a refusal of it and the other task", path, res)
 			}
 		}
 	})
 }
 
-// S4: an unknown field in a filter is refused before any task is deleted, because it could be a condition that spares tasks.
+// S4: an unknown field in a filter is refused before any task is deleted, because the field could exclude tasks.
 func TestUnknownFieldOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -111,10 +111,10 @@ func TestUnknownFieldOfAFilter(t *testing.T) {
 		filter := withUnknownField(&lessorv1.TaskFilter{Queue: "q"})
 		_, err := r.tasks.BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{Filter: filter})
 		if !refusedUnknown(err, "filter") {
-			t.Errorf("delete: %v", err)
+			t.Errorf("delete: %v, want a refusal of the unknown field", err)
 		}
 		if _, err := r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: task.GetTaskId()}); err != nil {
-			t.Errorf("the task: %v", err)
+			t.Errorf("the task is gone: %v", err)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Artifacts: []*lessorv1.Artifact{withUnknownField(&lessorv1.Artifact{ResourceId: "r", Type: "t"})},
 		}))
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-			t.Errorf("%v, %v", res, err)
+			t.Errorf("the report got %v (%v), want COMMITTED", res, err)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X5: of answers that can be large, a connection may have only a limited number that are not sent yet; further calls wait. A call that ends while it
-// waits is not answered. Answers that were sent, failed calls, panics and small answers do not count.
+// X5: a connection may have only a limited number of large answers that are not sent yet. Further calls wait until one of them is sent. A call that has
+// ended does not wait. Answers that were sent, small answers, failed calls and panics do not count.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			return err
 		}
 		const more = 3
-		for range maxUnread + more {
+		for range maxUnread + more { // more calls than may have an unsent answer
 			go func() { _ = answer(conn, 100<<10) }()
 		}
 		synctest.Wait()
@@ -45,13 +45,13 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		gone, cancel := context.WithCancel(conn)
 		cancel()
 		if code := status.Code(answer(gone, 1)); code != codes.Canceled {
-			t.Errorf("a call that has ended gets %v", code)
+			t.Errorf("a call that has ended gets %v, want CANCELLED", code)
 		}
 		if err := answer(unreadHandler{}.TagConn(t.Context(), nil), 1); err != nil {
-			t.Errorf("on another connection: %v", err)
+			t.Errorf("a call on another connection: %v", err)
 		}
 		<-made
-		for range more { // each one that is sent lets the next call go on
+		for range more { // each answer that is sent lets one waiting call continue
 			b := <-made
 			b.Free()
 			synctest.Wait()
@@ -67,7 +67,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 			if err := answer(conn, 1); err != nil {
 				t.Fatal(err)
 			}
-			<-made // small: it does not count
+			<-made // a small answer does not count
 			if _, err := limitUnread(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
 				t.Fatal("no error")
 			}
@@ -79,51 +79,51 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// X5: a request for work does not count while it waits, and is granted nothing while the connection has too many unsent answers.
+// X5: a lease request does not count while it waits for a task. It gets no task while its connection has too many unsent answers.
 func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		conn := unreadHandler{}.TagConn(t.Context(), nil)
 		lease := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}
 		work := make(chan struct{})
-		asked, granted := 0, make(chan any, 100)
+		begun, answers := 0, make(chan any, 100) // begun counts the handlers that have begun
 		ask := func() {
 			m, _ := limitUnread(conn, nil, lease, func(context.Context, any) (any, error) {
-				asked++
+				begun++
 				<-work
 				return &lessorv1.LeaseResponse{}, nil
 			})
-			granted <- m
+			answers <- m
 		}
 		for range 2 * maxUnread {
 			go ask()
 			synctest.Wait()
 		}
-		if asked != 2*maxUnread {
-			t.Fatalf("%d of %d requests wait for work", asked, 2*maxUnread)
+		if begun != 2*maxUnread {
+			t.Fatalf("%d requests wait for a task, want all %d", begun, 2*maxUnread)
 		}
 		close(work)
 		synctest.Wait()
-		if len(granted) != maxUnread {
-			t.Fatalf("%d answers, want %d", len(granted), maxUnread)
+		if len(answers) != maxUnread {
+			t.Fatalf("%d answers wait to be sent, want %d", len(answers), maxUnread)
 		}
 		go ask()
 		synctest.Wait()
-		if asked != 2*maxUnread {
-			t.Error("a connection that reads nothing was given work")
+		if begun != 2*maxUnread {
+			t.Error("a lease request was handled although the connection has too many unsent answers")
 		}
 		for range 2*maxUnread + 1 {
-			m := <-granted
+			m := <-answers
 			m.(*largeAnswer).sent()
 			synctest.Wait()
 		}
-		if asked != 2*maxUnread+1 {
-			t.Error("the last request was not heard")
+		if begun != 2*maxUnread+1 {
+			t.Error("the last request was not handled after all answers were sent")
 		}
 	})
 }
 
-// X5: a request for work whose caller leaves while its answer waits for a place ends with CANCELLED.
+// X5: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers.
 func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	t.Attr("rules", "X5")
 	conn := unreadHandler{}.TagConn(t.Context(), nil)
@@ -142,8 +142,8 @@ func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	}
 }
 
-// encode writes what proto.Marshal writes, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the
-// message, and the place of a large answer is given back once.
+// encode writes the same bytes as proto.Marshal, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the
+// message. The place of a large answer is released exactly once.
 func TestEncode(t *testing.T) {
 	for _, size := range []int{0, 10, 1000, 1024, 5000, 33 << 10, 100 << 10, 600 << 10, 3 << 20} {
 		m := &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, size)}}
@@ -155,15 +155,15 @@ func TestEncode(t *testing.T) {
 			}
 			want, _ := proto.Marshal(m)
 			if got := b.Materialize(); string(got) != string(want) {
-				t.Errorf("%d bytes were written as %d other ones", len(want), len(got))
+				t.Errorf("encode wrote %d bytes that differ from the %d bytes of proto.Marshal", len(got), len(want))
 			}
 			if room := cap(b[0].ReadOnlyData()); size > 1<<10 && room > 4*size {
-				t.Errorf("%d bytes take %d", size, room)
+				t.Errorf("the buffer for %d bytes has %d, want at most four times as many", size, room)
 			}
 			b.Free()
 		}
 		if sent != 1 {
-			t.Errorf("%d bytes: the place was given back %d times", size, sent)
+			t.Errorf("%d bytes: the place was released %d times, want once", size, sent)
 		}
 	}
 }

@@ -21,10 +21,10 @@ func callHandlerDirectly(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	return next(ctx, req)
 }
 
-// invalidMark is replaced by invalid UTF-8 in an encoded request.
+// invalidMark is a string that callMethod replaces by invalid UTF-8.
 const invalidMark = "MARK"
 
-// callMethod sends a request through a handler of the service; each mark in it becomes invalid UTF-8.
+// callMethod calls the handler of a method with an encoded request, in which invalid UTF-8 replaces each invalidMark.
 func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.Message) (any, error) {
 	t.Helper()
 	raw, err := proto.Marshal(req)
@@ -43,7 +43,7 @@ func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.M
 	return nil, nil
 }
 
-// S4: invalid UTF-8 is INVALID_ARGUMENT with the path of the field.
+// S4: a string that is not valid UTF-8 is refused with INVALID_ARGUMENT and the path of the field.
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
 	desc := guarded(&lessorv1.TaskService_ServiceDesc, true, nil)
@@ -69,8 +69,8 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 	}
 }
 
-// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; an error would be repeated (K5). The verdict is counted like any
-// other.
+// V1: a report with invalid UTF-8 is REJECTED, so that the worker does not repeat it; a worker would repeat a report that got an error (K5). The metrics
+// count the verdict like any other.
 func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 	t.Attr("rules", "V1")
 	serve(t, nil, rejectsInvalidUTF8)
@@ -105,10 +105,10 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 	}
 }
 
-// A request that cannot be decoded is the caller's fault, too.
+// The error for a request that cannot be decoded names the field "request".
 func TestRequestThatCannotBeDecoded(t *testing.T) {
 	r := reading{into: &lessorv1.GetTaskRequest{}}
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {
-		t.Errorf("error is %v, fault is %v", err, r.bad)
+		t.Errorf("the error is %v and the fault %v, want no error and a fault of the field request", err, r.bad)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// watchAll returns the events of a watch until its end; an orderly end is no error.
+// watchAll returns all events of a watch, and its error. A watch that ends with status OK has no error.
 func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all []*lessorv1.WatchTaskResponse, err error) {
 	stream, err := r.tasks.WatchTask(ctx, req)
 	for err == nil {
@@ -36,7 +36,7 @@ func watchAll(ctx context.Context, r *rig, req *lessorv1.WatchTaskRequest) (all 
 	return all, err
 }
 
-// eventNames describes each event by one word: durable events by their type, others by what they are.
+// eventNames returns a word for each event, separated by spaces. The word of a durable event is its type.
 func eventNames(events []*lessorv1.WatchTaskResponse) string {
 	var words []string
 	for _, e := range events {
@@ -56,7 +56,7 @@ func eventNames(events []*lessorv1.WatchTaskResponse) string {
 	return strings.Join(words, " ")
 }
 
-// watchInBackground watches until the watch ends or stop is called.
+// watchInBackground starts a watch. stop ends the watch, if it has not ended, and returns its events.
 func watchInBackground(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (stop func() []*lessorv1.WatchTaskResponse) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan []*lessorv1.WatchTaskResponse, 1)
@@ -72,9 +72,10 @@ func watchInBackground(t *testing.T, r *rig, req *lessorv1.WatchTaskRequest) (st
 	}
 }
 
+// lifeEvents are the events of a task that runTask completes.
 const lifeEvents = "SUBMITTED GRANTED STARTED progress COMPLETED"
 
-// runTask takes the waiting task from its lease to COMPLETED, with one progress.
+// runTask leases the waiting task, starts it, sends one progress, and completes it.
 func runTask(t *testing.T, r *rig) {
 	t.Helper()
 	a := r.lease(t)
@@ -85,11 +86,11 @@ func runTask(t *testing.T, r *rig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Millisecond) // progress is passed on after the answer
+	time.Sleep(time.Millisecond) // the coordinator passes progress on after the answer
 	r.complete(t, a, "")
 }
 
-// S5: a watch has past and future events, and ends with the task. A later watch has the durable events.
+// S5: a watch sends past and new events, and ends with the task. A watch that begins later sends only the durable events.
 func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -98,23 +99,23 @@ func TestWatchFollowsATaskToItsEnd(t *testing.T) {
 		runTask(t, r)
 		events := stop()
 		if got := eventNames(events); got != lifeEvents {
-			t.Errorf("told %s, want %s", got, lifeEvents)
+			t.Errorf("the events are %s, want %s", got, lifeEvents)
 		}
 		wantIncreasing(t, events)
 		if state := events[3].GetTaskState(); state != lessorv1.TaskState_TASK_STATE_RUNNING {
-			t.Errorf("progress says that the task is %v", state)
+			t.Errorf("the progress event has the task state %v, want RUNNING", state)
 		}
 		if last := events[len(events)-1]; last.GetTaskState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
-			t.Errorf("last event is %v", last)
+			t.Errorf("the last event is %v, want the task state COMPLETED", last)
 		}
 		again, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id})
 		if err != nil || eventNames(again) != "SUBMITTED GRANTED STARTED COMPLETED" {
-			t.Errorf("afterwards: %s (%v), want the durable events and the end", eventNames(again), err)
+			t.Errorf("a later watch: %s (%v), want the durable events and the end", eventNames(again), err)
 		}
 	})
 }
 
-// wantIncreasing checks that the sequences rise, and between them the sub-sequences.
+// wantIncreasing checks that the sequences do not fall, and that the sub-sequences of one sequence increase.
 func wantIncreasing(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	t.Helper()
 	var seq, sub uint64
@@ -126,7 +127,7 @@ func wantIncreasing(t *testing.T, events []*lessorv1.WatchTaskResponse) {
 	}
 }
 
-// S5: a watch can resume after every event, with the next one.
+// S5: a watch that resumes after an event begins with the next event. This holds for every event.
 func TestWatchResumesAfterASequence(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -139,7 +140,7 @@ func TestWatchResumesAfterASequence(t *testing.T) {
 		for i, e := range all {
 			rest, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: e.GetSequence()})
 			if err != nil || eventNames(rest) != eventNames(all[i+1:]) {
-				t.Errorf("after %d: %s (%v), want %s", e.GetSequence(), eventNames(rest), err, eventNames(all[i+1:]))
+				t.Errorf("after sequence %d: %s (%v), want %s", e.GetSequence(), eventNames(rest), err, eventNames(all[i+1:]))
 			}
 		}
 	})
@@ -152,12 +153,12 @@ func TestWatchRefusesASequenceAboveTheNewest(t *testing.T) {
 		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
 		newest := r.get(t, id).GetHistory()[0].GetSequence()
 		parsed, _ := lease.ParseTaskID(id)
-		nobodys := lease.TaskID{Space: parsed.Space, Seq: parsed.Seq + 1000}.String()
+		unknown := lease.TaskID{Space: parsed.Space, Seq: parsed.Seq + 1000}.String()
 		for name, tt := range map[string]struct {
 			req  *lessorv1.WatchTaskRequest
 			want codes.Code
 		}{
-			"nobody's task":             {&lessorv1.WatchTaskRequest{TaskId: nobodys, AfterSequence: newest + 1}, codes.NotFound},
+			"unknown task":              {&lessorv1.WatchTaskRequest{TaskId: unknown, AfterSequence: newest + 1}, codes.NotFound},
 			"task":                      {&lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest + 1}, codes.InvalidArgument},
 			"run":                       {&lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: newest + 1}, codes.InvalidArgument},
 			"task in another workspace": {&lessorv1.WatchTaskRequest{TaskId: lease.TaskID{Space: 99}.String(), AfterSequence: 1}, codes.NotFound},
@@ -169,13 +170,13 @@ func TestWatchRefusesASequenceAboveTheNewest(t *testing.T) {
 		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: newest})
 		runTask(t, r)
 		if got := eventNames(stop()); got != strings.TrimPrefix(lifeEvents, "SUBMITTED ") {
-			t.Errorf("after the newest sequence: %s", got)
+			t.Errorf("after the newest sequence: %s, want %s", got, strings.TrimPrefix(lifeEvents, "SUBMITTED "))
 		}
 	})
 }
 
-// S5, A11: after a restore, a watch that goes on after an event of the lost future is refused, even if the workspace has had more events since than that
-// future. One that goes on after an event of the backup gets all that came after it.
+// S5, A11: after a restore, a watch is refused if it resumes after an event that happened after the backup and so was lost, even if the workspace has had
+// more events since the restore than were lost. A watch that resumes after an event of the backup gets all events after that one.
 func TestWatchAfterARestore(t *testing.T) {
 	t.Attr("rules", "S5 A11")
 	st := memstore.New()
@@ -199,15 +200,16 @@ func TestWatchAfterARestore(t *testing.T) {
 			r.submit(t, inRun)
 		}
 		if events, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: lost}); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("after an event of the lost future: %s (%v), want INVALID_ARGUMENT", eventNames(events), err)
+			t.Errorf("after a lost event: %s (%v), want INVALID_ARGUMENT", eventNames(events), err)
 		}
 		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: kept})
 		if got := eventNames(stop()); got != "SUBMITTED SUBMITTED SUBMITTED" {
-			t.Errorf("after an event of the backup: %s", got)
+			t.Errorf("after an event of the backup: %s, want SUBMITTED three times", got)
 		}
 	})
 }
 
+// When a task is deleted, its watch sends the event deleted and ends.
 func TestWatchEndsWithADeletedTask(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -216,7 +218,7 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := eventNames(stop()); got != "SUBMITTED deleted" {
-			t.Errorf("told %s", got)
+			t.Errorf("the events are %s, want SUBMITTED deleted", got)
 		}
 	})
 }
@@ -236,11 +238,11 @@ func TestWatchRun(t *testing.T) {
 		runTask(t, r)
 		live := stop()
 		if got := eventNames(live); got != lifeEvents+" "+lifeEvents {
-			t.Errorf("told %s, want twice %s", got, lifeEvents)
+			t.Errorf("the events are %s, want twice %s", got, lifeEvents)
 		}
 		wantIncreasing(t, live)
 		if live[0].GetTaskId() != first || live[len(live)-1].GetTaskId() != second {
-			t.Errorf("tasks are %s and %s", live[0].GetTaskId(), live[len(live)-1].GetTaskId())
+			t.Errorf("the first and the last event are of %s and %s, want %s and %s", live[0].GetTaskId(), live[len(live)-1].GetTaskId(), first, second)
 		}
 		durable := strings.ReplaceAll(lifeEvents, " progress", "")
 		resumed := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: live[4].GetSequence()})()
@@ -250,6 +252,7 @@ func TestWatchRun(t *testing.T) {
 	})
 }
 
+// A watch needs either a task or a run; the run's workspace must exist.
 func TestWatchNeedsOneTarget(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -268,7 +271,7 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 	})
 }
 
-// T10: events that were dropped from a history are reported as missed, once.
+// T10: a watch reports the events that were dropped from a history as missed, once.
 func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 	t.Attr("rules", "T10")
 	task := &lease.Task{
@@ -295,8 +298,8 @@ func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 	}
 }
 
-// Changes of one commit are told task by task, and their sequences may interleave. No event is told twice, and no event has a sequence for a resume
-// that would skip another event of the commit.
+// A watch of a run sends the changes of one commit task by task, so that the sequences of their events may interleave. It sends no event twice, and no
+// event has a sequence from which a resume would skip another event of the commit.
 func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	var got []string
 	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
@@ -317,11 +320,11 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	}
 	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 2, 7 resume 7"
 	if s := strings.Join(got, ", "); s != want {
-		t.Errorf("told %s\nwant %s", s, want)
+		t.Errorf("sent %s\nwant %s", s, want)
 	}
 }
 
-// firstEvents returns the first events of a long run, in order.
+// firstEvents returns the events with the lowest sequences of a long run, in order.
 func TestFirstEventsAreInOrder(t *testing.T) {
 	var events []durableEvent
 	for i := range uint64(3 * watchStep) {
@@ -334,8 +337,8 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 	}
 }
 
-// S5: a reader that stands still blocks nobody. When it reads again, it is told how many volatile events it missed, and gets every durable event and
-// the end.
+// S5: a watcher that does not read for a while delays nobody. When it reads again, it gets the number of volatile events that it missed, every durable
+// event, and the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -367,14 +370,15 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 		words := eventNames(events)
 		if !errors.Is(err, io.EOF) || !strings.Contains(words, "missed(0,") || !strings.HasSuffix(words, " COMPLETED") ||
 			!strings.HasPrefix(words, "SUBMITTED GRANTED STARTED") {
-			t.Errorf("%d events (%v): %.300s", len(events), err, strings.ReplaceAll(words, " progress", ""))
+			t.Errorf("%d events (%v): %.300s, want the durable events, a number of missed volatile events, and EOF",
+				len(events), err, strings.ReplaceAll(words, " progress", ""))
 		}
 		wantIncreasing(t, events)
 	})
 }
 
-// S5: a watcher of a run that did not read for a while either gets the deletion of a task, or the deletion is counted as a missed durable event. No
-// later event would tell of it.
+// S5: a watcher of a run that did not read for a while gets the deletion of each task, or the deletion is counted as a missed durable event, because no
+// later event would show it.
 func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -416,12 +420,12 @@ func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 			missed += e.GetMissed().GetDurable()
 		}
 		if missed == 0 || got+int(missed) != others {
-			t.Errorf("told of %d deleted tasks, and that %d durable events were missed; want %d in all, some missed", got, missed, others)
+			t.Errorf("got %d deletions and %d missed durable events, want %d in all, some of them missed", got, missed, others)
 		}
 	})
 }
 
-// S5: a reader of a run that stood still gets every durable event once, even those that it had got before.
+// S5: a watcher of a run that did not read for a while gets every durable event exactly once; events that were sent to it before are not sent again.
 func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -457,7 +461,7 @@ func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 		words := strings.Fields(eventNames(events))
 		durable := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "missed(0,") })
 		if len(durable) == len(words) || strings.Join(durable, " ") != "SUBMITTED GRANTED STARTED COMPLETED" {
-			t.Errorf("told %s, want each durable event once, and something missed", words)
+			t.Errorf("the events are %s, want each durable event once, and some missed", words)
 		}
 	})
 }

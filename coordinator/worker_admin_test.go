@@ -14,6 +14,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// drain calls DrainWorker, and returns the drained sessions.
 func (r *rig) drain(t *testing.T, req *lessorv1.DrainWorkerRequest) []*lessorv1.Worker {
 	t.Helper()
 	res, err := r.admin.DrainWorker(t.Context(), req)
@@ -24,6 +25,7 @@ func (r *rig) drain(t *testing.T, req *lessorv1.DrainWorkerRequest) []*lessorv1.
 	return res.GetWorkers()
 }
 
+// kick calls KickWorker, and returns the ended sessions.
 func (r *rig) kick(t *testing.T, req *lessorv1.KickWorkerRequest) []*lessorv1.Worker {
 	t.Helper()
 	res, err := r.admin.KickWorker(t.Context(), req)
@@ -34,7 +36,8 @@ func (r *rig) kick(t *testing.T, req *lessorv1.KickWorkerRequest) []*lessorv1.Wo
 	return res.GetWorkers()
 }
 
-// W10: a worker that an operator drains is told so and gets no new work; its tasks go on and get their verdicts. An undo ends the drain.
+// W10: when an operator drains a worker, the worker gets a drain frame and no new tasks. It may finish its tasks and gets their verdicts. An undo ends
+// the drain.
 func TestOperatorDrainsAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -44,11 +47,11 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 		deadline := timestamppb.New(time.Now().Add(time.Hour))
 		listed := r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline})
 		if len(listed) != 1 || listed[0].GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING || listed[0].GetLeases() != 1 {
-			t.Errorf("answered %v", listed)
+			t.Errorf("DrainWorker returned %v, want one DRAINING session with one lease", listed)
 		}
 		d := nextPayload[*lessorv1.Drain](worker)
 		if d.GetReason() != "new kernel" || !d.GetDeadline().AsTime().Equal(deadline.AsTime()) {
-			t.Errorf("told %v", d)
+			t.Errorf("the drain frame is %v, want the reason and the deadline of the call", d)
 		}
 		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel", Deadline: deadline}) // a repeated drain is not sent again
 		r.submitAll(t, 1)
@@ -57,17 +60,18 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 		worker.heartbeat()
 		worker.wantNoFrame()
 		if w := r.listedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING || w.GetDrain().GetReason() != "new kernel" {
-			t.Errorf("listed as %v", w)
+			t.Errorf("the worker is listed as %v, want DRAINING with the reason", w)
 		}
 		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true})
 		worker.receiveAssignments(1)
 		if w := r.listedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING || w.GetDrain() != nil {
-			t.Errorf("after the undo: %v", w)
+			t.Errorf("after the undo the worker is listed as %v, want HEARTBEATING", w)
 		}
 	})
 }
 
-// W10: a drain is for one worker process. It is remembered for an hour after its stream has ended; another process of the same worker gets work.
+// W10: a drain is for one instance of a worker. The coordinator remembers it for an hour after the instance's stream has ended. Another instance of the
+// same worker gets tasks.
 func TestDrainOutlastsAReconnect(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -102,7 +106,7 @@ func TestDrainOutlastsAReconnect(t *testing.T) {
 	})
 }
 
-// W10: a kick ends the session, and says when to come back. The worker keeps its leases until they expire.
+// W10: a kick ends the session, and its reset says after which time the worker may connect again. The worker keeps its leases until they expire.
 func TestOperatorKicksAWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -112,19 +116,19 @@ func TestOperatorKicksAWorker(t *testing.T) {
 		wantCommitted(t, worker.report(started(a)))
 		kicked := r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Reason: "stuck", RetryAfter: durationpb.New(time.Minute)})
 		if len(kicked) != 1 || kicked[0].GetLeases() != 1 {
-			t.Errorf("answered %v", kicked)
+			t.Errorf("KickWorker returned %v, want one session with one lease", kicked)
 		}
 		reset := nextPayload[*lessorv1.Reset](worker)
 		wantEqual(t, "code", reset.GetCode(), refusal.CodeKicked)
 		wantEqual(t, "reason", reset.GetReason(), "an operator ended the session: stuck")
 		if d := reset.GetRetryAfter().AsDuration(); d != time.Minute {
-			t.Errorf("retry_after is %v", d)
+			t.Errorf("retry_after is %v, want 1m", d)
 		}
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 		if w := r.listedWorker(t, "w"); w != nil {
-			t.Errorf("still listed: %v", w)
+			t.Errorf("the worker is still listed: %v", w)
 		}
 		worker = r.openSession(t, "w", 1)
 		wantCommitted(t, worker.report(completed(a, "")))
@@ -133,7 +137,7 @@ func TestOperatorKicksAWorker(t *testing.T) {
 	})
 }
 
-// W10: a kick with requeue takes the leases back at once; reports under them do not count any more.
+// W10: a kick with requeue ends the worker's leases at once, and other workers get their tasks. Reports under these leases do not count any more.
 func TestKickGivesLeasesToOthers(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -144,23 +148,23 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		wantCommitted(t, other.report(completed(b, "")))
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true, Reason: "gone"})
 		if again := other.receiveAssignments(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
-			t.Errorf("the other got %v", again)
+			t.Errorf("the other worker got %v, want attempt 2 of task %s", again, a.GetTask().GetTaskId())
 		}
 		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeKicked)
 		worker = r.openSession(t, "w", 1)
 		v := worker.report(completed(a, ""))[0]
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || v.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
-			t.Errorf("verdict %v", v)
+			t.Errorf("the verdict is %v, want CANCELLED SUPERSEDED", v)
 		}
 		x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: a.GetTask().GetTaskId()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantEqual(t, "why", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
+		wantEqual(t, "the detail of the last lease", x.GetLastLease().GetDetail(), "an operator revoked the worker's leases: gone")
 	})
 }
 
-// GetWorker shows the sessions of a worker with the tasks that they hold.
+// GetWorker shows the sessions of one worker with the tasks that they hold.
 func TestGetWorkerShowsItsTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 3)
@@ -174,12 +178,13 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 		}
 		w := res.GetWorkers()[0]
 		if w.GetLeases() != 2 || len(w.GetTaskIds()) != 2 || w.GetTaskIds()[0] != all[0].GetTask().GetTaskId() {
-			t.Errorf("shown: %v", w)
+			t.Errorf("the session is %v, want two leases with their tasks", w)
 		}
 	})
 }
 
-// DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected, and refuse bad fields by name without any effect.
+// DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected. They refuse bad fields with the name, and such a call has no
+// effect.
 func TestWorkerCallsRefuse(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		r.openSession(t, "w", 1)
@@ -200,11 +205,11 @@ func TestWorkerCallsRefuse(t *testing.T) {
 		for name, call := range calls {
 			for _, who := range [][2]string{{"nobody", ""}, {"w", "s-none"}} {
 				if err := call(who[0], who[1]); status.Code(err) != codes.NotFound || refusal.CodeOf(err) != refusal.CodeNoWorker {
-					t.Errorf("%s of %v: %v", name, who, err)
+					t.Errorf("%s of %v: %v, want NOT_FOUND", name, who, err)
 				}
 			}
 			if err := call("", ""); status.Code(err) != codes.InvalidArgument {
-				t.Errorf("%s of nobody: %v", name, err)
+				t.Errorf("%s without a worker_id: %v, want INVALID_ARGUMENT", name, err)
 			}
 		}
 		_, err := r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Reason: "x"})
