@@ -12,7 +12,7 @@ func TestAmount(t *testing.T) {
 		0: "0.00", 0.125: "0.12", 9.994: "9.99", 10.4: "10", 999: "999", 1000: "1,000", 1234567.8: "1,234,567", 1002003: "1,002,003",
 	} {
 		if got := amount(x); got != want {
-			t.Errorf("%v: %s, want %s", x, got, want)
+			t.Errorf("amount(%v) = %s, want %s", x, got, want)
 		}
 	}
 }
@@ -20,7 +20,7 @@ func TestAmount(t *testing.T) {
 // limitsText names each limit of a time once, with the number of times that the time meets it.
 func TestLimitsText(t *testing.T) {
 	if got, want := limitsText([]string{"a", "b", "a", "c"}), "2 x a + b + c"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("limitsText = %q, want %q", got, want)
 	}
 }
 
@@ -31,7 +31,7 @@ func TestReportSaysThatTheMachineWasBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), "load average before: "+want) {
-			t.Errorf("load %v: %s", load, &out)
+			t.Errorf("load %v: the report is\n%s\nwant %q in it", load, &out, want)
 		}
 	}
 }

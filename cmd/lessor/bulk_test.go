@@ -24,7 +24,7 @@ func (p *pages) call(_ context.Context, token string) (bulkAnswer, error) {
 }
 
 // T9: a bulk command repeats the call until an answer has no page token, and prints the sum of all answers.
-func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
+func TestBulkCommandReadsAllPages(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{
 		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Changed: 3},
 	}}
@@ -43,12 +43,12 @@ func TestABulkVerbGoesOnToItsEnd(t *testing.T) {
 	}
 }
 
-// T9: if a call fails, the user has read how much was done before it, and no sum pretends that everything is done.
-func TestABulkVerbThatIsCutShort(t *testing.T) {
+// T9: if a call fails, the command has printed how much was done before it, and prints no final sum.
+func TestBulkCommandReportsProgressBeforeAnError(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{{Changed: 2, NextPageToken: "x"}}}
 	var out, err bytes.Buffer
 	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e == nil {
-		t.Error("the error of the second call was lost")
+		t.Error("changeAll = nil, want the error of the second call")
 	}
 	if got, want := out.String()+err.String(), "2 deleted so far\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)

@@ -42,7 +42,7 @@ func dialTo(t *testing.T, register func(*grpc.Server)) *client {
 	return cl
 }
 
-// The client accepts the largest answer that a coordinator can be configured to give: what was submitted can be read again.
+// The client accepts the largest answer that a coordinator can be configured to give, so that each task that was submitted can be read.
 func TestLargestTaskIsRead(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterTaskServiceServer(s, largeTask{}) })
 	got, err := cl.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t1"})

@@ -39,7 +39,7 @@ func readDoc(t *testing.T, name string) string {
 	return string(text)
 }
 
-func TestTheManualNamesEveryCommandAndFlag(t *testing.T) {
+func TestManualNamesEveryCommandAndFlag(t *testing.T) {
 	manual := readDoc(t, "cli.md")
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		if !strings.Contains(manual, command) {
@@ -53,24 +53,24 @@ func TestTheManualNamesEveryCommandAndFlag(t *testing.T) {
 }
 
 // Users rely on the table of variables: each variable in it must exist, and it must list all the variables of the long-running commands.
-func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
+func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 	table := make(map[string]bool)
 	row := regexp.MustCompile("(?m)^\\|[^|]*\\| `(LESSOR_[A-Z_]+)` \\|")
 	for _, match := range row.FindAllStringSubmatch(readDoc(t, "configuration.md"), -1) {
 		table[match[1]] = true
 	}
 	known, seen := make(map[string]bool), make(map[string]bool)
-	whole := []string{"", "serve", "worker run"} // the first is the application, with the flags that all commands share
+	longRunning := []string{"", "serve", "worker run"} // the first is the application, with the flags that all commands share
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		seen[command] = true
 		for _, env := range flag.Envs {
 			known[env] = true
-			if slices.Contains(whole, command) && !table[env] {
+			if slices.Contains(longRunning, command) && !table[env] {
 				t.Errorf("docs/configuration.md does not list %s of %s", env, command)
 			}
 		}
 	})
-	for _, command := range whole {
+	for _, command := range longRunning {
 		if !seen[command] {
 			t.Errorf("there is no command %q to compare the table with", command)
 		}
@@ -82,9 +82,9 @@ func TestTheTableOfVariablesIsTheGrammar(t *testing.T) {
 	}
 }
 
-// The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. LESSOR_WORKSPACE is an exception: the
-// command shall use the workspace of its task.
-func TestNoFlagListensToTheEnvironmentOfTasks(t *testing.T) {
+// The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. The exception is LESSOR_WORKSPACE: a
+// lessor in the command uses the workspace of the task.
+func TestNoFlagReadsAVariableOfATask(t *testing.T) {
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		for _, env := range flag.Envs {
 			switch env {

@@ -31,7 +31,7 @@ func withDetail(t *testing.T, code codes.Code, message string, detail protoadapt
 	return s.Err()
 }
 
-func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
+func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 	const dialing = `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused"`
 	const shaking = `connection error: desc = "transport: authentication handshake failed: `
 	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
@@ -94,10 +94,10 @@ func TestEveryErrorHasWordsAndAnExitCode(t *testing.T) {
 	}
 }
 
-func TestWhenTakesATimeOrASpan(t *testing.T) {
+func TestWhenAcceptsATimeOrADuration(t *testing.T) {
 	var w when
 	if err := w.UnmarshalText([]byte("2026-12-01T06:00:00Z")); err != nil || w.timestamp().GetSeconds() != 1796104800 {
-		t.Errorf("2026-12-01T06:00:00Z is read as %v (%v)", w, err)
+		t.Errorf("2026-12-01T06:00:00Z is read as %v (%v), want that time", w, err)
 	}
 	before := time.Now()
 	if err := w.UnmarshalText([]byte("10m")); err != nil || w.Before(before.Add(10*time.Minute)) {

@@ -29,7 +29,7 @@ func FuzzCommandLine(f *testing.F) {
 		defer func() {
 			if p := recover(); p != nil {
 				if _, help := p.(exited); !help {
-					t.Errorf("%q: %v", args, p)
+					t.Errorf("%q: the parser panics with %v", args, p)
 				}
 			}
 		}()
@@ -38,7 +38,7 @@ func FuzzCommandLine(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := parser.Parse(args); err != nil && err.Error() == "" {
-			t.Errorf("%q is refused with an empty message", args)
+			t.Errorf("%q is refused with an empty message, want one that says why", args)
 		}
 	})
 }
@@ -57,16 +57,17 @@ func FuzzRate(f *testing.F) {
 			}
 			var again rate
 			if err := again.UnmarshalText([]byte(rateText(n))); err != nil || math.Abs(float64(again)-n) > n/1e4 && n > 1e-300 {
-				t.Errorf("%q is told as %q, which is %v (%v)", text, rateText(n), again, err)
+				t.Errorf("%q is printed as %q, which is read as %v (%v), want nearly %v", text, rateText(n), again, err, n)
 			}
 		}
 		if q, ok := readRate(text); ok && (math.IsNaN(q.PerSecond) || math.IsInf(q.PerSecond, 0) || q.PerSecond <= 0) {
-			t.Errorf("the quota %q is read as %+v", text, q)
+			t.Errorf("the quota %q is read as %+v, want a finite rate above 0", text, q)
 		}
 	})
 }
 
-// Each part of a filter is read as one real state, whose printed name is read as the same state again. The error names what was not read.
+// Each part of a filter is read as one state, never UNSPECIFIED, and the printed name of the state is read as the same state again. If the filter is
+// valid UTF-8, so is the error.
 func FuzzStates(f *testing.F) {
 	f.Add("READY")
 	f.Add("ready,running")
@@ -75,15 +76,15 @@ func FuzzStates(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		states, err := parseStates(strings.Split(text, ","))
 		if err != nil && !utf8.ValidString(err.Error()) && utf8.ValidString(text) {
-			t.Errorf("%q is refused as %q", text, err)
+			t.Errorf("%q is refused with %q, want an error in valid UTF-8", text, err)
 		}
 		if err == nil && len(states) != len(strings.Split(text, ",")) {
-			t.Errorf("%q is read as %v", text, states)
+			t.Errorf("%q is read as %v, want one state for each part", text, states)
 		}
 		for _, state := range states {
 			name := short(state, "TASK_STATE_")
 			if again, err := parseStates([]string{name}); err != nil || state == 0 || again[0] != state {
-				t.Errorf("%q is read as %v, whose name %s is read as %v (%v)", text, state, name, again, err)
+				t.Errorf("%q is read as %v, whose name %s is read as %v (%v), want the same state", text, state, name, again, err)
 			}
 		}
 	})

@@ -35,10 +35,10 @@ func TestPendingFileWithoutLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := u.keep(); (err != nil) != (c.want == "old") {
-			t.Errorf("%s: keep = %v", c.name, err)
+			t.Errorf("%s: keep = %v, want an error: %t", c.name, err, c.want == "old")
 		}
 		if err := u.discard(); err != nil {
-			t.Errorf("%s: discard = %v", c.name, err)
+			t.Errorf("%s: discard = %v, want nil", c.name, err)
 		}
 		got, err := os.ReadFile(name)
 		files, err2 := os.ReadDir(dir)

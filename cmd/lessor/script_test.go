@@ -23,13 +23,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakless{m}, map[string]func(){"lessor": main})
+	testscript.Main(leakCheck{m}, map[string]func(){"lessor": main})
 }
 
-// leakless runs tests, and fails if they leave a goroutine behind.
-type leakless struct{ tests *testing.M }
+// leakCheck runs tests, and fails if they leave a goroutine behind.
+type leakCheck struct{ tests *testing.M }
 
-func (l leakless) Run() int {
+func (l leakCheck) Run() int {
 	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are processors. A -parallel on the command line still
 	// wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The first signal asks for an orderly stop, a second one stops at once. The same signal twice within a moment counts once: timeout(1) sends it to
-// the process and to its group.
+// The first signal asks for an orderly stop, a second one stops at once. The same signal twice within duplicateWindow counts once, because timeout(1)
+// sends it to the process and to its group.
 func TestSignals(t *testing.T) {
 	type sent struct {
 		after  time.Duration

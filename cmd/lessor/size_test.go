@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestASizeIsANumberWithOrWithoutAUnit(t *testing.T) {
+func TestSizeWithAndWithoutUnit(t *testing.T) {
 	for text, want := range map[string]int{
 		"0": 0, "65536": 65536, "7B": 7, "512KiB": 512 << 10, "1MiB": 1 << 20, "1 mib": 1 << 20, "3gib": 3 << 30, "2TiB": 2 << 40,
 		"5kB": 5000, "5MB": 5e6, "2GB": 2e9, "1TB": 1e12, "-1": -1, "-2KiB": -2048, strconv.Itoa(math.MaxInt): math.MaxInt,

@@ -10,7 +10,7 @@ import (
 )
 
 // X3: a token ends at the latest when its signing key retires. The list shows that, so that a token that is no longer accepted is not listed as good.
-func TestTheListOfTokensKnowsWhichKeysRetire(t *testing.T) {
+func TestTokenListShowsRetiredKeys(t *testing.T) {
 	t.Attr("rules", "X3")
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	at := func(after time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(after)) }

@@ -31,7 +31,7 @@ func TestValidate(t *testing.T) {
 		*field(&c)--
 		out := (*RangeError)(nil)
 		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
-			t.Fatalf("%s below its range: %v", flag, err)
+			t.Fatalf("%s below its range: error %v, want a RangeError of that flag", flag, err)
 		}
 		*field(&c), _ = out.Most.(int)
 		if err := c.Validate(); err != nil {
@@ -39,7 +39,7 @@ func TestValidate(t *testing.T) {
 		}
 		*field(&c)++
 		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
-			t.Errorf("%s above its range: %v", flag, err)
+			t.Errorf("%s above its range: error %v, want a RangeError of that flag", flag, err)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestShares(t *testing.T) {
 			sum += share(n, i)
 		}
 		if sum != n {
-			t.Errorf("the shares of %d tasks add up to %d", n, sum)
+			t.Errorf("the shares of %d tasks add up to %d, want all of them", n, sum)
 		}
 	}
 }
@@ -70,6 +70,6 @@ func TestShares(t *testing.T) {
 // inOrder sorts the numbers, keeps each once, and drops 0.
 func TestInOrder(t *testing.T) {
 	if got, want := inOrder([]int{64, 0, 1, 64}), []int{1, 64}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("inOrder = %v, want %v", got, want)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A rate names its lowest limit, a time names all its limits. What was not measured is left out; flushes that were counted as 0 are not.
+// A rate names its lowest limit, a time names all its limits. The report leaves out what was not measured, but not flushes that were counted as 0.
 func TestReport(t *testing.T) {
 	r, c := &Report{}, &Config{Producers: []int{4}, Backlogs: []int{70}}
 	r.fill(c.limitMetrics(), c.resultMetrics(), map[string][]float64{
@@ -15,14 +15,14 @@ func TestReport(t *testing.T) {
 		"latency_verdict_p50": {12},
 	})
 	if len(r.Limits) != len(c.limitMetrics()) || len(r.Results) != 2 {
-		t.Fatalf("%d limits, %d results", len(r.Limits), len(r.Results))
+		t.Fatalf("%d limits and %d results, want %d and 2", len(r.Limits), len(r.Results), len(c.limitMetrics()))
 	}
 	bulk, verdict := r.Results[0], r.Results[1]
 	if bulk.Median != 50 || bulk.Share != 0.5 || !slices.Equal(bulk.Limits, []string{"store_submit_500"}) || bulk.CPU.Median != 8 || bulk.Flushes == nil {
-		t.Errorf("enqueue_bulk: %+v", bulk)
+		t.Errorf("enqueue_bulk = %+v, want median 50, half of store_submit_500, with 8 of CPU and 0 flushes", bulk)
 	}
 	if verdict.Bound != 6 || verdict.Share != 0.5 || len(verdict.Limits) != 4 || verdict.CPU != nil || verdict.Flushes != nil {
-		t.Errorf("latency_verdict_p50: %+v", verdict)
+		t.Errorf("latency_verdict_p50 = %+v, want bound 6 of 4 limits and share 0.5, without CPU and flushes", verdict)
 	}
 }
 

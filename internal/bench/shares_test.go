@@ -18,10 +18,10 @@ func TestPlot(t *testing.T) {
 	}
 	for text, want := range map[string]bool{">drain<": true, "50 % (50 tasks/s)": true, ">ack<": true, "memory": false} {
 		if strings.Contains(out.String(), text) != want {
-			t.Errorf("%q is there: %v\n%s", text, !want, &out)
+			t.Errorf("the chart contains %q: %v, want %v\n%s", text, !want, want, &out)
 		}
 	}
 	if bar := r.Results[1].bar(); bar.Low != 0.125 || bar.High != 0.5 {
-		t.Errorf("a time of 2 to 8 with a limit of 1: %+v", bar)
+		t.Errorf("a time of 2 to 8 with a limit of 1: the bar is %+v, want 0.125 to 0.5", bar)
 	}
 }

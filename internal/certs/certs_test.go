@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// made returns a directory with an authority, a certificate for the server localhost and one for a client.
-func made(t *testing.T) string {
+// makeCerts returns a directory with an authority, a certificate for the server localhost and one for a client.
+func makeCerts(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certs")
 	a, err := NewAuthority(dir)
@@ -34,54 +34,54 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// connected returns both ends of a TCP connection. Unlike net.Pipe, it buffers what is written, so that no side blocks when the other has given up.
-func connected(t *testing.T) (here, there net.Conn) {
+// connectedPair returns both ends of a TCP connection. Unlike net.Pipe, TCP buffers what is written, so that no side blocks if the other has given up.
+func connectedPair(t *testing.T) (serverConn, clientConn net.Conn) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lis.Close() }()
-	if there, err = net.Dial("tcp", lis.Addr().String()); err == nil {
-		here, err = lis.Accept()
+	if clientConn, err = net.Dial("tcp", lis.Addr().String()); err == nil {
+		serverConn, err = lis.Accept()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return here, there
+	return serverConn, clientConn
 }
 
-func in(dir, name string) Files {
+func filesIn(dir, name string) Files {
 	return Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
 }
 
-// shake does a TLS handshake of the two configurations over a new connection. It returns the state of the server, and the errors of both sides.
-func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
+// handshake does a TLS handshake of the two configurations over a new connection. It returns the state of the server, and the errors of both sides.
+func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
-	here, there := connected(t)
-	defer func() { _ = here.Close(); _ = there.Close() }()
+	serverConn, clientConn := connectedPair(t)
+	defer func() { _ = serverConn.Close(); _ = clientConn.Close() }()
 	client = client.Clone()
 	client.ServerName = "localhost"
 	failed := make(chan error, 1)
 	go func() {
-		c := tls.Client(there, client)
+		c := tls.Client(clientConn, client)
 		err := c.Handshake()
 		if err == nil {
 			_, err = io.ReadFull(c, make([]byte, 1)) // with TLS 1.3, a client learns only after the handshake that its certificate was refused
 		}
 		if err != nil {
-			_ = there.Close()
+			_ = clientConn.Close()
 		}
 		failed <- err
 	}()
-	c := tls.Server(here, server)
-	_ = here.SetDeadline(time.Now().Add(time.Minute))
+	c := tls.Server(serverConn, server)
+	_ = serverConn.SetDeadline(time.Now().Add(time.Minute))
 	err := c.Handshake()
 	if err == nil {
 		_, err = c.Write([]byte{1})
 	}
 	if err != nil {
-		_ = here.Close()
+		_ = serverConn.Close()
 	}
 	return c.ConnectionState(), errors.Join(err, <-failed)
 }
@@ -90,42 +90,42 @@ func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error
 // connection without a name. Certificates of another authority are refused by both sides.
 func TestDevelopmentCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
-	dir, other := made(t), made(t)
-	server, err := Server(in(dir, "server"), slog.Default())
+	dir, other := makeCerts(t), makeCerts(t)
+	server, err := Server(filesIn(dir, "server"), slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := Client(in(dir, "client"))
+	client, err := Client(filesIn(dir, "client"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := shake(t, server, client)
+	state, err := handshake(t, server, client)
 	if err != nil || len(state.VerifiedChains) != 1 || state.PeerCertificates[0].URIs[0].String() != "lessor://acme/worker/w" {
 		t.Errorf("the server saw %d verified chains and the certificates %v (error %v), want one chain and lessor://acme/worker/w", len(state.VerifiedChains),
 			state.PeerCertificates, err)
 	}
-	bare, err := Client(Files{CA: in(dir, "").CA})
+	anonymous, err := Client(Files{CA: filesIn(dir, "").CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state, err := shake(t, server, bare); err != nil || len(state.VerifiedChains) != 0 {
+	if state, err := handshake(t, server, anonymous); err != nil || len(state.VerifiedChains) != 0 {
 		t.Errorf("a client without a certificate: %d verified chains, error %v, want none and no error", len(state.VerifiedChains), err)
 	}
-	strange, err := Client(Files{Cert: in(other, "client").Cert, Key: in(other, "client").Key, CA: in(dir, "").CA})
+	foreign, err := Client(Files{Cert: filesIn(other, "client").Cert, Key: filesIn(other, "client").Key, CA: filesIn(dir, "").CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shake(t, server, strange); err == nil {
+	if _, err := handshake(t, server, foreign); err == nil {
 		t.Error("the server accepted a certificate of another authority")
 	}
-	if _, err := shake(t, server, &tls.Config{MinVersion: tls.VersionTLS12}); err == nil {
+	if _, err := handshake(t, server, &tls.Config{MinVersion: tls.VersionTLS12}); err == nil {
 		t.Error("a client accepted a server whose authority it does not know")
 	}
 }
 
 // Only its owner can read a key file, and existing files are not overwritten.
 func TestDevelopmentKeysAreKept(t *testing.T) {
-	dir := made(t)
+	dir := makeCerts(t)
 	for _, name := range []string{"ca", "server", "client"} {
 		info, err := os.Stat(filepath.Join(dir, name+"-key.pem"))
 		if err != nil || info.Mode().Perm() != 0o600 {
@@ -140,19 +140,19 @@ func TestDevelopmentKeysAreKept(t *testing.T) {
 // X1: changed files take effect with the next connection. If a file is broken, that is logged once, and the old files stay in force.
 func TestServerReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")
-	dir, next := made(t), made(t)
+	dir, next := makeCerts(t), makeCerts(t)
 	var log bytes.Buffer
-	server, err := Server(in(dir, "server"), slog.New(slog.NewTextHandler(&log, nil)))
+	server, err := Server(filesIn(dir, "server"), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	trusts := func(dir string) bool {
 		t.Helper()
-		client, err := Client(in(dir, "client"))
+		client, err := Client(filesIn(dir, "client"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = shake(t, server, client)
+		_, err = handshake(t, server, client)
 		return err == nil
 	}
 	if !trusts(dir) || trusts(next) {
@@ -168,12 +168,12 @@ func TestServerReadsChangedFiles(t *testing.T) {
 		later = later.Add(time.Minute)
 	}
 	replace("server.pem", []byte("no certificate"))
-	old, err := Client(Files{CA: in(next, "").CA})
+	old, err := Client(Files{CA: filesIn(next, "").CA})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shake(t, server, old); err == nil || !strings.Contains(log.String(), "the old ones stay") {
-		t.Errorf("with a broken file: error %v for a client of the new authority, want one; log %q", err, log.String())
+	if _, err := handshake(t, server, old); err == nil || !strings.Contains(log.String(), "the old ones stay") {
+		t.Errorf("with a broken file: error %v for a client of the new authority, want an error, and the broken file in the log: %q", err, log.String())
 	}
 	for _, name := range []string{"server.pem", "server-key.pem", "ca.pem"} {
 		content, err := os.ReadFile(filepath.Join(next, name))
@@ -183,22 +183,22 @@ func TestServerReadsChangedFiles(t *testing.T) {
 		replace(name, content)
 	}
 	if !trusts(next) || strings.Count(log.String(), "the old ones stay") != 1 {
-		t.Errorf("the new certificates are not in force, or the broken file was not logged exactly once; log %q", log.String())
+		t.Errorf("want the new certificates in force, and one line in the log about the broken file; log %q", log.String())
 	}
 }
 
 // X1: a client uses changed files with its next connection. If a file is broken, the old files stay in force.
 func TestClientReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")
-	dir, next := made(t), made(t)
-	client, err := Transport(in(dir, "client"))
+	dir, next := makeCerts(t), makeCerts(t)
+	client, err := Transport(filesIn(dir, "client"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	trusts := func(dir string) bool {
 		t.Helper()
-		pair, err := tls.LoadX509KeyPair(in(dir, "server").Cert, in(dir, "server").Key)
-		pool, err2 := Pool(in(dir, "").CA)
+		pair, err := tls.LoadX509KeyPair(filesIn(dir, "server").Cert, filesIn(dir, "server").Key)
+		pool, err2 := Pool(filesIn(dir, "").CA)
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
@@ -206,12 +206,12 @@ func TestClientReadsChangedFiles(t *testing.T) {
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 			NextProtos: []string{"h2"},
 		}
-		here, there := connected(t)
-		defer func() { _ = here.Close(); _ = there.Close() }()
+		serverConn, clientConn := connectedPair(t)
+		defer func() { _ = serverConn.Close(); _ = clientConn.Close() }()
 		served := make(chan error, 1)
-		go func() { served <- tls.Server(here, cfg).Handshake() }()
-		_, _, err = client.Clone().ClientHandshake(t.Context(), "localhost:1", there)
-		_ = there.Close()
+		go func() { served <- tls.Server(serverConn, cfg).Handshake() }()
+		_, _, err = client.Clone().ClientHandshake(t.Context(), "localhost:1", clientConn)
+		_ = clientConn.Close()
 		return errors.Join(err, <-served) == nil
 	}
 	replace := func(name string) {
@@ -231,7 +231,7 @@ func TestClientReadsChangedFiles(t *testing.T) {
 	for _, name := range []string{"client.pem", "ca.pem"} { // a new certificate with the old key
 		replace(name)
 		if !trusts(old) || trusts(next) {
-			t.Errorf("once %s has been replaced, the old files are not in force", name)
+			t.Errorf("after %s alone was replaced, the old files are not in force, want them until all are replaced", name)
 		}
 	}
 	replace("client-key.pem")
@@ -240,7 +240,7 @@ func TestClientReadsChangedFiles(t *testing.T) {
 	}
 }
 
-// A certificate that clients refuse because of its time is in force all the same, for their clocks may differ. The log has a warning.
+// The server uses a certificate even if it has expired by the server's clock, because the clocks of clients may differ. The log has a warning.
 func TestExpiredCertificate(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) { // in the year 2000
@@ -252,7 +252,7 @@ func TestExpiredCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	for file, want := range map[string]int{in(dir, "server").Cert: 1, in(made(t), "server").Cert: 0} {
+	for file, want := range map[string]int{filesIn(dir, "server").Cert: 1, filesIn(makeCerts(t), "server").Cert: 0} {
 		var log bytes.Buffer
 		_, err := Server(Files{Cert: file, Key: strings.TrimSuffix(file, ".pem") + "-key.pem"}, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil || strings.Count(log.String(), "has expired") != want {
@@ -261,52 +261,52 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// X1: when an authority is no longer trusted, a client with its certificate cannot get in by resuming a TLS session either.
-func TestAuthorityThatIsTakenOut(t *testing.T) {
+// X1: when an authority is no longer trusted, the server refuses a client with its certificate, even if the client resumes a TLS session.
+func TestRemovedAuthorityIsNotTrusted(t *testing.T) {
 	t.Attr("rules", "X1")
-	dir, next := made(t), made(t)
-	server, err := Server(in(dir, "server"), slog.Default())
+	dir, next := makeCerts(t), makeCerts(t)
+	server, err := Server(filesIn(dir, "server"), slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := Client(in(dir, "client"))
+	client, err := Client(filesIn(dir, "client"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for i := range 2 {
-		if state, err := shake(t, server, client); err != nil || state.DidResume != (i == 1) || len(state.VerifiedChains) != 1 {
+		if state, err := handshake(t, server, client); err != nil || state.DidResume != (i == 1) || len(state.VerifiedChains) != 1 {
 			t.Fatalf("connection %d: resumed %t, %d verified chains, error %v, want only the second one resumed", i, state.DidResume,
 				len(state.VerifiedChains), err)
 		}
 	}
 	later := time.Now().Add(time.Minute)
-	other, err := os.ReadFile(in(next, "").CA)
-	if err := errors.Join(err, os.WriteFile(in(dir, "").CA, other, 0o600), os.Chtimes(in(dir, "").CA, later, later)); err != nil {
+	other, err := os.ReadFile(filesIn(next, "").CA)
+	if err := errors.Join(err, os.WriteFile(filesIn(dir, "").CA, other, 0o600), os.Chtimes(filesIn(dir, "").CA, later, later)); err != nil {
 		t.Fatal(err)
 	}
-	if state, err := shake(t, server, client); err == nil {
-		t.Errorf("the client got in: resumed %t, %d verified chains", state.DidResume, len(state.VerifiedChains))
+	if state, err := handshake(t, server, client); err == nil {
+		t.Errorf("the client of the removed authority got in: resumed %t, %d verified chains, want an error", state.DidResume, len(state.VerifiedChains))
 	}
 }
 
 // Files that cannot be used are refused at the start, by the client and by the server.
 func TestBadFiles(t *testing.T) {
-	dir := made(t)
-	good := in(dir, "client")
+	dir := makeCerts(t)
+	good := filesIn(dir, "client")
 	for what, files := range map[string]Files{
 		"no key":          {Cert: good.Cert},
 		"no certificate":  {Key: good.Key},
-		"another key":     {Cert: good.Cert, Key: in(dir, "server").Key},
+		"another key":     {Cert: good.Cert, Key: filesIn(dir, "server").Key},
 		"no such file":    {CA: filepath.Join(dir, "none.pem")},
 		"no authority":    {CA: good.Key},
 		"key for a chain": {Cert: good.Key, Key: good.Key},
 	} {
 		if _, err := Client(files); err == nil {
-			t.Errorf("%s: a client accepts the files", what)
+			t.Errorf("%s: a client accepts the files, want an error", what)
 		}
 		if _, err := Server(files, slog.Default()); err == nil {
-			t.Errorf("%s: a server accepts the files", what)
+			t.Errorf("%s: a server accepts the files, want an error", what)
 		}
 	}
 }

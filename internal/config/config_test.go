@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// grammarOfTest has flags of the application, of a command, of a command within a command, and flags that are shared by commands.
-type grammarOfTest struct {
+// testFlags has flags of the application, of a command, of a command within a command, and flags that are shared by commands.
+type testFlags struct {
 	Config File `env:"LESSOR_CONFIG"`
 
 	Serve struct {
@@ -38,7 +38,7 @@ type grammarOfTest struct {
 	} `cmd:""`
 }
 
-func parseTest(t *testing.T, file string, args ...string) (*grammarOfTest, error) {
+func parseTest(t *testing.T, file string, args ...string) (*testFlags, error) {
 	t.Helper()
 	if file != "" {
 		name := filepath.Join(t.TempDir(), "lessor.yaml")
@@ -47,7 +47,7 @@ func parseTest(t *testing.T, file string, args ...string) (*grammarOfTest, error
 		}
 		args = append([]string{"--config", name}, args...)
 	}
-	g := &grammarOfTest{}
+	g := &testFlags{}
 	parser, err := kong.New(g, Environment("LESSOR"))
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func parseTest(t *testing.T, file string, args ...string) (*grammarOfTest, error
 	return g, err
 }
 
-func TestTheCommandLineWinsThenTheEnvironmentThenTheFile(t *testing.T) {
+func TestCommandLineOverridesEnvironmentOverridesFile(t *testing.T) {
 	const file = "serve: {data: /file}\naddr: file:1\n"
 	for name, test := range map[string]struct {
 		env, flag, file, want string
@@ -97,11 +97,11 @@ func TestEnvironmentNamesFollowThePath(t *testing.T) {
 	}
 	run := g.Worker.Run
 	if run.Wait != 3*time.Second || run.Addr != "env:1" || len(run.Queue) != 2 {
-		t.Errorf("got %+v", run)
+		t.Errorf("got %+v, want wait 3s, addr env:1 and two queues", run)
 	}
 }
 
-func TestTheFileHoldsEveryKindOfValue(t *testing.T) {
+func TestFileMayHoldEveryKindOfValue(t *testing.T) {
 	g, err := parseTest(t, `
 # a comment
 addr: file:1
@@ -118,7 +118,7 @@ worker:
 	run := g.Worker.Run
 	if run.Addr != "file:1" || len(run.Queue) != 2 || run.Queue[1] != "b,c" || run.Wait != time.Minute ||
 		run.Label["size"] != "3" || !run.Loud {
-		t.Errorf("got %+v", run)
+		t.Errorf("got %+v, want the values of the file", run)
 	}
 }
 
@@ -127,11 +127,11 @@ func TestListsAndTablesOfNumbersFromTheFile(t *testing.T) {
 	run := g.Worker.Run
 	if err != nil || !maps.Equal(run.Limit, map[string]int{"a": 2}) || !maps.Equal(run.Has, map[string]float64{"gb": 1.5, "cores": 4}) ||
 		!slices.Equal(run.Ports, []int{1, 2}) {
-		t.Errorf("got %+v, %v", run, err)
+		t.Errorf("got %+v, %v; want the values of the file", run, err)
 	}
 }
 
-func TestTheFileIsNamedByTheEnvironment(t *testing.T) {
+func TestEnvironmentNamesTheFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lessor.yaml")
 	if err := os.WriteFile(name, []byte("addr: file:1"), 0o600); err != nil {
 		t.Fatal(err)
@@ -139,11 +139,11 @@ func TestTheFileIsNamedByTheEnvironment(t *testing.T) {
 	t.Setenv("LESSOR_CONFIG", name)
 	g, err := parseTest(t, "", "get")
 	if err != nil || g.Get.Addr != "file:1" {
-		t.Errorf("got %q, %v", g.Get.Addr, err)
+		t.Errorf("addr = %q, %v; want file:1", g.Get.Addr, err)
 	}
 }
 
-func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
+func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 	for name, test := range map[string]struct{ file, want string }{
 		"unknown key":           {"addr: x\nadr: y\n", `lessor.yaml:2: unknown key "adr"`},
 		"unknown key deeper":    {"worker:\n  run:\n    jobz: 4\n", `lessor.yaml:3: unknown key "worker.run.jobz"`},
@@ -181,17 +181,17 @@ func TestABrokenFileIsRefusedWithThePlace(t *testing.T) {
 	}
 }
 
-func TestAMissingFileIsNamed(t *testing.T) {
+func TestMissingFileIsNamedInTheError(t *testing.T) {
 	_, err := parseTest(t, "", "--config", "no-such.yaml", "get")
 	var broken *Error
 	if !errors.As(err, &broken) || broken.Error() != "no-such.yaml: no such file or directory" {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want that no-such.yaml does not exist", err)
 	}
 }
 
-func TestAnEmptyFileSaysNothing(t *testing.T) {
+func TestEmptyFileChangesNothing(t *testing.T) {
 	g, err := parseTest(t, "# nothing yet\n", "get")
 	if err != nil || g.Get.Addr != "default:1" {
-		t.Errorf("got %q, %v", g.Get.Addr, err)
+		t.Errorf("addr = %q, %v; want the default, default:1", g.Get.Addr, err)
 	}
 }

@@ -25,7 +25,7 @@ func FuzzFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, args := range [][]string{{"get"}, {"serve"}, {"worker", "run"}} {
-			g := &grammarOfTest{}
+			g := &testFlags{}
 			parser, err := kong.New(g, Environment("LESSOR"))
 			if err != nil {
 				t.Fatal(err)

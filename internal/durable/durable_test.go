@@ -15,7 +15,7 @@ func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
-			t.Fatalf("got %q, %v", got, err)
+			t.Fatalf("the file has %q, %v; want %q", got, err, text)
 		}
 	}
 	if all, _ := os.ReadDir(dir); len(all) != 1 {
@@ -23,7 +23,7 @@ func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 	}
 }
 
-func TestKeepNamesNothingThatWasNotWritten(t *testing.T) {
+func TestKeepDoesNotRenameIfTheSyncFails(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "file.new"))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestKeepNamesNothingThatWasNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Keep(f, filepath.Join(dir, "file")); err == nil {
-		t.Error("a file that cannot be synced was kept")
+		t.Error("Keep of a file that cannot be synced = nil, want an error")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "file")); !os.IsNotExist(err) {
 		t.Errorf("the file was renamed although the sync failed (stat: %v)", err)
@@ -41,7 +41,7 @@ func TestKeepNamesNothingThatWasNotWritten(t *testing.T) {
 }
 
 // /proc stands for file systems that cannot sync a directory.
-func TestSyncDirWhereThereIsNone(t *testing.T) {
+func TestSyncDirIfTheFileSystemCannotSync(t *testing.T) {
 	if _, err := os.Stat("/proc/self"); err != nil {
 		t.Skip("the system has no /proc")
 	}

@@ -15,14 +15,14 @@ func TestCaptureKeepsSmallOutputInMemory(t *testing.T) {
 	c := newCapture(t, 8)
 	write(t, c, "1234", "5678")
 	if !c.inline() || c.memory.String() != "12345678" {
-		t.Errorf("inline %v, holds %q", c.inline(), c.memory.String())
+		t.Errorf("inline %v with %q in memory, want true with all of 12345678", c.inline(), c.memory.String())
 	}
 	if _, err := os.Stat(c.spool.dir); !os.IsNotExist(err) {
 		t.Errorf("the spool was made although the output fits into memory (stat: %v)", err)
 	}
 }
 
-func TestCaptureSpillsLargeOutputWhole(t *testing.T) {
+func TestCaptureWritesAllOfALargeOutputToTheSpool(t *testing.T) {
 	c := newCapture(t, 8)
 	write(t, c, "1234", "56789", "ab")
 	if c.inline() {
@@ -34,7 +34,7 @@ func TestCaptureSpillsLargeOutputWhole(t *testing.T) {
 	c.discard() // every attempt ends with it; it must not remove the kept file
 	got, err := os.ReadFile(c.spool.Path("t1.2"))
 	if err != nil || string(got) != "123456789ab" || c.size != 11 {
-		t.Errorf("got %q, size %d, %v", got, c.size, err)
+		t.Errorf("the kept file has %q, size %d, %v; want all 11 bytes", got, c.size, err)
 	}
 }
 
@@ -43,28 +43,28 @@ func TestCaptureLeavesNothingBehindUnlessKept(t *testing.T) {
 	write(t, c, "1234")
 	c.discard()
 	if left, _ := os.ReadDir(c.spool.dir); len(left) > 0 {
-		t.Errorf("left %v", left)
+		t.Errorf("the spool has %v, want no file", left)
 	}
 }
 
-func TestCaptureFailsWhenTheSpoolDoes(t *testing.T) {
+func TestCaptureFailsIfTheSpoolFails(t *testing.T) {
 	c := newCapture(t, 1)
 	if err := os.WriteFile(c.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
 		t.Fatal(err)
 	}
 	if _, err := c.Write([]byte("1234")); err == nil || !strings.Contains(err.Error(), "spooling the output") {
-		t.Errorf("got %v", err)
+		t.Errorf("Write = %v, want an error with %q", err, "spooling the output")
 	}
 }
 
-func TestSpoolNamesStayInTheSpool(t *testing.T) {
+func TestSpoolNameHasNoSeparator(t *testing.T) {
 	if name := SpoolName("../../etc/passwd", 1); strings.ContainsRune(name, filepath.Separator) {
-		t.Errorf("got %q", name)
+		t.Errorf("SpoolName of a task id with separators = %q, want none in it", name)
 	}
 }
 
 // The name of the directory does not matter, even if it looks like a pattern.
-func TestCleanRemovesWhatWasBeingWritten(t *testing.T) {
+func TestCleanRemovesUnfinishedFiles(t *testing.T) {
 	c := newCapture(t, 1)
 	c.spool.dir += "[1"
 	write(t, c, "killed while writing")
@@ -79,7 +79,7 @@ func TestCleanRemovesWhatWasBeingWritten(t *testing.T) {
 	}
 	left, _ := os.ReadDir(c.spool.dir)
 	if len(left) != 1 || left[0].Name() != "t1.1" {
-		t.Errorf("left %v", left)
+		t.Errorf("the spool has %v, want only the kept file t1.1", left)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestFillPutsThePayloadInPlaceOfThePlaceholders(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 			if !slices.Equal(test.command, original) {
-				t.Errorf("the template became %q", test.command)
+				t.Errorf("Fill changed the template to %q, want %q", test.command, original)
 			}
 		})
 	}
@@ -39,7 +39,7 @@ func TestCheckFindsTheProgramBeforeAnythingRuns(t *testing.T) {
 		err := test.command.Check()
 		switch {
 		case test.problem == "" && err != nil:
-			t.Errorf("%q: %v", test.command, err)
+			t.Errorf("%q: Check = %v, want nil", test.command, err)
 		case test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)):
 			t.Errorf("%q: got %v, want %q", test.command, err, test.problem)
 		}

@@ -14,19 +14,19 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// bench is a coordinator with a worker that runs a shell script for each task.
-type bench struct {
+// rig is a coordinator with a worker that runs a shell script for each task.
+type rig struct {
 	*workertest.Coordinator
 	t     *testing.T
 	spool Spool
 	stop  func()
-	// fifo is the file that the script finds in $FIFO; hear returns what the script writes to it.
+	// fifo is the file that the script finds in $FIFO; readFIFO returns what the script writes to it.
 	fifo string
 }
 
-func newBench(t *testing.T, script string, cfg Config, wcfg worker.Config) *bench {
+func newRig(t *testing.T, script string, cfg Config, wcfg worker.Config) *rig {
 	t.Helper()
-	b := &bench{Coordinator: workertest.Start(t), t: t, spool: NewSpool(filepath.Join(t.TempDir(), "spool"))}
+	b := &rig{Coordinator: workertest.Start(t), t: t, spool: NewSpool(filepath.Join(t.TempDir(), "spool"))}
 	b.fifo = filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(b.fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -46,15 +46,15 @@ func newBench(t *testing.T, script string, cfg Config, wcfg worker.Config) *benc
 	return b
 }
 
-func (b *bench) spec(payload string) *lessorv1.TaskSpec {
+func (b *rig) spec(payload string) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: "q", Type: "t", Payload: []byte(payload), RunId: "r", TaskKey: "k",
 		RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 1},
 	}
 }
 
-// hear waits until the script has written to its fifo, and returns the text.
-func (b *bench) hear() string {
+// readFIFO waits until the script has written to its fifo, and returns the text.
+func (b *rig) readFIFO() string {
 	b.t.Helper()
 	text, err := os.ReadFile(b.fifo)
 	if err != nil {
@@ -63,9 +63,9 @@ func (b *bench) hear() string {
 	return strings.TrimSpace(string(text))
 }
 
-// unheld waits until the task has no lease. A worker releases its leases with its goodbye, but does not wait without limit for the answer, so the
+// waitWithoutLease waits until the task has no lease. A worker that ends releases its leases, but waits only for a limited time for the answer, so the
 // lease may end a moment after the worker.
-func (b *bench) unheld(id string) *lessorv1.Task {
+func (b *rig) waitWithoutLease(id string) *lessorv1.Task {
 	b.t.Helper()
 	for {
 		if task := b.Task(id); task.GetLease() == nil {
@@ -75,7 +75,7 @@ func (b *bench) unheld(id string) *lessorv1.Task {
 	}
 }
 
-func (b *bench) wantState(task *lessorv1.Task, want lessorv1.TaskState) {
+func (b *rig) wantState(task *lessorv1.Task, want lessorv1.TaskState) {
 	b.t.Helper()
 	if task.GetState() != want {
 		b.t.Errorf("state %v, want %v (%v)", task.GetState(), want, task.GetError())
@@ -89,8 +89,8 @@ const (
 	cancelled = lessorv1.TaskState_TASK_STATE_CANCELLED
 )
 
-func TestTheTaskComesInAndTheOutputGoesOut(t *testing.T) {
-	b := newBench(t, `cat; echo ":$LESSOR_TASK_ID:$LESSOR_ATTEMPT:$LESSOR_QUEUE:$LESSOR_TYPE:$LESSOR_RUN_ID:$LESSOR_TASK_KEY:$LESSOR_ASSET_ID:"`,
+func TestCommandGetsPayloadAndVariablesOfTheTask(t *testing.T) {
+	b := newRig(t, `cat; echo ":$LESSOR_TASK_ID:$LESSOR_ATTEMPT:$LESSOR_QUEUE:$LESSOR_TYPE:$LESSOR_RUN_ID:$LESSOR_TASK_KEY:$LESSOR_ASSET_ID:"`,
 		Config{}, worker.Config{})
 	t.Setenv("LESSOR_ASSET_ID", "of the worker itself")
 	task := b.Do(b.spec("hello"))
@@ -102,11 +102,11 @@ func TestTheTaskComesInAndTheOutputGoesOut(t *testing.T) {
 
 // A command does not get the worker's credentials: neither the token nor the files of the token and the certificate. So a lessor in the command
 // cannot act as the worker.
-func TestACommandDoesNotSeeTheCredentials(t *testing.T) {
+func TestCommandDoesNotSeeTheCredentials(t *testing.T) {
 	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY"} {
 		t.Setenv(name, "secret")
 	}
-	b := newBench(t, `env`, Config{}, worker.Config{})
+	b := newRig(t, `env`, Config{}, worker.Config{})
 	task := b.Do(b.spec(""))
 	b.wantState(task, completed)
 	if got := string(task.GetOutput()); strings.Contains(got, "secret") || !strings.Contains(got, "LESSOR_TASK_ID=") {
@@ -114,45 +114,45 @@ func TestACommandDoesNotSeeTheCredentials(t *testing.T) {
 	}
 }
 
-func TestAFailureTellsItsCategoryAndTheEndOfStandardError(t *testing.T) {
+func TestFailureHasCategoryAndEndOfStandardError(t *testing.T) {
 	var stderr bytes.Buffer
-	b := newBench(t, `echo reading >&2; printf 'no column "x"' >&2; exit 65`, Config{Stderr: &stderr}, worker.Config{})
+	b := newRig(t, `echo reading >&2; printf 'no column "x"' >&2; exit 65`, Config{Stderr: &stderr}, worker.Config{})
 	task := b.Do(b.spec(""))
 	b.wantState(task, failed)
 	e := task.GetError()
 	if e.GetCategory() != worker.DataQuality || e.GetMessage() != `exit status 65: no column "x"` || e.GetStackTrace() != "reading\nno column \"x\"" {
-		t.Errorf("got %v", e)
+		t.Errorf("error %v, want category DATA_QUALITY, the last line in the message, and all of standard error", e)
 	}
 	if got := stderr.String(); got != "reading\nno column \"x\"\n" {
-		t.Errorf("passed on %q", got)
+		t.Errorf("the worker's standard error has %q, want both lines of the command", got)
 	}
 }
 
-func TestACommandThatIsGoneIsAConfigurationError(t *testing.T) {
+func TestMissingProgramIsAConfigurationError(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, "", Config{Command: Command{program}}, worker.Config{})
+	b := newRig(t, "", Config{Command: Command{program}}, worker.Config{})
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
 	}
 	task := b.Do(b.spec(""))
 	b.wantState(task, failed)
 	if task.GetError().GetCategory() != worker.Configuration {
-		t.Errorf("got %v", task.GetError())
+		t.Errorf("error %v, want category CONFIGURATION", task.GetError())
 	}
 }
 
-func TestThePayloadBecomesAnArgument(t *testing.T) {
-	b := newBench(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true}, worker.Config{})
+func TestPayloadBecomesAnArgument(t *testing.T) {
+	b := newRig(t, "", Config{Command: Command{"sh", "-c", `cat; printf '%s|' "$@"`, "sh", "<{}>"}, Arguments: true}, worker.Config{})
 	if task := b.Do(b.spec("a  b")); string(task.GetOutput()) != "<a  b>|" {
-		t.Errorf("got %q", task.GetOutput())
+		t.Errorf("output %q, want the payload as one argument and no input: %q", task.GetOutput(), "<a  b>|")
 	}
 }
 
-func TestALargeOutputIsAnArtifact(t *testing.T) {
-	b := newBench(t, `printf 123456789`, Config{InlineLimit: 8}, worker.Config{})
+func TestLargeOutputIsAnArtifact(t *testing.T) {
+	b := newRig(t, `printf 123456789`, Config{InlineLimit: 8}, worker.Config{})
 	task := b.Do(b.spec(""))
 	b.wantState(task, completed)
 	if len(task.GetOutput()) > 0 || len(task.GetArtifacts()) != 1 {
@@ -161,13 +161,13 @@ func TestALargeOutputIsAnArtifact(t *testing.T) {
 	a := task.GetArtifacts()[0]
 	kept, err := os.ReadFile(b.spool.Path(a.GetResourceId()))
 	if err != nil || string(kept) != "123456789" || a.GetSizeBytes() != 9 || a.GetInline() {
-		t.Errorf("%v holds %q, %v", a, kept, err)
+		t.Errorf("the artifact %v has %q (%v), want 9 bytes, not inline", a, kept, err)
 	}
 }
 
-func TestTheOutputOfAFailureIsKeptWhereAsked(t *testing.T) {
+func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
 	for keep, want := range map[bool]string{true: "half", false: ""} {
-		b := newBench(t, `printf half; exit 1`, Config{KeepFailed: keep}, worker.Config{})
+		b := newRig(t, `printf half; exit 1`, Config{KeepFailed: keep}, worker.Config{})
 		task := b.Do(b.spec(""))
 		kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
 		if string(kept) != want {
@@ -176,28 +176,28 @@ func TestTheOutputOfAFailureIsKeptWhereAsked(t *testing.T) {
 	}
 }
 
-// K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, code 0 is no success either.
-func TestACancelTerminatesTheCommandAndItsEndIsNoSuccess(t *testing.T) {
+// K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, exit code 0 is not a success.
+func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	t.Attr("rules", "K6")
-	b := newBench(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
+	b := newRig(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
-	b.hear()
+	b.readFIFO()
 	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
 	b.Cancel(id, "enough")
 	task := b.Wait(id)
 	b.wantState(task, cancelled)
 	if !strings.Contains(task.GetError().GetMessage(), "exit status 0") {
-		t.Errorf("got %v", task.GetError())
+		t.Errorf("error %v, want a message with %q", task.GetError(), "exit status 0")
 	}
 }
 
-// K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. The end of the worker waits for the command, and the
-// test fails if the worker has to give it up.
-func TestALostLeaseEndsTheCommand(t *testing.T) {
+// K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. stop waits for the command, and fails the test if the
+// handler does not return.
+func TestLostLeaseStopsTheCommand(t *testing.T) {
 	t.Attr("rules", "K2")
-	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
+	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
-	b.hear()
+	b.readFIFO()
 	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
 	if err != nil {
 		t.Fatal(err)
@@ -207,33 +207,32 @@ func TestALostLeaseEndsTheCommand(t *testing.T) {
 
 // W10: a command that does not end within the drain timeout is stopped, and its task goes back to READY. That counts neither as a failure nor as a
 // loss.
-func TestADrainGivesTheTaskBack(t *testing.T) {
+func TestDrainReleasesTheTask(t *testing.T) {
 	t.Attr("rules", "W10")
-	b := newBench(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
+	b := newRig(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
 	id := b.Submit(b.spec(""))
-	b.hear()
+	b.readFIFO()
 	b.stop()
-	task := b.unheld(id)
+	task := b.waitWithoutLease(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 || task.GetLosses() != 0 {
 		t.Errorf("%d failures, %d losses, want none", task.GetFailures(), task.GetLosses())
 	}
 }
 
-// K6: a command that has ended by itself is not taken for one that was stopped, even if its worker is drained while another process still holds the
-// output open.
-func TestADrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
+// K6: if a command ended by itself, its exit code counts, even if the worker is drained while another process still holds the output open.
+func TestDrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	t.Attr("rules", "K6")
 	for _, code := range []string{"0", "1"} {
-		b := newBench(t, `mkfifo $FIFO.left
+		b := newRig(t, `mkfifo $FIFO.left
 			setsid sh -c "echo left > $FIFO.left; while kill -0 $$; do sleep 0.01; done 2> /dev/null; echo gone > $FIFO; exec sleep 2" &
 			read left < $FIFO.left; printf done; exit `+code, Config{KeepFailed: true}, worker.Config{DrainTimeout: time.Millisecond})
 		spec := b.spec("")
 		spec.RetryPolicy = &lessorv1.RetryPolicy{MaxAttempts: 1}
 		id := b.Submit(spec)
-		b.hear()
+		b.readFIFO()
 		b.stop()
-		task := b.unheld(id)
+		task := b.waitWithoutLease(id)
 		if code == "0" {
 			b.wantState(task, completed)
 			if string(task.GetOutput()) != "done" {
@@ -249,9 +248,9 @@ func TestADrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
+func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 	kill, draining := make(chan struct{}), make(chan struct{})
-	b := newBench(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{Kill: kill}, worker.Config{
+	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{Kill: kill}, worker.Config{
 		DrainTimeout: time.Hour,
 		Hooks: worker.Hooks{OnState: func(s worker.State) {
 			if s == worker.StateDraining {
@@ -260,20 +259,21 @@ func TestKillEndsTheCommandAtOnceAndGivesTheTaskBack(t *testing.T) {
 		}},
 	})
 	id := b.Submit(b.spec(""))
-	b.hear()
+	b.readFIFO()
 	go func() {
 		<-draining
 		close(kill)
 	}()
 	b.stop()
-	task := b.unheld(id)
+	task := b.waitWithoutLease(id)
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 {
 		t.Errorf("%d failures, want none", task.GetFailures())
 	}
 }
 
-func TestACancelledCommandIsKilledWhileItsEndCanStillBeReported(t *testing.T) {
+// K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can still report its end.
+func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {
 	t.Attr("rules", "K6")
 	var c Config
 	for grace, want := range map[time.Duration]time.Duration{
@@ -282,7 +282,7 @@ func TestACancelledCommandIsKilledWhileItsEndCanStillBeReported(t *testing.T) {
 		time.Minute:      59 * time.Second,
 	} {
 		if got := c.untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
-			t.Errorf("grace %v: %v, want %v", grace, got, want)
+			t.Errorf("with a grace of %v the command is killed after %v, want %v", grace, got, want)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestStartFailuresMapToCategories(t *testing.T) {
 		}
 	}
 	if got := categoryOfStart(syscall.EAGAIN); got != worker.Infrastructure {
-		t.Errorf("EAGAIN: got %v", got)
+		t.Errorf("EAGAIN: got %v, want INFRASTRUCTURE", got)
 	}
 }
 

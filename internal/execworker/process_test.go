@@ -29,7 +29,7 @@ func TestProcessConnectsTheThreeStreams(t *testing.T) {
 		t.Fatal(state, err)
 	}
 	if stdout.String() != "payload\nhello\n" || stderr.String() != "oops\n" {
-		t.Errorf("stdout %q, stderr %q", stdout, stderr)
+		t.Errorf("stdout %q, stderr %q, want payload and hello in stdout, oops in stderr", stdout, stderr)
 	}
 }
 
@@ -42,7 +42,18 @@ func TestProcessNeedNotReadItsInput(t *testing.T) {
 	}
 }
 
+// A process without payload must not read what the worker itself has as standard input.
 func TestProcessWithoutPayloadHasNoInput(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "stdin")
+	if err := os.WriteFile(name, []byte("input of the worker\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	input, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(before *os.File) { os.Stdin = before; _ = input.Close() }(os.Stdin)
+	os.Stdin = input
 	p, stdout, _ := shell("cat; echo end")
 	if _, err := p.run(); err != nil || stdout.String() != "end\n" {
 		t.Errorf("error %v, stdout %q, want the end of the input at once and stdout \"end\\n\"", err, stdout)
@@ -102,7 +113,7 @@ func (b *brokenSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestProcessEndsWhenItsOutputCannotBeTakenIn(t *testing.T) {
+func TestProcessEndsIfItsOutputCannotBeWritten(t *testing.T) {
 	p, _, _ := shell("yes")
 	p.stdout = &brokenSink{room: 1 << 16}
 	state, err := p.run()

@@ -26,7 +26,7 @@ func TestTailKeepsTheLastLine(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 		if len(tail.buf) > tailBytes {
-			t.Errorf("%s: holds %d bytes", name, len(tail.buf))
+			t.Errorf("%s: the tail holds %d bytes, want at most %d", name, len(tail.buf), tailBytes)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestLineWriterHandsOnWholeLines(t *testing.T) {
+func TestLineWriterWritesWholeLines(t *testing.T) {
 	var got writes
 	l := &lineWriter{to: &got}
 	for _, s := range []string{"a", "b\nc", "d\ne\nf"} {
@@ -53,13 +53,13 @@ func TestLineWriterHandsOnWholeLines(t *testing.T) {
 	}
 }
 
-func TestLineWriterDoesNotHoldBackALineWithoutEnd(t *testing.T) {
+func TestLineWriterBoundsALineWithoutEnd(t *testing.T) {
 	var got writes
 	l := &lineWriter{to: &got}
 	for range 3 {
 		_, _ = l.Write([]byte(strings.Repeat("x", maxLine)))
 	}
 	if len(got) == 0 || len(l.buf) > maxLine {
-		t.Errorf("%d bytes are held back after %d writes", len(l.buf), len(got))
+		t.Errorf("%d bytes are held back after %d writes, want at most %d after at least 1", len(l.buf), len(got), maxLine)
 	}
 }

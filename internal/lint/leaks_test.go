@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestPackagesWithGoroutinesLookForLeaks checks that each package whose code or tests start goroutines has a TestMain that looks for leaked ones,
+// TestPackagesWithGoroutinesCheckForLeaks checks that each package whose code or tests start goroutines has a TestMain that checks for leaked ones,
 // with goleak itself or with harness.Main, which does it for the tests of the whole system.
-func TestPackagesWithGoroutinesLookForLeaks(t *testing.T) {
-	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
+func TestPackagesWithGoroutinesCheckForLeaks(t *testing.T) {
+	starts, tested, checks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, file := range filesNamed(t, ".", ".go") {
 		dir, text := path.Dir(file), read(t, file)
 		if startsGoroutine(t, file, text) {
@@ -20,12 +20,12 @@ func TestPackagesWithGoroutinesLookForLeaks(t *testing.T) {
 		}
 		if strings.HasSuffix(file, "_test.go") {
 			tested[dir] = true
-			looks[dir] = looks[dir] || strings.Contains(text, "goleak.") || strings.Contains(text, "harness.Main(")
+			checks[dir] = checks[dir] || strings.Contains(text, "goleak.") || strings.Contains(text, "harness.Main(")
 		}
 	}
 	for dir, file := range starts {
-		if tested[dir] && !looks[dir] {
-			t.Errorf("%s starts a goroutine, and no TestMain of %s looks for goroutines that are left: add main_test.go", file, dir)
+		if tested[dir] && !checks[dir] {
+			t.Errorf("%s starts a goroutine, and no TestMain of %s checks for goroutines that are left: add main_test.go", file, dir)
 		}
 	}
 	if len(starts) < 10 {

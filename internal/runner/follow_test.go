@@ -33,12 +33,12 @@ type fakeCoordinator struct {
 	sequence uint64                        // of the last event
 	history  []*lessorv1.WatchTaskResponse // all events
 	watches  []*fakeWatch
-	// broken is how many of the next calls fail with UNAVAILABLE.
-	broken int
-	// limit is how many tasks a batch may have; 0: any number.
-	limit int
-	// bad is a line that is refused; empty: none.
-	bad string
+	// failingCalls is how many of the next calls fail with UNAVAILABLE.
+	failingCalls int
+	// batchLimit is how many tasks a batch may have; 0: any number.
+	batchLimit int
+	// badLine is a line that is refused; empty: none.
+	badLine string
 	// epoch rises with each restore.
 	epoch uint32
 	// calls counts the calls of each kind.
@@ -51,8 +51,8 @@ func newFakeCoordinator() *fakeCoordinator {
 
 func (f *fakeCoordinator) count(call string) error {
 	f.calls[call]++
-	if f.broken > 0 {
-		f.broken--
+	if f.failingCalls > 0 {
+		f.failingCalls--
 		return status.Error(codes.Unavailable, "gone for a moment")
 	}
 	return nil
@@ -64,11 +64,11 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 	if err := f.count("submit"); err != nil {
 		return nil, err
 	}
-	if f.limit > 0 && len(req.GetTasks()) > f.limit {
+	if f.batchLimit > 0 && len(req.GetTasks()) > f.batchLimit {
 		return nil, f.refuse("tasks")
 	}
 	for i, spec := range req.GetTasks() {
-		if string(spec.GetPayload()) == f.bad {
+		if string(spec.GetPayload()) == f.badLine {
 			return nil, f.refuse(fmt.Sprintf("tasks[%d].payload", i))
 		}
 	}
@@ -198,8 +198,8 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	return w, nil
 }
 
-// tell sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
-func (f *fakeCoordinator) tell(e *lessorv1.WatchTaskResponse) {
+// sendEvent sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
+func (f *fakeCoordinator) sendEvent(e *lessorv1.WatchTaskResponse) {
 	f.sequence++
 	e.Sequence = f.sequence
 	f.history = append(f.history, e)
@@ -227,7 +227,7 @@ func (f *fakeCoordinator) end(line int, state lessorv1.TaskState) {
 	} else {
 		kind, task.Error = lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED, &lessorv1.TaskError{Message: "exit status 1"}
 	}
-	f.tell(&lessorv1.WatchTaskResponse{TaskId: task.GetTaskId(), TaskState: state, Event: &lessorv1.WatchTaskResponse_History{
+	f.sendEvent(&lessorv1.WatchTaskResponse{TaskId: task.GetTaskId(), TaskState: state, Event: &lessorv1.WatchTaskResponse_History{
 		History: &lessorv1.HistoryEvent{Type: kind, TaskState: state},
 	}})
 }
@@ -238,7 +238,7 @@ func (f *fakeCoordinator) remove(line int) {
 	defer f.mu.Unlock()
 	id := f.tasks[line-1].GetTaskId()
 	f.tasks[line-1] = nil
-	f.tell(&lessorv1.WatchTaskResponse{TaskId: id, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}})
+	f.sendEvent(&lessorv1.WatchTaskResponse{TaskId: id, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}})
 }
 
 // breakStreams ends all streams with UNAVAILABLE, as a restart of the coordinator does.
@@ -257,8 +257,8 @@ const (
 	failed    = lessorv1.TaskState_TASK_STATE_FAILED
 )
 
-// theRun is a run with the lines a, b, c ... on a fakeCoordinator.
-type theRun struct {
+// testRun is a run with the lines a, b, c ... on a fakeCoordinator.
+type testRun struct {
 	t         *testing.T
 	fake      *fakeCoordinator
 	dir       string
@@ -270,16 +270,16 @@ type theRun struct {
 	done      chan struct{}
 }
 
-func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOrder bool) *theRun {
+func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOrder bool) *testRun {
 	t.Helper()
 	var input strings.Builder
 	for i := range lines {
 		fmt.Fprintf(&input, "%c\n", 'a'+i)
 	}
-	r := &theRun{t: t, fake: fake, dir: dir, done: make(chan struct{})}
+	r := &testRun{t: t, fake: fake, dir: dir, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel = cancel
-	job, err := Open(ctx, dir, optionsOfTest, strings.NewReader(input.String()), false)
+	job, err := Open(ctx, dir, testOptions, strings.NewReader(input.String()), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOr
 }
 
 // finish waits for the end of the run and checks which outputs it printed, and in which order.
-func (r *theRun) finish(want string) {
+func (r *testRun) finish(want string) {
 	r.t.Helper()
 	<-r.done
 	if err := r.job.Close(); err != nil {
@@ -331,12 +331,12 @@ func TestKeepOrderPrintsInTheOrderOfTheInput(t *testing.T) {
 		}
 		r.finish("<a><b><c><d><e>")
 		if !r.summary.OK() || r.err != nil {
-			t.Errorf("%v, %v", r.summary, r.err)
+			t.Errorf("summary %v, error %v, want all lines done", r.summary, r.err)
 		}
 	})
 }
 
-func TestFailedLinesAreToldAndCounted(t *testing.T) {
+func TestFailedLinesAreReportedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
 		r := startRun(t, fake, t.TempDir(), 2, false)
@@ -353,7 +353,7 @@ func TestFailedLinesAreToldAndCounted(t *testing.T) {
 }
 
 // A second process that resumes a run submits nothing again, prints the output of all lines, and finds the lines that ended while no process ran.
-func TestAResumedRunPrintsAllLines(t *testing.T) {
+func TestResumedRunPrintsAllLines(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fake, dir := newFakeCoordinator(), t.TempDir()
@@ -385,7 +385,7 @@ var errKilled = fmt.Errorf("killed")
 
 // A process that died before it noted that all lines are submitted has left tasks. The next process submits all lines again, and the idempotency keys
 // keep the coordinator from making a task twice (T1).
-func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
+func TestInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, dir := newFakeCoordinator(), t.TempDir()
 		first := startRun(t, fake, dir, 3, false)
@@ -408,24 +408,24 @@ func TestAnInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	})
 }
 
-// S7: a coordinator may take smaller batches than usual. A batch that is refused for one of its tasks is not split: its tasks are not
-// submitted. The error names the line of the input, and not the place in the batch.
-func TestABatchThatIsRefusedIsSplit(t *testing.T) {
+// S7: a coordinator may accept smaller batches than usual, so a batch that is refused as too large is split. A batch that is refused because of one of
+// its tasks is not split: none of its tasks are submitted, and the error names the line of the input, not the index in the batch.
+func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
 	t.Attr("rules", "S7")
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
-		fake.limit = 2
+		fake.batchLimit = 2
 		r := startRun(t, fake, t.TempDir(), 5, false)
 		for line := range 5 {
 			fake.end(line+1, completed)
 		}
 		r.finish("<a><b><c><d><e>")
 		if !r.summary.OK() || r.err != nil {
-			t.Errorf("%v, %v", r.summary, r.err)
+			t.Errorf("summary %v, error %v, want all lines done", r.summary, r.err)
 		}
 		for limit, submitted := range map[int]int{0: 0, 2: 3} {
 			fake = newFakeCoordinator()
-			fake.limit, fake.bad = limit, "d"
+			fake.batchLimit, fake.badLine = limit, "d"
 			r = startRun(t, fake, t.TempDir(), 5, false)
 			r.finish("")
 			if len(fake.tasks) != submitted || r.err == nil || !strings.Contains(r.err.Error(), "line 4: payload: ") {
@@ -453,7 +453,7 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 }
 
 // A run opens its streams again after a restart of the coordinator, even if the first calls fail. It learns of a line that ended in between.
-func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
+func TestRunSurvivesARestartOfTheCoordinator(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFakeCoordinator()
@@ -461,7 +461,7 @@ func TestARunOutlivesARestartOfTheCoordinator(t *testing.T) {
 			fake.end(1, completed)
 			synctest.Wait()
 			fake.mu.Lock()
-			fake.broken = 3
+			fake.failingCalls = 3
 			fake.mu.Unlock()
 			fake.breakStreams()
 			fake.end(2, completed)       // while nothing is watched
@@ -504,9 +504,9 @@ func (f *fakeCoordinator) backup() (tasks []*lessorv1.Task, sequence uint64) {
 	return tasks, f.sequence
 }
 
-// After a restore from a backup, the coordinator has lost the end of a line that the run has already printed, and the sequence after which the run
-// wants to watch. The run goes on, and prints each line once.
-func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
+// After a restore from a backup, the coordinator no longer knows that a line ended whose output the run has printed, and no longer has the sequence
+// after which the run watches. The run goes on, and prints each line once.
+func TestRunSurvivesARestoreOfTheCoordinator(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
 			t.Run(fmt.Sprintf("resumed %t, in order %t", resumed, keepOrder), func(t *testing.T) {
@@ -544,7 +544,7 @@ func TestARunOutlivesARestoreOfTheCoordinator(t *testing.T) {
 
 // After a restore from a backup that was made before some lines were submitted, the run submits those again that it has not printed. If a line was deleted
 // and the coordinator was not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
-func TestLinesThatARestoreLosesAreSubmittedAgain(t *testing.T) {
+func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
 			for kept := range 3 {
@@ -585,9 +585,9 @@ func TestLinesThatARestoreLosesAreSubmittedAgain(t *testing.T) {
 	}
 }
 
-// Coordinators end old connections, so the streams of a line that runs for hours break several times without an event. The run must not take that for
-// a coordinator that is away.
-func TestARunWaitsForALongLine(t *testing.T) {
+// Coordinators close old connections, so the streams of a line that runs for hours break several times without an event. The run must not conclude that
+// the coordinator is unreachable.
+func TestRunWaitsForALongLine(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFakeCoordinator()
@@ -607,12 +607,12 @@ func TestARunWaitsForALongLine(t *testing.T) {
 	}
 }
 
-func TestARunGivesUpWhenTheCoordinatorStaysAway(t *testing.T) {
+func TestRunEndsIfTheCoordinatorStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
 		r := startRun(t, fake, t.TempDir(), 1, false)
 		fake.mu.Lock()
-		fake.broken = 1 << 30
+		fake.failingCalls = 1 << 30
 		fake.mu.Unlock()
 		fake.breakStreams()
 		r.finish("")
@@ -622,7 +622,7 @@ func TestARunGivesUpWhenTheCoordinatorStaysAway(t *testing.T) {
 	})
 }
 
-func TestARunEndsWithItsContext(t *testing.T) {
+func TestRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startRun(t, newFakeCoordinator(), t.TempDir(), 1, false)
 		r.cancel(errKilled)
@@ -633,7 +633,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestAnEmptyInputIsDoneAtOnce(t *testing.T) {
+func TestEmptyInputIsDoneAtOnce(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := startRun(t, newFakeCoordinator(), t.TempDir(), 0, keepOrder)
@@ -648,9 +648,9 @@ func TestAnEmptyInputIsDoneAtOnce(t *testing.T) {
 // A batch has at most maxBatch lines and at most maxBatchBytes. Each process makes the same spec of a line, because the idempotency key refuses another
 // one (T1). Equal lines are separate tasks.
 func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
-	j := mustOpen(t, t.TempDir(), "", optionsOfTest, false)
+	j := mustOpen(t, t.TempDir(), "", testOptions, false)
 	if a, b := j.spec(7, []byte("x")), j.spec(7, []byte("x")); !proto.Equal(a, b) {
-		t.Errorf("%v differs from %v", a, b)
+		t.Errorf("the spec of a line is first %v and then %v, want the same", a, b)
 	}
 	if a, b := j.spec(7, []byte("x")), j.spec(8, []byte("x")); a.GetIdempotencyKey() == b.GetIdempotencyKey() {
 		t.Error("two equal lines have the same idempotency key")

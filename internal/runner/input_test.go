@@ -47,33 +47,33 @@ func TestLinesAreReadAsXargsReadsThem(t *testing.T) {
 	}
 }
 
-func TestTheLongestLineIsReadAndALongerOneIsNamed(t *testing.T) {
+func TestLongestLineIsReadAndALongerOneRefused(t *testing.T) {
 	longest := strings.Repeat("x", MaxLine)
 	if got := linesOf(t, "a\n"+longest+"\n", false); len(got) != 2 || len(got[1]) != MaxLine {
-		t.Errorf("got %d lines", len(got))
+		t.Errorf("got %d lines, want 2, the second with %d bytes", len(got), MaxLine)
 	}
 	for _, text := range []string{"a\n" + longest + "x\n", "a\n" + longest + "x", "a\n" + longest + longest} {
 		_, err := copyInput(filepath.Join(t.TempDir(), "input"), strings.NewReader(text), false)
 		var tooLong *LineTooLongError
 		if !errors.As(err, &tooLong) || tooLong.Line != 2 {
-			t.Errorf("got %v", err)
+			t.Errorf("error %v, want that line 2 is too long", err)
 		}
 	}
 }
 
-func TestTheInputIsCopiedAndDigested(t *testing.T) {
+func TestInputIsCopiedAndHashed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "input")
 	a, err := copyInput(path, strings.NewReader("a\n\nb"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(path); string(got) != "a\nb\n" || a.Lines != 2 {
-		t.Errorf("copied %q, %d lines", got, a.Lines)
+		t.Errorf("copied %q, %d lines, want %q, 2 lines", got, a.Lines, "a\nb\n")
 	}
 	for text, same := range map[string]bool{"a\nb\n": true, "b\na\n": false, "ab\n": false, "a\nb\nb\n": false} {
 		b, err := copyInput(path, strings.NewReader(text), false)
 		if err != nil || (b == a) != same {
-			t.Errorf("%q: %v, %v", text, b, err)
+			t.Errorf("%q: input %v, %v; want the same as %v: %t", text, b, err, a, same)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-var optionsOfTest = Options{Command: "sha256sum {}"}
+var testOptions = Options{Command: "sha256sum {}"}
 
 func open(dir, input string, opts Options, force bool) (*Job, error) {
 	return Open(context.Background(), dir, opts, strings.NewReader(input), force)
@@ -26,16 +26,16 @@ func mustOpen(t *testing.T, dir, input string, opts Options, force bool) *Job {
 	return j
 }
 
-func TestTheSameRunIsResumed(t *testing.T) {
+func TestSameRunIsResumed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	first := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
+	first := mustOpen(t, dir, "a\nb\n", testOptions, false)
 	if first.Resumed || first.Lines() != 2 {
 		t.Errorf("the first run: resumed %t, %d lines, want a new run of 2 lines", first.Resumed, first.Lines())
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second := mustOpen(t, dir, "a\nb\n", optionsOfTest, false)
+	second := mustOpen(t, dir, "a\nb\n", testOptions, false)
 	if !second.Resumed || second.RunID() != first.RunID() {
 		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed", second.Resumed, second.RunID(), first.RunID())
 	}
@@ -43,7 +43,7 @@ func TestTheSameRunIsResumed(t *testing.T) {
 
 func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 	dir := t.TempDir()
-	if err := mustOpen(t, dir, "a\nb\n", optionsOfTest, false).Close(); err != nil {
+	if err := mustOpen(t, dir, "a\nb\n", testOptions, false).Close(); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -51,9 +51,9 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 		opts  Options
 		want  string
 	}{
-		"a line more":         {"a\nb\nc\n", optionsOfTest, "the input: 2 lines (sha256 "},
-		"another line":        {"a\nc\n", optionsOfTest, "the input: 2 lines (sha256 "},
-		"another order":       {"b\na\n", optionsOfTest, "the input: 2 lines (sha256 "},
+		"a line more":         {"a\nb\nc\n", testOptions, "the input: 2 lines (sha256 "},
+		"another line":        {"a\nc\n", testOptions, "the input: 2 lines (sha256 "},
+		"another order":       {"b\na\n", testOptions, "the input: 2 lines (sha256 "},
 		"another command":     {"a\nb\n", Options{Command: "md5sum {}"}, "the command: sha256sum {} before, md5sum {} now"},
 		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: 0s before, 1s now"},
 		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr:  before, h:1 now"},
@@ -64,14 +64,14 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
-	if j := mustOpen(t, dir, "a\nb\n", optionsOfTest, false); !j.Resumed {
-		t.Error("a refusal changed the run")
+	if j := mustOpen(t, dir, "a\nb\n", testOptions, false); !j.Resumed {
+		t.Error("after a refusal the run is not resumed, want it unchanged")
 	}
 }
 
-func TestForceThrowsAnotherRunAwayButResumesTheSame(t *testing.T) {
+func TestForceReplacesAnotherRunButResumesTheSame(t *testing.T) {
 	dir := t.TempDir()
-	first := mustOpen(t, dir, "a\n", optionsOfTest, true)
+	first := mustOpen(t, dir, "a\n", testOptions, true)
 	old := first.RunID()
 	for _, name := range []string{first.StoreDir(), first.path("spool")} {
 		if err := os.MkdirAll(name, 0o700); err != nil {
@@ -80,33 +80,33 @@ func TestForceThrowsAnotherRunAwayButResumesTheSame(t *testing.T) {
 	}
 	_ = first.Close()
 
-	same := mustOpen(t, dir, "a\n", optionsOfTest, true)
+	same := mustOpen(t, dir, "a\n", testOptions, true)
 	if !same.Resumed {
-		t.Error("--force threw the same run away")
+		t.Error("--force deleted the same run, want it resumed")
 	}
 	_ = same.Close()
 
-	other := mustOpen(t, dir, "b\n", optionsOfTest, true)
+	other := mustOpen(t, dir, "b\n", testOptions, true)
 	if other.Resumed || other.RunID() == old {
 		t.Errorf("another input with --force: resumed %t, id %s, want a new run with another id than %s", other.Resumed, other.RunID(), old)
 	}
 	if _, err := os.Stat(other.StoreDir()); !os.IsNotExist(err) {
-		t.Errorf("the store of the other run is there: %v", err)
+		t.Errorf("stat of the store of the other run: %v, want that --force has deleted it", err)
 	}
 }
 
-func TestARunIsInUseByOneProcess(t *testing.T) {
+func TestRunCannotBeOpenedTwice(t *testing.T) {
 	dir := t.TempDir()
-	mustOpen(t, dir, "a\n", optionsOfTest, false)
-	_, err := open(dir, "a\n", optionsOfTest, true)
+	mustOpen(t, dir, "a\n", testOptions, false)
+	_, err := open(dir, "a\n", testOptions, true)
 	var inUse *InUseError
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "in use by pid ") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want that the run is in use by this process", err)
 	}
 }
 
 // A user's own files in the directory may have the same names as the files of a run. Open touches none of them, not even with --force.
-func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
+func TestForeignFilesAreNotDeleted(t *testing.T) {
 	for _, name := range []string{"store", "spool", "cursor", "socket", "input", "input.arrived", "lock"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -114,75 +114,75 @@ func TestWhatNoRunLeftIsNotThrownAway(t *testing.T) {
 			if err := os.WriteFile(own, []byte("1234\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the first refusal must not leave anything that makes the second one take the directory for a run's
-				_, err := open(dir, "a\n", optionsOfTest, true)
+			for range 2 { // the first refusal must not leave a file that makes the second call accept the directory as that of a run
+				_, err := open(dir, "a\n", testOptions, true)
 				var foreign *ForeignError
 				if !errors.As(err, &foreign) || foreign.Name != name {
-					t.Errorf("got %v", err)
+					t.Errorf("error %v, want that %s is not a file of a run", err, name)
 				}
 			}
 			if text, err := os.ReadFile(own); err != nil || string(text) != "1234\n" {
-				t.Errorf("the file has %q now (%v)", text, err)
+				t.Errorf("the file now has %q (%v), want it unchanged", text, err)
 			}
 			if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-				t.Errorf("the directory has %v, %v", names, err)
+				t.Errorf("the directory has %v, %v; want only %s", names, err, name)
 			}
 		})
 	}
 }
 
 // Files with other names do not matter. A lock file with only a process id is that of a run that an earlier version began.
-func TestADirectoryWithOtherFilesIsTaken(t *testing.T) {
+func TestDirectoryWithUnrelatedFilesIsAccepted(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "out"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := mustOpen(t, dir, "a\n", optionsOfTest, false)
+	first := mustOpen(t, dir, "a\n", testOptions, false)
 	if err := os.WriteFile(first.path("lock"), []byte("1234\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_ = first.Close()
-	if j := mustOpen(t, dir, "a\n", optionsOfTest, false); !j.Resumed {
-		t.Error("the run was not resumed")
+	if j := mustOpen(t, dir, "a\n", testOptions, false); !j.Resumed {
+		t.Error("the run began anew, want it resumed")
 	}
 }
 
 // A process that was killed between making the lock file and writing it has left an empty one. Another run may take it.
-func TestAnEmptyLockIsNobodys(t *testing.T) {
+func TestEmptyLockFileHasNoOwner(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	mustOpen(t, dir, "a\n", optionsOfTest, false)
+	mustOpen(t, dir, "a\n", testOptions, false)
 }
 
 // A process that was killed before it had written the manifest has left no run, whatever other files it has left.
-func TestARunWithoutManifestBeginsAnew(t *testing.T) {
+func TestRunWithoutManifestStartsAnew(t *testing.T) {
 	dir := t.TempDir()
-	first := mustOpen(t, dir, "a\n", optionsOfTest, false)
+	first := mustOpen(t, dir, "a\n", testOptions, false)
 	if err := os.Remove(first.path("run.json")); err != nil {
 		t.Fatal(err)
 	}
 	_ = first.Close()
-	if j := mustOpen(t, dir, "b\n", optionsOfTest, false); j.Resumed || j.RunID() == first.RunID() {
+	if j := mustOpen(t, dir, "b\n", testOptions, false); j.Resumed || j.RunID() == first.RunID() {
 		t.Errorf("resumed %t, id %s, want a new run with another id than %s", j.Resumed, j.RunID(), first.RunID())
 	}
 }
 
-func TestADamagedManifestIsNotTakenForAnything(t *testing.T) {
+func TestDamagedManifestIsRefused(t *testing.T) {
 	for _, text := range []string{"", "{", `{"version": 2}`, `{"version": 1, "later": true}`} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := open(dir, "a\n", optionsOfTest, true); err == nil {
-			t.Errorf("%q was taken for a manifest", text)
+		if _, err := open(dir, "a\n", testOptions, true); err == nil {
+			t.Errorf("%q is accepted as a manifest, want an error", text)
 		}
 	}
 }
 
 // A read from a terminal cannot be interrupted, so Open stops waiting for it.
-func TestASignalEndsTheReadingOfTheInput(t *testing.T) {
+func TestSignalEndsTheReadingOfTheInput(t *testing.T) {
 	stop := errors.New("a signal")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
@@ -193,22 +193,22 @@ func TestASignalEndsTheReadingOfTheInput(t *testing.T) {
 		return Input{}, nil
 	})
 	if !errors.Is(err, stop) {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want %v", err, stop)
 	}
 }
 
-func TestDifferentCommandsReadDifferently(t *testing.T) {
+func TestDifferentCommandsAreQuotedDifferently(t *testing.T) {
 	seen := make(map[string][]string)
 	for _, command := range [][]string{
 		{"a", "b"}, {"a b"}, {`"a`, `b"`}, {`a\ b`}, {"a", "", "b"}, {"a", `""`, "b"}, {"a\nb"}, {"\xff"}, {"\xfe"}, {"\uFFFD"},
 	} {
 		text := QuoteCommand(command)
 		if other, there := seen[text]; there {
-			t.Errorf("%q and %q both read %s", command, other, text)
+			t.Errorf("%q and %q are both quoted as %s, want different texts", command, other, text)
 		}
 		seen[text] = command
 	}
 	if got := QuoteCommand([]string{"sha256sum", "-b", "{}"}); got != "sha256sum -b {}" {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want sha256sum -b {}", got)
 	}
 }

@@ -21,7 +21,7 @@ func TestBarFitsItsWidth(t *testing.T) {
 	}
 }
 
-func TestBarTellsWhatMatters(t *testing.T) {
+func TestBarText(t *testing.T) {
 	for _, test := range []struct {
 		lines int64
 		c     counts
@@ -40,7 +40,7 @@ func TestBarTellsWhatMatters(t *testing.T) {
 	}
 }
 
-func TestTallyTellsRetriesFromTheRest(t *testing.T) {
+func TestTallyCountsRetries(t *testing.T) {
 	tally := &tally{}
 	for _, e := range []*lessorv1.HistoryEvent{
 		{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_SUBMITTED, TaskState: lessorv1.TaskState_TASK_STATE_READY},
@@ -54,11 +54,11 @@ func TestTallyTellsRetriesFromTheRest(t *testing.T) {
 		tally.event(e)
 	}
 	if got, _ := tally.now(time.Now()); got != (counts{done: 1, failed: 1, retried: 2}) {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want 1 done, 1 failed and 2 retried", got)
 	}
 }
 
-func TestRateIsThatOfTheLastMoments(t *testing.T) {
+func TestRateIsThatOfRecentSamples(t *testing.T) {
 	tally := &tally{}
 	begin := time.Now()
 	for second := range 100 {
@@ -68,24 +68,24 @@ func TestRateIsThatOfTheLastMoments(t *testing.T) {
 		_, rate := tally.now(begin.Add(time.Duration(second) * time.Second))
 		switch {
 		case second == 49 && (rate < 9.9 || rate > 10.1):
-			t.Errorf("got %v/s while ten a second ended", rate)
+			t.Errorf("the rate is %v/s while ten lines end each second, want 10/s", rate)
 		case second == 99 && rate != 0:
-			t.Errorf("got %v/s long after the last", rate)
+			t.Errorf("the rate is %v/s 50 s after the last line, want 0", rate)
 		}
 	}
 	if len(tally.mu.samples) > 25 {
-		t.Errorf("%d samples are kept", len(tally.mu.samples))
+		t.Errorf("%d samples are kept, want at most 25", len(tally.mu.samples))
 	}
 }
 
-// screenOfTest returns a screen and a buffer with what both of its streams show together, as on a terminal.
-func screenOfTest(outShown bool) (*Screen, *bytes.Buffer) {
+// testScreen returns a screen and a buffer with what both of its streams show together, as on a terminal.
+func testScreen(outShown bool) (*Screen, *bytes.Buffer) {
 	var both bytes.Buffer
 	return NewScreen(&both, &both, outShown), &both
 }
 
 func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
-	s, both := screenOfTest(true)
+	s, both := testScreen(true)
 	s.setBar("50 %")
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one\n"); return err })
 	s.Note("note %d", 1)
@@ -96,7 +96,7 @@ func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
 }
 
 func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
-	s, both := screenOfTest(true)
+	s, both := testScreen(true)
 	s.setBar("50 %")
 	for _, text := range []string{"one", " more", "\n"} {
 		_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
@@ -107,7 +107,7 @@ func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
 }
 
 func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
-	s, both := screenOfTest(true)
+	s, both := testScreen(true)
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one"); return err })
 	s.Note("note")
 	if got, want := both.String(), "one\nnote\n"; got != want {
@@ -116,9 +116,9 @@ func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 }
 
 // The bar is drawn once more at the end, so that it does not contradict the summary that follows it.
-func TestTheLastBarIsThatOfTheEnd(t *testing.T) {
+func TestLastBarShowsTheFinalCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		screen, both := screenOfTest(true)
+		screen, both := testScreen(true)
 		r := &run{tally: &tally{lines: 10}, cfg: Config{Screen: screen, BarWidth: func() int { return 80 }}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -127,7 +127,7 @@ func TestTheLastBarIsThatOfTheEnd(t *testing.T) {
 		r.tally.mu.heard.done = 10
 		cancel()
 		if err := <-ended; err != nil || !strings.Contains(both.String(), "100 %  10/10 done") {
-			t.Errorf("got %v and %q", err, both)
+			t.Errorf("showBar = %v and drew %q, want nil and a last bar with 10/10", err, both)
 		}
 	})
 }
@@ -155,6 +155,6 @@ func TestMarksCountEveryLineOnce(t *testing.T) {
 		}
 	}
 	if m.left() != 0 {
-		t.Errorf("%d are left", m.left())
+		t.Errorf("%d lines are left, want none", m.left())
 	}
 }

@@ -23,13 +23,13 @@ func TestAllocations(t *testing.T) {
 		err = write(b, m)
 	})
 	if err != nil || written > 1 {
-		t.Errorf("%v allocations to write a frame (%v)", written, err)
+		t.Errorf("%v allocations to write a frame (%v), want at most 1", written, err)
 	}
 	data := mem.BufferSlice{mem.SliceBuffer(raw)}
 	read := testing.AllocsPerRun(100, func() { err = c.Unmarshal(data, &lessorv1.SessionRequest{}) })
 	// Each of the 10 pairs of reports takes up to 7 + 9 objects: for each report the item, its oneof member, the message in it, a timestamp, and the
 	// strings and bytes. 20 are for the frame.
 	if most := 10*(7+9) + 20.0; err != nil || read > most {
-		t.Errorf("%v allocations to read a frame, at most %v were expected (%v)", read, most, err)
+		t.Errorf("%v allocations to read a frame (%v), want at most %v", read, err, most)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// types returns all message types of lessor.v1.
-func types(t testing.TB) (all []protoreflect.MessageType) {
+// messageTypes returns all message types of lessor.v1.
+func messageTypes(t testing.TB) (all []protoreflect.MessageType) {
 	t.Helper()
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
 		if mt.Descriptor().ParentFile().Package() == "lessor.v1" {
@@ -27,7 +27,7 @@ func types(t testing.TB) (all []protoreflect.MessageType) {
 		return true
 	})
 	if len(all) < 100 {
-		t.Fatalf("%d types", len(all))
+		t.Fatalf("%d message types of lessor.v1, want at least 100", len(all))
 	}
 	return all
 }
@@ -87,7 +87,7 @@ func example(f protoreflect.FieldDescriptor) protoreflect.Value {
 
 // examples returns messages of a type that together have every field, and an empty message.
 func examples(mt protoreflect.MessageType) (all []proto.Message) {
-	for member := range 10 { // no oneof has more members, see TestNoOneofIsLarger
+	for member := range 10 { // no oneof has more members, see TestNoOneofHasMoreThan10Members
 		m := mt.New()
 		fill(m, member)
 		if len(all) == 0 || !proto.Equal(all[0], m.Interface()) {
@@ -97,20 +97,20 @@ func examples(mt protoreflect.MessageType) (all []proto.Message) {
 	return append(all, mt.New().Interface())
 }
 
-func TestNoOneofIsLarger(t *testing.T) {
-	for _, mt := range types(t) {
+func TestNoOneofHasMoreThan10Members(t *testing.T) {
+	for _, mt := range messageTypes(t) {
 		oneofs := mt.Descriptor().Oneofs()
 		for i := range oneofs.Len() {
 			if n := oneofs.Get(i).Fields().Len(); n > 10 {
-				t.Errorf("%s has %d members: examples leaves some out", oneofs.Get(i).FullName(), n)
+				t.Errorf("%s has %d members, want at most 10: examples would leave some out", oneofs.Get(i).FullName(), n)
 			}
 		}
 	}
 }
 
-// protobuf reads each message as it was before the codec wrote it, for every field of every message.
-func TestWritten(t *testing.T) {
-	for _, mt := range types(t) {
+// What the codec writes, protobuf reads as the same message, for every field of every message.
+func TestProtobufReadsWhatTheCodecWrites(t *testing.T) {
+	for _, mt := range messageTypes(t) {
 		for _, m := range examples(mt) {
 			b, err := NewCodec().Marshal(m)
 			if err != nil {
@@ -118,25 +118,25 @@ func TestWritten(t *testing.T) {
 			}
 			again := mt.New().Interface()
 			if err := proto.Unmarshal(b.Materialize(), again); err != nil || !proto.Equal(again, m) {
-				t.Errorf("%v becomes %v (%v)", m, again, err)
+				t.Errorf("protobuf reads %v (%v), want %v", again, err, m)
 			}
 			b.Free()
 		}
 	}
 }
 
-// All requests and answers of workers and producers are plain, so that the generated code reads them, which is faster. Only lists of enums are left
-// to protobuf.
-func TestOursArePlain(t *testing.T) {
+// The generated code reads all requests and answers of workers and producers, because it is faster than protobuf's reflection. Only messages with lists of
+// enums are left to protobuf.
+func TestWorkerAndProducerMessagesUseGeneratedCode(t *testing.T) {
 	workers := lessorv1.File_lessor_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
 	tasks := lessorv1.File_lessor_v1_task_service_proto.Services().ByName("TaskService").Methods()
-	var said []protoreflect.MessageDescriptor
+	var messages []protoreflect.MessageDescriptor
 	for _, methods := range []protoreflect.MethodDescriptors{workers, tasks} {
 		for i := range methods.Len() {
-			said = append(said, methods.Get(i).Input(), methods.Get(i).Output())
+			messages = append(messages, methods.Get(i).Input(), methods.Get(i).Output())
 		}
 	}
-	for _, d := range said {
+	for _, d := range messages {
 		mt, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestOursArePlain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := m.(generated); !ok || !shapeOf(m).fits(raw) && !hasEnums(m.ProtoReflect()) {
-				t.Errorf("%T is read by reflection", m)
+				t.Errorf("%T is read by reflection, want by the generated code", m)
 			}
 		}
 	}
@@ -168,24 +168,24 @@ func hasEnums(m protoreflect.Message) (has bool) {
 	return has
 }
 
-// agrees checks that Unmarshal reads a message as protobuf does, or refuses it with the same error.
-func agrees(t *testing.T, mt protoreflect.MessageType, raw []byte) {
+// checkAgreement checks that Unmarshal reads a message as protobuf does, or refuses it with the same error.
+func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
 	got, want := mt.New().Interface(), mt.New().Interface()
 	err, wantErr := Unmarshal(raw, got), proto.Unmarshal(raw, want)
 	switch {
 	case wantErr != nil:
 		if err == nil || err.Error() != wantErr.Error() {
-			t.Errorf("%s of %x is refused with %v instead of %v", mt.Descriptor().Name(), raw, err, wantErr)
+			t.Errorf("%s of %x: error %v, want that of protobuf: %v", mt.Descriptor().Name(), raw, err, wantErr)
 		}
 	case err != nil || !proto.Equal(got, want):
-		t.Errorf("%s of %x is read as %v (%v) instead of %v", mt.Descriptor().Name(), raw, got, err, want)
+		t.Errorf("%s of %x is read as %v (%v), want %v as by protobuf", mt.Descriptor().Name(), raw, got, err, want)
 	}
 }
 
-// Whether a message is cut off at any byte or has any byte changed: Unmarshal does the same as protobuf.
-func TestRead(t *testing.T) {
-	for _, mt := range types(t) {
+// Unmarshal reads or refuses a message as protobuf does, also if the message is cut off at any byte or has any byte changed.
+func TestUnmarshalAgreesWithProtobuf(t *testing.T) {
+	for _, mt := range messageTypes(t) {
 		if _, ok := mt.New().Interface().(generated); !ok {
 			continue // protobuf reads it anyway
 		}
@@ -196,19 +196,19 @@ func TestRead(t *testing.T) {
 			}
 			raw = raw[:min(len(raw), 200)] // nested messages are tested as types of their own
 			for i := range raw {
-				agrees(t, mt, raw[:i])
+				checkAgreement(t, mt, raw[:i])
 				for _, other := range []byte{0x80, 0xff, raw[i] + 1, raw[i] ^ 8} {
 					changed := bytes.Clone(raw)
 					changed[i] = other
-					agrees(t, mt, changed)
+					checkAgreement(t, mt, changed)
 				}
 			}
 		}
 	}
 }
 
-// corners returns encodings that different decoders may read differently.
-func corners() map[string][]byte {
+// unusualEncodings returns encodings that different decoders may read differently.
+func unusualEncodings() map[string][]byte {
 	text := func(number protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
 	}
@@ -250,24 +250,24 @@ func corners() map[string][]byte {
 	}
 }
 
-func TestCorners(t *testing.T) {
-	for name, raw := range corners() {
+func TestUnmarshalAgreesOnUnusualEncodings(t *testing.T) {
+	for name, raw := range unusualEncodings() {
 		t.Run(name, func(t *testing.T) {
-			agrees(t, (&lessorv1.SessionRequest{}).ProtoReflect().Type(), raw)
+			checkAgreement(t, (&lessorv1.SessionRequest{}).ProtoReflect().Type(), raw)
 		})
 	}
 }
 
-// Unmarshal empties a message before it reads into it, as protobuf does.
-func TestReadEmpties(t *testing.T) {
+// Unmarshal resets a message before it reads into it, as protobuf does.
+func TestUnmarshalResetsTheMessage(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: "1", Corr: "2"}
 	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\x013")}, m); err != nil || !proto.Equal(m, &lessorv1.SessionRequest{Id: "3"}) {
-		t.Errorf("%v (%v)", m, err)
+		t.Errorf("got %v (%v), want only id 3", m, err)
 	}
 }
 
 // The codec also writes and reads messages that are not of lessor.v1. A value that is no message is an error.
-func TestOthers(t *testing.T) {
+func TestCodecHandlesOtherMessages(t *testing.T) {
 	c, want := NewCodec(), timestamppb.New(timestamppb.Now().AsTime())
 	for name, write := range map[string]func() (mem.BufferSlice, error){
 		"Marshal": func() (mem.BufferSlice, error) { return c.Marshal(want) },
@@ -279,39 +279,39 @@ func TestOthers(t *testing.T) {
 			err = c.Unmarshal(b, got)
 		}
 		if err != nil || !proto.Equal(got, want) {
-			t.Errorf("%s: %v (%v)", name, got, err)
+			t.Errorf("%s: got %v (%v), want %v", name, got, err, want)
 		}
 	}
 	if _, err := c.Marshal(1); err == nil {
-		t.Error("Marshal accepted a number")
+		t.Error("Marshal of a number = nil, want an error")
 	}
 	if err := c.Unmarshal(nil, new(int)); err == nil {
-		t.Error("Unmarshal accepted a pointer to a number")
+		t.Error("Unmarshal into a pointer to a number = nil, want an error")
 	}
 }
 
-// reused is a pool that counts the buffers that were taken and given back.
-type reused struct {
+// countingPool is a pool that counts the buffers that were taken and given back.
+type countingPool struct {
 	b           []byte
 	taken, back int
 }
 
-func (p *reused) Get(n int) *[]byte {
+func (p *countingPool) Get(n int) *[]byte {
 	p.taken++
 	p.b = make([]byte, n)
 	return &p.b
 }
 
-func (p *reused) Put(*[]byte) { p.back++ }
+func (p *countingPool) Put(*[]byte) { p.back++ }
 
 // A large message is written into a buffer of the pool. The pool gets the buffer back when it was sent, or at once if writing fails. A small message
 // takes none.
-func TestLargeIsPooled(t *testing.T) {
+func TestLargeMessageUsesThePool(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: strings.Repeat("i", 5000)}
-	pool := &reused{}
+	pool := &countingPool{}
 	b, err := Encode(m, Size(m), pool)
 	if err != nil || pool.taken != 1 || pool.back != 0 {
-		t.Fatalf("%v, %+v", err, pool)
+		t.Fatalf("Encode of a large message: error %v, pool %+v, want one buffer taken and none given back", err, pool)
 	}
 	b.Free()
 	if pool.back != 1 {
@@ -322,12 +322,12 @@ func TestLargeIsPooled(t *testing.T) {
 	}
 	m.Id = "i"
 	if _, err := Encode(m, Size(m), pool); err != nil || pool.taken != 2 {
-		t.Errorf("a small message: error %v, %d buffers taken in all, want that the 2 of before are all", err, pool.taken)
+		t.Errorf("a small message: error %v, %d buffers taken in all, want the 2 of the messages before", err, pool.taken)
 	}
 }
 
 func FuzzUnmarshal(f *testing.F) {
-	for _, raw := range corners() {
+	for _, raw := range unusualEncodings() {
 		if len(raw) < 1000 {
 			f.Add(raw)
 		}
@@ -341,7 +341,7 @@ func FuzzUnmarshal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, m := range of {
-			agrees(t, m.ProtoReflect().Type(), raw)
+			checkAgreement(t, m.ProtoReflect().Type(), raw)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "draw testdata anew; look at it then")
 
-// A chart with a panel of each kind, and bars with everything that a bar can have, is drawn as in the file, which somebody has looked at.
+// A chart with a panel of each kind, and bars with everything that a bar can have, is drawn as in the golden file, which a person has checked.
 func TestGolden(t *testing.T) {
 	got := draw(t, Chart{
 		Title: `all & more, "quoted" <tags>`,
@@ -40,7 +40,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("not as in %s; draw it anew with -update, and look at it:\n%s", golden, got)
+		t.Errorf("the chart differs from %s; run with -update, and look at the new file:\n%s", golden, got)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestPowers(t *testing.T) {
 	} {
 		axis := Powers(test.values)
 		if axis.From != test.from || axis.To != test.to || len(axis.Ticks) < 3 {
-			t.Errorf("%v: from %v to %v, %d ticks", test.values, axis.From, axis.To, len(axis.Ticks))
+			t.Errorf("%v: the axis has %d ticks from %v to %v, want at least 3 from %v to %v", test.values, len(axis.Ticks), axis.From, axis.To, test.from, test.to)
 		}
 		if at := axis.x(1); at <= left || at >= right {
-			t.Errorf("%v: 1 is at %v", test.values, at)
+			t.Errorf("%v: the value 1 is at x = %v, want between %v and %v", test.values, at, left, right)
 		}
 	}
 }
