@@ -23,7 +23,7 @@ func TestMatchingAgainstAModel(t *testing.T) {
 					m.check()
 				}
 				if m.granted < 10 {
-					t.Errorf("only %d grants: too few to prove anything", m.granted)
+					t.Errorf("%d grants in 150 steps, want at least 10: otherwise the test shows nothing", m.granted)
 				}
 			})
 		})
@@ -42,7 +42,7 @@ type matchModel struct {
 	boundTo map[string]boundWorker // by sticky key
 }
 
-// binder is the worker that was last seen with a lease of a sticky key, and when.
+// boundWorker is the worker that was last seen with a lease of a sticky key, and when that was.
 type boundWorker struct {
 	worker string
 	last   time.Time
@@ -52,7 +52,7 @@ func (m *matchModel) pickOne(of ...string) string { return of[m.rand.IntN(len(of
 
 func (m *matchModel) chance(percent int) bool { return m.rand.IntN(100) < percent }
 
-// act does something at random, and waits for its consequences.
+// act does a random thing, and waits until the engine has handled it.
 func (m *matchModel) act() {
 	switch n := m.rand.IntN(100); {
 	case n < 2, m.paused && n < 15:
@@ -71,7 +71,7 @@ func (m *matchModel) act() {
 	case n < 67:
 		m.restartAll()
 	case n < 77:
-		for range m.rand.IntN(20) { // check acknowledges in time what is granted meanwhile
+		for range m.rand.IntN(20) { // in steps of a second, so that check acknowledges new grants in time
 			time.Sleep(time.Second)
 			m.check()
 		}
@@ -87,7 +87,7 @@ func (m *matchModel) noError(err error) {
 	}
 }
 
-// ask gives a task random demands.
+// randomSpec gives a task a random type, priority and size, and random requirements, keys and pins.
 func (m *matchModel) randomSpec(s *lease.Spec) {
 	s.Type, s.Priority = m.pickOne("a", "b", "c"), int32(m.rand.IntN(3))
 	s.Payload = make([]byte, m.rand.IntN(80))
@@ -119,7 +119,7 @@ func (m *matchModel) anyWorker() string {
 	return m.crews[m.rand.IntN(len(m.crews))].Wants.Worker
 }
 
-// wish gives a worker random types, limits and features.
+// randomWants gives a worker random types, limits and features.
 func (m *matchModel) randomWants(w *Wants) {
 	w.Types, w.TypeLimits, w.MaxBytes, w.SingleFlight = nil, nil, 0, m.chance(30)
 	w.Capabilities.Features = nil
@@ -208,7 +208,7 @@ func (m *matchModel) check() {
 	}
 }
 
-// bind records which worker holds each sticky key. It fails if two workers have leases of one key.
+// recordBindings records which worker holds each sticky key. It fails if two workers have leases of one key.
 func (m *matchModel) recordBindings(live []*lease.Task) {
 	seen := map[string]string{}
 	for _, t := range live {
@@ -217,14 +217,14 @@ func (m *matchModel) recordBindings(live []*lease.Task) {
 		}
 		key := t.Spec.Affinity.Key
 		if other, ok := seen[key]; ok && other != t.Lease.Worker {
-			m.Errorf("step %d: leases of key %s are with %s and %s", m.step, key, other, t.Lease.Worker)
+			m.Errorf("step %d: the workers %s and %s have leases of the sticky key %s, want one worker only", m.step, other, t.Lease.Worker, key)
 		}
 		seen[key] = t.Lease.Worker
 		m.boundTo[key] = boundWorker{t.Lease.Worker, time.Now()}
 	}
 }
 
-// holding lists the live leases of a worker.
+// heldBy returns the tasks whose live lease is with the worker.
 func heldBy(worker string, live []*lease.Task) (held []*lease.Task) {
 	for _, t := range live {
 		if t.Lease != nil && t.Lease.Worker == worker {
@@ -234,7 +234,7 @@ func heldBy(worker string, live []*lease.Task) (held []*lease.Task) {
 	return held
 }
 
-// objection says why a worker may not have a task besides what it holds; empty if it may.
+// objection says why a worker may not have a task in addition to those that it holds; empty if it may.
 func objection(w *Wants, t *lease.Task, held []*lease.Task) string {
 	bytes, ofType := t.Spec.Size, 0
 	for _, h := range held {
@@ -270,7 +270,7 @@ func (m *matchModel) checkGrant(c *testSession, t *lease.Task, live []*lease.Tas
 		}
 	}
 	if why := objection(&c.Wants, t, others); why != "" {
-		m.Errorf("step %d: %s was granted %v, but %s", m.step, c.Wants.Worker, t.ID, why)
+		m.Errorf("step %d: worker %s was granted task %v, which it may not have: %s", m.step, c.Wants.Worker, t.ID, why)
 	}
 }
 
@@ -281,12 +281,12 @@ func (m *matchModel) checkWaiting(t *lease.Task, live []*lease.Task) {
 		if len(held) >= c.Slots || objection(&c.Wants, t, held) != "" || m.boundElsewhere(t, c.Wants.Worker) {
 			continue
 		}
-		m.Errorf("step %d: %v of type %s waits, and %s would take it", m.step, t.ID, t.Spec.Type, c.Wants.Worker)
+		m.Errorf("step %d: task %v of type %s waits, but worker %s has room and may take it", m.step, t.ID, t.Spec.Type, c.Wants.Worker)
 	}
 }
 
-// boundElsewhere reports whether a sticky key may still keep a task from a worker. The model does not know the exact end of a binding, and allows 20
-// s more.
+// boundElsewhere reports whether the sticky key of a task may still be bound to another worker. The model does not know the exact end of a binding, so it
+// allows 20 s more.
 func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	a := t.Spec.Affinity
 	if a == nil || t.Spec.Pinned() != "" || a.Mode != lease.Sticky {

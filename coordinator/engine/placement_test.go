@@ -45,7 +45,7 @@ func (c *testSession) grantedKeys() (names []string) {
 func (r *rig) wantGranted(c *testSession, names ...string) {
 	r.Helper()
 	if got := c.grantedKeys(); fmt.Sprint(got) != fmt.Sprint(names) {
-		r.Errorf("%s was granted %v, want %v", c.Wants.Worker, got, names)
+		r.Errorf("worker %s was granted the tasks %v, want %v", c.Wants.Worker, got, names)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 		r.submitWith(requiresGPU)
 		c := r.worker("w", 1, nil)
 		if n := len(c.grants()); n != 0 {
-			r.Fatalf("%d grants to a worker that has nothing", n)
+			r.Fatalf("%d grants to a worker without capabilities, want 0", n)
 		}
 		if g := r.lease(1, 0); len(g) != 0 {
-			r.Fatal("a request that has nothing was granted the task")
+			r.Fatal("a call without capabilities was granted the task")
 		}
 		r.kill()
 		c = r.worker("w", 1, nil)
@@ -107,7 +107,7 @@ func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 1 {
-			r.Errorf("%d grants after the worker has what is required", n)
+			r.Errorf("%d grants after the worker registered what the task requires, want 1", n)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestPinnedTaskGoesToItsWorker(t *testing.T) {
 		holder := r.worker("holder", 1, nil)
 		r.submitWith(pinnedTo("holder"))
 		if o, h := len(other.grants()), len(holder.grants()); o != 0 || h != 1 {
-			r.Errorf("granted %d to another and %d to the holder, want 0 and 1", o, h)
+			r.Errorf("%d grants to another worker and %d to the holder of the resource, want 0 and 1", o, h)
 		}
 	})
 }
@@ -146,29 +146,29 @@ func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 		holder = r.worker("holder", 0, nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout) // meanwhile the lease of the first task expires
 		if s := r.version(waits).State(); s != lease.Ready {
-			r.Fatalf("the task is %v although its worker is there", s)
+			r.Fatalf("the task is %v although its worker has come back, want READY", s)
 		}
 		if err := r.Leave(holder.Member, false); err != nil {
 			r.Fatal(err)
 		}
 		time.Sleep(lease.DefaultResourceWait - time.Second)
 		if s := r.version(waits).State(); s != lease.Ready {
-			r.Fatalf("the task is %v before the wait is over", s)
+			r.Fatalf("the task is %v before its worker is gone for resource_wait, want READY", s)
 		}
 		time.Sleep(2 * time.Second)
 		for _, id := range []lease.TaskID{waits, first} {
 			if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
-				r.Errorf("%v is %v / %v, want FAILED / RESOURCE_GONE", id, v.State(), v.Reason)
+				r.Errorf("task %v is %v / %v, want FAILED / RESOURCE_GONE", id, v.State(), v.Reason)
 			}
 		}
 		if n := onLoop(r, func() int { return len(r.workers) }); n != 0 {
-			r.Errorf("%d workers are remembered of whom nothing is wanted", n)
+			r.Errorf("%d workers are in memory that no task needs, want 0", n)
 		}
 	})
 }
 
-// W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After a crash the wait begins anew. A task that is not
-// pinned is left alone.
+// W12: many tasks whose worker is gone fail in steps, also those that are only in the store. After a crash the wait begins again. A task that is not
+// pinned stays READY.
 func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -192,8 +192,8 @@ func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	})
 }
 
-// W12: several lines may wait for the same worker that is gone, and are given up one after the other. Nothing of that is left in memory: when the
-// worker has come back and gone again, its tasks wait for it again.
+// W12: if several lines wait for one worker that is gone, their tasks fail, one line after the other. Afterwards nothing of that is left in memory: when
+// the worker has come back and gone again, its tasks wait for resource_wait again.
 func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -208,13 +208,13 @@ func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 		r.submit(specs...)
 		time.Sleep(lease.DefaultResourceWait + time.Second)
 		if q := r.queueInfo(); q.Ready != 0 {
-			r.Fatalf("%d tasks wait for a worker that is gone", q.Ready)
+			r.Fatalf("%d tasks wait for a worker that is gone, want all FAILED", q.Ready)
 		}
 		holder := r.worker("holder", 0, nil)
 		id := r.submitWith(pinnedTo("holder"))
 		time.Sleep(2 * lease.DefaultResourceWait)
 		if s := r.version(id).State(); s != lease.Ready {
-			r.Errorf("the task is %v although its worker is there", s)
+			r.Errorf("the task is %v although its worker has come back, want READY", s)
 		}
 		if err := r.Leave(holder.Member, false); err != nil {
 			r.Fatal(err)
@@ -224,7 +224,7 @@ func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
 		}
 		if n := onLoop(r, func() int { return len(r.workers) + r.alarms.set.Len() }); n != 0 {
-			r.Errorf("%d workers and alarms are remembered, and nothing is wanted of them", n)
+			r.Errorf("%d workers and alarms are in memory that no task needs, want 0", n)
 		}
 	})
 }
@@ -242,11 +242,11 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		b := r.worker("b", 5, nil)
 		r.submitWith(withAffinity("k", lease.Sticky))
 		if n := len(b.grants()); n != 0 {
-			r.Fatal("another worker got a task of the key")
+			r.Fatalf("%d grants of the key to another worker, want 0", n)
 		}
 		r.sayBy(a.Session, lease.KindComplete, a.grants()[0])
 		if n := len(a.grants()); n != 2 {
-			r.Fatalf("its worker got %d tasks of the key, want 2", n)
+			r.Fatalf("%d grants of the key to its worker, want 2", n)
 		}
 		r.sayBy(a.Session, lease.KindComplete, a.grants()[1])
 		if err := r.Leave(a.Member, false); err != nil {
@@ -255,17 +255,17 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		id, until := r.submitWith(withAffinity("k", lease.Sticky)), lease.WallOf(time.Now().Add(time.Minute))
 		time.Sleep(time.Minute - time.Second)
 		if f := r.explain(id).Findings[0]; f.Code != lease.FoundAffinity || f.Until != until {
-			r.Errorf("found %+v, want the affinity key, until %v", f, until)
+			r.Errorf("the first finding is %+v, want FoundAffinity until %v", f, until)
 		}
 		if n := len(b.grants()); n != 0 {
-			r.Fatal("another worker got a task of the key before the TTL was over")
+			r.Fatalf("%d grants of the key to another worker before the TTL has passed, want 0", n)
 		}
 		time.Sleep(2 * time.Second)
 		if n := len(b.grants()); n != 1 {
-			r.Errorf("another worker got %d tasks of the key after the TTL, want 1", n)
+			r.Errorf("%d grants of the key to another worker after the TTL, want 1", n)
 		}
 		if n := onLoop(r, func() int { s := r.byName[home]; return len(s.bindings) + len(s.affinityLines) }); n != 1 {
-			r.Errorf("%d bindings and waiting keys are remembered, want the one binding", n)
+			r.Errorf("%d bindings and waiting keys are in memory, want the one binding", n)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestStickyKeyStaysWithItsWorkerAfterARestart(t *testing.T) {
 		r.kill()
 		b := r.worker("b", 5, nil)
 		if n := len(b.grants()); n != 0 {
-			r.Error("another worker got a task of the key")
+			r.Errorf("%d grants of the key to another worker, want 0", n)
 		}
 	})
 }
@@ -296,17 +296,17 @@ func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 		r.submit(work()) // a takes its turn
 		r.submitWith(withAffinity("k", lease.Preferred))
 		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 0 {
-			r.Fatalf("granted %d to its worker and %d to another, want 3 and 0", x, y)
+			r.Fatalf("%d grants to the worker of the key and %d to another, want 3 and 0", x, y)
 		}
 		r.submitWith(withAffinity("k", lease.Preferred))
 		if y := len(b.grants()); y != 1 {
-			r.Errorf("granted %d to another although its worker has no room", y)
+			r.Errorf("%d grants to another worker when the worker of the key has no room, want 1", y)
 		}
 	})
 }
 
-// W12: a PREFERRED task that waits for its worker goes to another when that worker stops taking work: by a resize to 0, an update to other queues, or
-// when it leaves.
+// W12: a PREFERRED task goes to another worker if the worker of its key no longer takes work: because of a resize to 0 or an update to other queues, or
+// because it left.
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
 	for name, stop := range map[string]func(*rig, *testSession) error{
@@ -331,15 +331,15 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 				}
 				r.setQueue(func(s *lease.Settings) { s.Paused = false })
 				if n := len(b.grants()); n != 1 {
-					r.Errorf("granted %d to another, want 1", n)
+					r.Errorf("%d grants to another worker, want 1", n)
 				}
 			})
 		})
 	}
 }
 
-// W12: a worker looks at a bounded number of lines for a task that it has room for. PREFERRED tasks beyond that bound do not wait for it while another
-// worker would take them.
+// W12: the engine looks at a bounded number of lines for a task that fits into a worker's free room. PREFERRED tasks beyond this bound do not wait for
+// that worker if another worker can take them.
 func TestPreferredKeysBeyondTheBound(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -367,8 +367,8 @@ func TestPreferredKeysBeyondTheBound(t *testing.T) {
 	})
 }
 
-// W12: a worker without a stream is there as long as it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that are
-// pinned to it wait for its next call. The wait for an absent worker begins when the last of these leases has ended, also after a crash.
+// W12: a worker without a stream counts as present while it holds a lease from a unary call, even if it asks for no more work meanwhile: the tasks that
+// are pinned to it wait for its next call. resource_wait begins when the last of these leases has ended, also after a crash.
 func TestUnaryWorkerWithALeaseCountsAsPresent(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -393,7 +393,7 @@ func TestUnaryWorkerWithALeaseCountsAsPresent(t *testing.T) {
 		r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 		time.Sleep(lease.DefaultResourceWait - time.Second)
 		if s := r.version(waits).State(); s != lease.Ready {
-			r.Errorf("the task is %v before the wait is over", s)
+			r.Errorf("the task is %v before its worker is gone for resource_wait, want READY", s)
 		}
 		time.Sleep(2 * time.Second)
 		if v := r.version(waits); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
@@ -412,17 +412,17 @@ func TestPinnedTaskWithAnAffinityKey(t *testing.T) {
 			r.submitWith(withAffinity("bound", mode))
 			r.submitWith(func(s *lease.Spec) { pinnedTo("holder")(s); withAffinity("bound", mode)(s) })
 			if n := len(other.grants()); n != 1 {
-				r.Errorf("mode %v: granted %d to another, want the one that is not pinned", mode, n)
+				r.Errorf("mode %v: %d grants to another worker, want the one task that is not pinned", mode, n)
 			}
 			holder := r.worker("holder", 5, nil)
 			if n := len(holder.grants()); n != 2 {
-				r.Errorf("mode %v: granted %d to the holder, want both that are pinned to it", mode, n)
+				r.Errorf("mode %v: %d grants to the holder of the resource, want the two tasks that are pinned to it", mode, n)
 			}
 		})
 	}
 }
 
-// W12: a PREFERRED task does not wait for the worker of its key if that has free slots, and not what the task requires.
+// W12: a PREFERRED task does not wait for the worker of its key if that worker has free slots but lacks what the task requires.
 func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -431,13 +431,13 @@ func TestPreferredKeyOfAWorkerThatLacksSomething(t *testing.T) {
 		b := r.worker("b", 5, hasGPU)
 		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); requiresGPU(s) })
 		if n := len(b.grants()); n != 1 {
-			r.Errorf("granted %d to another, want the one that its worker cannot take", n)
+			r.Errorf("%d grants to another worker, want the one task that the worker of the key cannot take", n)
 		}
 	})
 }
 
-// W12: of several PREFERRED tasks, another worker gets those for which the worker of their key has no more room, although it passed them over while that
-// worker had room.
+// W12: of several PREFERRED tasks, another worker gets those for which the worker of their key has no more room, even if the engine had kept them from it
+// while the worker of the key had room.
 func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -451,7 +451,7 @@ func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 		}
 		r.setQueue(func(s *lease.Settings) { s.Paused = false })
 		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 1 {
-			r.Errorf("granted %d to its worker and %d to another, want 3 and 1", x, y)
+			r.Errorf("%d grants to the worker of the key and %d to another, want 3 and 1", x, y)
 		}
 	})
 }

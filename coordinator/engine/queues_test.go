@@ -36,7 +36,7 @@ func TestPauseStopsGrantsOnly(t *testing.T) {
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCommitted, lease.None)
 		r.submit(work())
 		if n := len(c.grants()); n != 0 {
-			r.Fatalf("%d grants while the queue is paused", n)
+			r.Fatalf("%d grants while the queue is paused, want 0", n)
 		}
 		r.setQueue(func(s *lease.Settings) { s.Paused = false })
 		if n := len(c.grants()); n != 3 {
@@ -55,7 +55,7 @@ func TestMaxInflight(t *testing.T) {
 		g := r.lease(5, 0)
 		c, _ := r.join("i", 5)
 		if len(g) != 2 || len(c.grants()) != 0 {
-			r.Fatalf("granted %d and %d, want 2 and none", len(g), len(c.grants()))
+			r.Fatalf("%d grants to the call and %d to the session, want 2 and 0", len(g), len(c.grants()))
 		}
 		r.say(lease.KindComplete, g[0])
 		if n := len(c.grants()); n != 1 {
@@ -68,7 +68,7 @@ func TestMaxInflight(t *testing.T) {
 	})
 }
 
-// T13: a rate limit lets burst tasks through at once, then per_second, also without a new request. Crashes in a row let at most one more through.
+// T13: a rate limit allows burst grants at once, then per_second, also if nobody asks again. Several crashes in a row allow at most one more grant.
 func TestRateLimit(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -90,13 +90,13 @@ func TestRateLimit(t *testing.T) {
 			before += len(c.grants())
 		}
 		if before > 9+1 {
-			r.Errorf("%d grants after a few restarts in no time, want no more than before", before)
+			r.Errorf("%d grants after five crashes in a row, want at most 9 + 1", before)
 		}
 	})
 }
 
-// T13: the grants of the past count under new settings, too. Neither a pause nor a new rate gives the burst again: otherwise a change of the settings
-// would evade the rate limit.
+// T13: earlier grants count under new settings, too. Neither a pause nor a new rate allows the burst again: otherwise a change of the settings would
+// evade the rate limit.
 func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -114,13 +114,13 @@ func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 		}{
 			{"the burst", func(*lease.Settings) {}, 0, 4},
 			{"a pause", func(s *lease.Settings) { s.Paused = true }, 0, 4},
-			{"its end", func(s *lease.Settings) { s.Paused = false }, 0, 4},
+			{"the end of the pause", func(s *lease.Settings) { s.Paused = false }, 0, 4},
 			{"another setting", func(s *lease.Settings) { s.MaxInflight = 40 }, 0, 4},
 			{"a higher rate", rate(4, 4), 0, 4},
-			{"a second of it", func(*lease.Settings) {}, time.Second, 8},
+			{"a second of the higher rate", func(*lease.Settings) {}, time.Second, 8},
 			{"a larger burst", rate(4, 6), 0, 10},
-			{"a smaller one", rate(1, 3), 0, 10},
-			{"two seconds of it", func(*lease.Settings) {}, 2 * time.Second, 12},
+			{"a lower rate and a smaller burst", rate(1, 3), 0, 10},
+			{"two seconds of the lower rate", func(*lease.Settings) {}, 2 * time.Second, 12},
 		} {
 			r.setQueue(step.change)
 			time.Sleep(step.wait)
@@ -142,7 +142,7 @@ func (r *rig) joinAndWantNoGrants() *testSession {
 	return c
 }
 
-// T13: the wait for a slow rate limit (one grant per hour) goes on over restarts and crashes: it does not begin anew, and the grant before them still
+// T13: the wait for a slow rate limit (one grant per hour) continues over restarts and crashes: it does not begin again, and the grant before them still
 // counts.
 func TestSlowRateOverRestarts(t *testing.T) {
 	t.Attr("rules", "T13")
@@ -153,20 +153,20 @@ func TestSlowRateOverRestarts(t *testing.T) {
 		if n := len(c.grants()); n != 1 {
 			r.Fatalf("%d grants at first, want 1", n)
 		}
-		r.say(lease.KindComplete, c.grants()[0]) // because a live lease would have the clock saved regularly
+		r.say(lease.KindComplete, c.grants()[0]) // because the engine saves the clock regularly while leases are live
 		for _, restart := range []func(){r.kill, func() { r.restart(Config{}) }, r.kill} {
 			restart()
 			c = r.joinAndWantNoGrants()
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(c.grants()); n != 1 {
-			r.Errorf("%d grants after 62 minutes, with two crashes that may cost one each, want 1", n)
+			r.Errorf("%d grants after 62 minutes, with two crashes that may cost a minute each, want 1", n)
 		}
 	})
 }
 
-// T13: the queues of an earlier format do not have how far their rate limit is used up. The first start takes the limit for used up; later starts
-// must not do so again.
+// T13: queues of an earlier format do not store how much of their rate limit is used up. The first start treats the limit as used up; later starts must
+// not do so again.
 func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -191,13 +191,13 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 		c, _ := r.join("i", 5)
 		time.Sleep(7 * time.Minute)
 		if n := len(c.grants()); n != 1 {
-			r.Errorf("%d grants after 64 minutes, with three crashes that may cost one each, want 1", n)
+			r.Errorf("%d grants after 64 minutes, with three crashes that may cost a minute each, want 1", n)
 		}
 	})
 }
 
-// T13: when a limit is set for the first time, its burst is let through at once, also if the queue is older than the last start. A restored backup
-// does not know what was granted after it, so its limits count as used up.
+// T13: when a limit is set for the first time, burst grants are allowed at once, also if the queue is older than the last start. A restored backup does
+// not have the grants after it, so its limits count as used up.
 func TestRateLimitAfterAStart(t *testing.T) {
 	t.Attr("rules", "T13")
 	run(t, func(r *rig) {
@@ -219,8 +219,8 @@ func TestRateLimitAfterAStart(t *testing.T) {
 	})
 }
 
-// T13, T3: at its submit, a task takes from the queue's retry policy what its own leaves open. A later change of the queue's policy does not change
-// the task.
+// T13, T3: at its submit, a task takes the fields that its own retry policy does not set from that of the queue. A later change of the queue's policy does
+// not change the task.
 func TestRetryPolicyOfTheQueue(t *testing.T) {
 	t.Attr("rules", "T3 T13")
 	run(t, func(r *rig) {
@@ -234,7 +234,7 @@ func TestRetryPolicyOfTheQueue(t *testing.T) {
 			{MaxAttempts: 2, MaxLosses: 3, InitialBackoff: time.Minute, Multiplier: 2, MaxBackoff: 5 * time.Minute},
 		} {
 			if got := tasks[i].Spec.Retry; !reflect.DeepEqual(got, want) {
-				r.Errorf("task %d has %+v, want %+v", i, got, want)
+				r.Errorf("task %d has the retry policy %+v, want %+v", i, got, want)
 			}
 		}
 	})
@@ -246,12 +246,12 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 	run(t, func(r *rig) {
 		r.join("i", 1) // a waiting worker makes no queue
 		if _, found, err := r.Queue(r.Context(), home, "q"); found || err != nil {
-			r.Errorf("before: found %v, %v", found, err)
+			r.Errorf("before its first update the queue is found: %v (%v), want false", found, err)
 		}
 		_, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.Rate.Burst = 1 })
 		var field *lease.FieldError
 		if !errors.As(err, &field) || field.Field != "rate_limit.per_second" {
-			r.Errorf("bad settings: %v", err)
+			r.Errorf("a burst without a rate: %v, want a FieldError of rate_limit.per_second", err)
 		}
 		if _, found, _ := r.Queue(r.Context(), home, "q"); found {
 			r.Error("bad settings made a queue")
@@ -259,12 +259,12 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 		r.setQueue(func(s *lease.Settings) { s.MaxInflight, s.Weights = 7, map[string]float64{"gold": 3} })
 		r.kill()
 		if q := r.queueInfo(); q.Settings.MaxInflight != 7 || q.Settings.Weights["gold"] != 3 || q.CreatedAt == 0 {
-			r.Errorf("after a kill: %+v", q)
+			r.Errorf("after a crash the queue is %+v, want max_inflight 7, the weight 3 of gold and a time in CreatedAt", q)
 		}
 	})
 }
 
-// T12: one fairness key has a thousand tasks waiting. The single task of another key waits one turn at most. Within a key the higher priority goes
+// T12: a thousand tasks of one fairness key wait. The single task of another key waits for one turn at most. Within a key the higher priority goes
 // first.
 func TestFairnessKeysTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
@@ -282,7 +282,7 @@ func TestFairnessKeysTakeTurns(t *testing.T) {
 		ids := r.submit(single, urgent)
 		g := r.lease(3, 0)
 		if !contains(g[:2], ids[0].ID) || !contains(g[:2], ids[1].ID) {
-			r.Errorf("the next two are %s, want %d and %d", sequencesOf(g), ids[0].ID.Seq, ids[1].ID.Seq)
+			r.Errorf("the next tasks are %s, want %d and %d among the first two", sequencesOf(g), ids[0].ID.Seq, ids[1].ID.Seq)
 		}
 	})
 }
@@ -316,7 +316,7 @@ func TestFairnessWeights(t *testing.T) {
 			r.restart(Config{})
 		}
 		if got["gold"] < 280 || got["gold"] > 320 || got[""] < 90 || got[""] > 110 || got["lead"] < 40 || got["lead"] > 60 {
-			r.Errorf("of 450 grants %v, want about 300 gold, 100 of no key, 50 lead", got)
+			r.Errorf("450 grants by key: %v; want about 300 of gold, 100 without a key and 50 of lead", got)
 		}
 	})
 }
@@ -331,7 +331,7 @@ func (r *rig) leaseTypes(n int, types ...string) []Granted {
 	return g
 }
 
-// T12: a key whose tasks no taker wanted for a while has not saved up turns when a taker wants them.
+// T12: if no taker wanted the tasks of a key for a while, the key does not get these turns later.
 func TestKeyThatNobodyWantedSavesNoTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -348,13 +348,12 @@ func TestKeyThatNobodyWantedSavesNoTurns(t *testing.T) {
 			got[g.Task.Spec.Type]++
 		}
 		if got["rare"] < 45 || got["rare"] > 55 {
-			r.Errorf("of 100 grants %v, want half of each", got)
+			r.Errorf("100 grants by type: %v; want about half of each", got)
 		}
 	})
 }
 
-// T12: a fairness key that often has a single task, and between two of them none, gets no more than its share, and does not reduce the shares of the
-// other keys.
+// T12: if a fairness key often has a single task, and none in between, it gets no more than its share, and does not reduce the shares of the other keys.
 func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -367,7 +366,7 @@ func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 			r.submit(specs...)
 		}
 		got := map[string]int{}
-		for range 40 { // 10 grants each time, of which the weight of single (1 of 14) gives it less than one
+		for range 40 { // 10 grants each time; by its weight, 1 of 14, the key single gets less than one of them
 			single := work()
 			single.FairnessKey = "single"
 			r.submit(single)
@@ -377,13 +376,13 @@ func TestSingleTasksTakeNoTurnsFromOthers(t *testing.T) {
 		}
 		for key, want := range map[string]int{"gold": 257, "silver": 86, "lead": 29, "single": 29} {
 			if n := got[key]; n < want-2 || n > want+2 {
-				r.Errorf("of 400 grants %v, want %d of %s", got, want, key)
+				r.Errorf("400 grants by key: %v; want %d of %s, at most 2 more or less", got, want, key)
 			}
 		}
 	})
 }
 
-// T12: a key that waits gets its turn although two new keys come in each round.
+// T12: a key that waits gets its turn even if two new keys arrive in each round.
 func TestNewKeysDoNotStarveAnother(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -403,7 +402,7 @@ func TestNewKeysDoNotStarveAnother(t *testing.T) {
 	})
 }
 
-// T12: keys that come one after the other, with one task each, are forgotten again: at most keptFlows and a few are in memory.
+// T12: if many keys come one after the other, with one task each, at most keptFlows of them and a few more stay in memory.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
@@ -416,12 +415,12 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 			r.submit(s)
 			g := r.leaseTypes(1, "")
 			if len(g) != 1 {
-				r.Fatalf("leased %d", len(g))
+				r.Fatalf("leased %d tasks, want 1", len(g))
 			}
 			r.say(lease.KindComplete, g[0])
 		}
 		if n := onLoop(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
-			r.Errorf("%d flows are remembered, want at most %d", n, keptFlows+2)
+			r.Errorf("%d flows are in memory, want at most %d", n, keptFlows+2)
 		}
 	})
 }
@@ -449,7 +448,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		close(busy)
 		synctest.Wait()
 		if len(ran) != 5001 || ran[0] != "single" && ran[1] != "single" {
-			r.Errorf("%d commands ran, first %v", len(ran), ran[:2])
+			r.Errorf("%d commands ran, the first two of %v; want 5001, and single among the first two", len(ran), ran[:2])
 		}
 	})
 }

@@ -58,8 +58,8 @@ func (s *countedReads) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A line that is longer than what is kept in memory is read from the store in large pieces, also while it grows: here at most one read per 500 tasks.
-// New tasks far behind must not use the memory that the next tasks need.
+// A line that is too long for memory is read from the store in large pieces, also while it grows: here at most one read per 500 tasks. New tasks at the
+// end of the line must not use the memory that the next tasks need.
 func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &countedReads{Store: memstore.New()}
@@ -82,7 +82,7 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 			}
 		}
 		if views := st.views.Load() - before; views > parts {
-			t.Errorf("the store was looked at %d times for %d tasks", views, parts*part)
+			t.Errorf("the store was read %d times for %d tasks, want at most %d times", views, parts*part, parts)
 		}
 		r.shutDown()
 	})
@@ -129,11 +129,11 @@ func TestReadAheadMissesNothing(t *testing.T) {
 			take := func(n int) {
 				got, want := r.lease(n, 0), line[:min(n, len(line))]
 				if len(got) != len(want) {
-					t.Fatalf("leased %d of %d that wait, asked for %d", len(got), len(line), n)
+					t.Fatalf("leased %d tasks when %d wait and %d were asked for, want %d", len(got), len(line), n, len(want))
 				}
 				for i, g := range got {
 					if p := placeOf(g.Task); p != want[i] {
-						t.Fatalf("leased %v, want %v", p, want[i])
+						t.Fatalf("leased the task at place %v, want that at %v", p, want[i])
 					}
 				}
 				line = line[len(want):]
@@ -153,8 +153,8 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// together submits tasks in the batch that follows one whose commit is under way, and asks for a reading of each line in that same batch.
-			together := func() {
+			// submitBehindCommit submits tasks in the batch after the one whose commit is under way, and starts to read ahead in each line in that same batch.
+			submitBehindCommit := func() {
 				var first sync.WaitGroup
 				first.Go(cancel)
 				synctest.Wait()
@@ -190,12 +190,13 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					cancel()
 				case 2:
 					if len(line) > 100 {
-						together()
+						submitBehindCommit()
 					}
 				case 3:
 					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
 				case 4:
-					if bursts > 0 && onLoop(r, func() int { return len(r.readAheads) }) > 0 { // enough tasks before the others that the part in memory gets too long
+					// So many tasks before all others that the part in memory gets too long.
+					if bursts > 0 && onLoop(r, func() int { return len(r.readAheads) }) > 0 {
 						bursts--
 						for range 3 {
 							more := specs(1000, 1)
@@ -217,11 +218,11 @@ func TestReadAheadMissesNothing(t *testing.T) {
 			}
 			for id := range cancelled {
 				if task := r.version(id); task.Rest != lease.Cancelled {
-					t.Fatalf("task %v, which was cancelled, is %v in memory", id, task.Rest)
+					t.Fatalf("task %v was cancelled and is %v in memory, want CANCELLED", id, task.Rest)
 				}
 			}
 			if changes == 0 {
-				t.Error("nothing changed while the line was read ahead: the test has shown nothing")
+				t.Error("nothing changed while a line was read ahead, so the test has shown nothing")
 			}
 			r.shutDown()
 		})

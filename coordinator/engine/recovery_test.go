@@ -7,9 +7,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What becomes of leases over a restart.
+// What happens to leases at a restart.
 
-// A9: the time that the coordinator was down does not count against a lease. A lease whose worker stays silent still ends.
+// A9: the time for which the coordinator was down does not count towards the heartbeat timeout. A lease whose worker stays silent still expires.
 func TestDowntimeIsNotCounted(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -26,7 +26,7 @@ func TestDowntimeIsNotCounted(t *testing.T) {
 	})
 }
 
-// A9: a lease has the same time left after a restart as before it, also if the coordinator had served for long by then.
+// A9: a lease has the same time left after a restart as before it, also if the coordinator had served for an hour before the grant.
 func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	run(t, func(r *rig) {
@@ -37,11 +37,11 @@ func TestRemainingTimeIsKeptOverARestart(t *testing.T) {
 		r.restart(Config{})
 		time.Sleep(9 * time.Second)
 		if r.version(id).Lease == nil {
-			r.Error("the lease ended early")
+			r.Error("the lease ended before its heartbeat timeout")
 		}
 		time.Sleep(2*time.Second + saveClock)
 		if r.version(id).Lease != nil {
-			r.Error("the silent lease lives on")
+			r.Error("the silent lease is live after its heartbeat timeout")
 		}
 	})
 }
@@ -70,7 +70,8 @@ func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 		for served := time.Duration(0); served < 2*lease.DefaultHeartbeatTimeout; served += 10 * time.Second {
 			live := r.version(id).Lease != nil
 			if live && served > lease.DefaultHeartbeatTimeout+20*time.Second || !live && served < lease.DefaultHeartbeatTimeout {
-				r.Fatalf("after %v, with a crash each 10 s, the lease is live: %v", served, live)
+				r.Fatalf("after %v, with a crash each 10 s, the lease is live: %v; want it live for %v and ended 20 s later",
+					served, live, lease.DefaultHeartbeatTimeout)
 			}
 			time.Sleep(10 * time.Second)
 			r.kill()
@@ -88,7 +89,7 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
 		again := r.lease(1, 0)
 		if len(again) != 1 || again[0].Token <= g[0].Token {
-			r.Fatalf("granted again: %+v", again)
+			r.Fatalf("leased %+v, want the task again with a token above %d", again, g[0].Token)
 		}
 		if again[0].Task.Losses != 0 {
 			r.Error("the recovery was counted as a loss")

@@ -34,15 +34,15 @@ func TestRestoreFromABackup(t *testing.T) {
 		last := max(open.Token, known.Token, unknown.Token)
 		again := r.lease(10, 0)
 		if len(again) != 4 {
-			r.Fatalf("%d tasks, want the two of the backup and the two new ones", len(again))
+			r.Fatalf("leased %d tasks, want the two of the backup and the two new ones", len(again))
 		}
 		for _, g := range again {
 			if g.Token <= last || g.Task.Losses != 0 {
-				r.Errorf("%v: token %d after %d, %d losses", g.Task.ID, g.Token, last, g.Task.Losses)
+				r.Errorf("task %v has token %d and %d losses, want a token above %d and no loss", g.Task.ID, g.Token, g.Task.Losses, last)
 			}
 			r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
 			if kept := len(r.version(g.Task.ID).Discarded); kept > 0 && g.Task.ID != open.Task.ID {
-				r.Errorf("%v keeps %d results of a task of the lost future that had its id (V15)", g.Task.ID, kept)
+				r.Errorf("V15: task %v keeps %d late results of another task, which had the same id before the restore; want none", g.Task.ID, kept)
 			}
 		}
 	})
@@ -59,21 +59,21 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 		r.restore(backup)
 		g := r.lease(1, 0)[0]
 		if g.Task.ID != lost.Task.ID || g.Task.Attempt() != lost.Task.Attempt() {
-			r.Fatalf("attempt %d of %v, want %d of %v", g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
+			r.Fatalf("leased attempt %d of task %v, want attempt %d of %v as before the restore", g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
 		}
 		for _, by := range []Granted{lost, g} {
 			r.Feed(home.Tenant, feedUnder(by, Feed{Stage: by.LeaseID}), func() {})
 			synctest.Wait()
 			if f := r.LiveFeedback(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
-				r.Errorf("after the words of %s, those of the holder %s are %+v", by.LeaseID, g.LeaseID, f)
+				r.Errorf("after feedback under lease %s the live feedback is %+v; want it only under the live lease, %s", by.LeaseID, f, g.LeaseID)
 			}
 		}
 	})
 }
 
-// A11, S5: no id of a task and no sequence of an event that were given out after the backup comes again after the restore, in a workspace of the backup
-// or in one that the restore lost; also if the backup is restored twice, or with a clock that is wrong. So who still knows such a task finds no other
-// under its id, and a watch that goes on after such an event is refused.
+// A11, S5: after a restore, no task gets an id and no event gets a sequence that was given out between the backup and the restore. This holds in a
+// workspace of the backup and in one that the restore lost, and also if the same backup is restored several times. So nobody who still knows such an id
+// finds another task under it, and a watch that continues after such an event is refused.
 func TestRestoreGivesOutNoIDOrSequenceTwice(t *testing.T) {
 	t.Attr("rules", "A11 S5")
 	synctest.Test(t, func(t *testing.T) {
@@ -98,17 +98,17 @@ func TestRestoreGivesOutNoIDOrSequenceTwice(t *testing.T) {
 				}
 				for _, m := range made {
 					if given[m.Task.ID] {
-						r.Errorf("task %v has the id of a lost one", m.Task.ID)
+						r.Errorf("task %v has the id of a task that a restore lost", m.Task.ID)
 					}
 					given[m.Task.ID] = true
 				}
 				all := r.sequences(space)
 				if seq := newest[space]; seq != 0 && !all.Lost(seq) {
-					r.Errorf("%v: sequence %d of the lost future is not known as lost", space, seq)
+					r.Errorf("%v: Lost(%d) is false, want true: the restore lost this sequence", space, seq)
 				}
 				first, last := made[0].Task.Events()[0].Seq, made[2].Task.LastSeq()
 				if all.Lost(first) || all.Lost(last) || all.Last() < last || first <= newest[space] {
-					r.Errorf("%v: events from %d to %d, after %d were given out; %+v", space, first, last, newest[space], all)
+					r.Errorf("%v: the new events have the sequences %d to %d; want them above %d, not lost, and at most the last of %+v", space, first, last, newest[space], all)
 				}
 				newest[space] = all.Last()
 			}
@@ -121,7 +121,7 @@ func TestRestoreGivesOutNoIDOrSequenceTwice(t *testing.T) {
 		future()
 		r.kill()
 		if all := r.sequences(home); all.Lost(kept.LastSeq()) || !all.Lost(kept.LastSeq()+1) {
-			r.Errorf("after a crash: %+v, want all lost that follow %d", all, kept.LastSeq())
+			r.Errorf("after a crash the sequences are %+v, want those after %d lost", all, kept.LastSeq())
 		}
 		r.shutDown()
 	})

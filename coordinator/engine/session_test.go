@@ -35,7 +35,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 		r.want(r.sayBy(id, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
 		r.want(r.sayBy(old, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
 		if n := len(second.grants()); n != 0 {
-			r.Errorf("%d grants although the one slot is taken", n)
+			r.Errorf("%d grants although a lease fills the one slot, want 0", n)
 		}
 		held, err := r.LeasesBySession(r.Context())
 		if err != nil || held[id] != 1 {
@@ -53,12 +53,12 @@ func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 		g := first.grants()[0]
 		second, other := r.join("j", 1)
 		if n := len(second.grants()); n != 1 {
-			r.Fatalf("%d grants to the second session", n)
+			r.Fatalf("%d grants to the second session, want 1", n)
 		}
 		r.submit(work())
 		r.want(r.sayBy(other, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
 		if a, b := len(first.grants()), len(second.grants()); a != 2 || b != 1 {
-			r.Errorf("grants: %d and %d; want 2, as a slot is free, and 1", a, b)
+			r.Errorf("%d grants to the first session and %d to the second, want 2 (its slot became free) and 1", a, b)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func (r *rig) overload(wait time.Duration) {
 	time.AfterFunc(wait, func() { close(block) })
 }
 
-// An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a waiting call: nobody would repeat them.
+// An overloaded engine refuses calls, but never a leave, a smaller number of slots, or the end of a waiting call: nobody would repeat these.
 func TestOverloadRefusesNoLeave(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -97,7 +97,7 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 		r.overload(time.Minute)
 		cancel()
 		if err := <-asked; !errors.Is(err, context.Canceled) {
-			r.Errorf("the caller that gave up got %v", err)
+			r.Errorf("the caller that gave up got %v, want context.Canceled", err)
 		}
 		if err := r.Leave(leaves.Member, false); err != nil {
 			r.Error(err)
@@ -106,14 +106,14 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 			r.Error(err)
 		}
 		if err := <-asked; err != nil {
-			r.Errorf("the caller whose wait was over got %v", err)
+			r.Errorf("the caller whose wait time has passed got %v, want no error", err)
 		}
 		if n := r.waitingTakers("q"); n > 1 {
-			r.Errorf("%d takers are still in line, want the one session", n)
+			r.Errorf("%d takers wait in line, want at most the one session", n)
 		}
 		r.submit(work())
 		if n := len(shrinks.grants()) + len(leaves.grants()); n != 0 {
-			r.Errorf("%d grants to sessions without a slot", n)
+			r.Errorf("%d grants to sessions without a slot, want 0", n)
 		}
 	})
 }
@@ -154,16 +154,16 @@ func TestUnreadableStoreFailsAllWaitingCalls(t *testing.T) {
 		}
 		for range cap(answers) {
 			if err := <-answers; !errors.Is(err, ErrStore) {
-				t.Errorf("got %v, want ErrStore", err)
+				t.Errorf("a report got %v, want ErrStore", err)
 			}
 		}
 		if err := <-r.done; !errors.Is(err, ErrStore) {
-			t.Errorf("Run returned %v", err)
+			t.Errorf("Run returned %v, want ErrStore", err)
 		}
 	})
 }
 
-// A loop whose batch is full waits for the commit before it, and does not spin while timers are due. If the loop spins, this test hangs: time does
+// If the batch is full, the loop waits for the commit before it, and does not spin while timers are due. If the loop spins, this test hangs: time does
 // not pass in a bubble while a goroutine is busy.
 func TestFullBatchDoesNotSpin(t *testing.T) {
 	run(t, func(r *rig) {
@@ -187,8 +187,8 @@ func TestFullBatchDoesNotSpin(t *testing.T) {
 	})
 }
 
-// A8: the time of a slow commit is given back to leases: a grant that the commit held back can still be acknowledged in full time, and a live lease
-// is extended by as much. A lease that nobody renews still ends.
+// A8: a slow commit extends the leases by the time that it took: the worker has the full time to acknowledge a grant that waited for the commit, and a
+// live lease expires later. A lease that nobody renews still expires.
 func TestSlowCommitExtendsLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -212,7 +212,7 @@ func TestSlowCommitExtendsLeases(t *testing.T) {
 		close(gate)
 		late := c.grants()
 		if len(late) != 1 {
-			r.Fatalf("%d grants, want the one that the commit held back", len(late))
+			r.Fatalf("%d grants after the commit, want the one that waited for it", len(late))
 		}
 		time.Sleep(lease.DefaultAckWithin - time.Second)
 		r.want(r.say(lease.KindAck, late[0]), lease.VerdictCommitted, lease.None)
@@ -222,7 +222,7 @@ func TestSlowCommitExtendsLeases(t *testing.T) {
 	})
 }
 
-// A8: a slow commit gives time back while it lasts, too: a worker whose Start waits for the commit can complete its task meanwhile, though its
+// A8: a slow commit extends the leases also while it lasts: a worker whose Start waits for the commit can complete its task meanwhile, although its
 // heartbeat timeout has passed on the clock.
 func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	t.Attr("rules", "A8")
@@ -249,7 +249,7 @@ func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 	})
 }
 
-// A8: a grant that waits for two slow commits in a row gets the time of both back: its acknowledgement still counts.
+// A8: if a grant waits for two slow commits in a row, its lease is extended by the time of both: its acknowledgement still counts.
 func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -271,7 +271,7 @@ func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 		r.st.(*memstore.Store).SetHook(nil)
 		granted := c.grants()
 		if len(granted) != 2 {
-			r.Fatalf("%d grants, want those that the commits held back", len(granted))
+			r.Fatalf("%d grants, want the 2 that waited for the commits", len(granted))
 		}
 		time.Sleep(lease.DefaultAckWithin - time.Second)
 		for _, g := range granted[1:] {
@@ -280,8 +280,8 @@ func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 	})
 }
 
-// A8: commits follow each other without a pause. Tasks that are due must still be handled after each of them. Leases get the time of the commits back
-// only if each takes SlowCommit or longer.
+// A8: commits follow each other without a pause. Due timers must still be handled after each of them. The commits extend the leases only if each takes
+// SlowCommit or longer.
 func TestCommitsThatFollowEachOther(t *testing.T) {
 	t.Attr("rules", "A8")
 	for _, each := range []time.Duration{SlowCommit * 6 / 10, SlowCommit * 3 / 2, SlowCommit * 6} {
@@ -307,21 +307,21 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 			}
 			lasted := time.Since(began)
 			if longest > each {
-				r.Errorf("commits of %v: one counts as under way for %v", each, longest)
+				r.Errorf("commits of %v: CommitPending says that one has taken %v", each, longest)
 			}
 			if got := r.version(id).Rest; got != lease.Ready {
-				r.Errorf("commits of %v: a task that was due long ago is %v", each, got)
+				r.Errorf("commits of %v: a task whose run_at has passed is %v, want READY", each, got)
 			}
 			given := time.Duration(r.version(g.Task.ID).Lease.Stalled)
 			if each < SlowCommit && given != 0 || each >= SlowCommit && (given < lasted-3*each || given > lasted+3*each) {
-				r.Errorf("commits of %v for %v: given back: %v", each, lasted, given)
+				r.Errorf("commits of %v for %v extended the lease by %v; want 0 if a commit is shorter than %v, else about all of the time", each, lasted, given, SlowCommit)
 			}
 			r.st.(*memstore.Store).SetHook(nil)
 		})
 	}
 }
 
-// A8: when the loop stalls during a slow commit, the time is given back once, not twice.
+// A8: if the loop stalls during a slow commit, the leases are extended once by that time, not twice.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
 	t.Attr("rules", "A8")
 	run(t, func(r *rig) {
@@ -342,13 +342,12 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 		synctest.Wait()
 		stalled := r.version(g.Task.ID).Lease.Stalled
 		if d := time.Duration(stalled); d < slow-time.Second || d > slow {
-			r.Errorf("given back: %v, want at most %v", d, slow)
+			r.Errorf("the lease was extended by %v, want %v to %v", d, slow-time.Second, slow)
 		}
 	})
 }
 
-// W8, W9: when a second stream goes on with a session, it has given its own number of slots. A number that the old stream gives after that does not
-// count.
+// W8, W9: when a second stream continues a session, it states its own number of slots. After that, a number that the old stream states does not count.
 func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	run(t, func(r *rig) {
@@ -364,7 +363,7 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 		}
 		r.submit(work())
 		if n := len(after.grants()); n != 1 {
-			r.Errorf("%d grants, want one", n)
+			r.Errorf("%d grants to the new stream with one slot, want 1", n)
 		}
 		if err := r.Resize(m, 0); err != nil {
 			r.Fatal(err)
@@ -372,7 +371,7 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 		r.want(r.say(lease.KindComplete, after.grants()[0]), lease.VerdictCommitted, lease.None)
 		r.submit(work())
 		if n := len(after.grants()); n != 1 {
-			r.Errorf("%d grants to a session without slots, want none more", n-1)
+			r.Errorf("%d more grants to a session without slots, want 0", n-1)
 		}
 	})
 }

@@ -44,13 +44,13 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 		s := cancelAll("")
 		first, err := r.Sweep(r.Context(), s)
 		if err != nil || first.Changed != sweepCall*4/5 || first.Skipped != 0 || !first.More {
-			r.Fatalf("first call: %+v, %v", first, err)
+			r.Fatalf("the first call: %+v, %v; want %d changed, 0 skipped and more to do", first, err, sweepCall*4/5)
 		}
 		late := r.submit(work())[0]
 		s.After, s.Until = first.After, first.Until
 		second, err := r.Sweep(r.Context(), s)
 		if err != nil || second.Changed != 2500*4/5 || second.More {
-			r.Fatalf("second call: %+v, %v", second, err)
+			r.Fatalf("the second call: %+v, %v; want %d changed and nothing more to do", second, err, 2500*4/5)
 		}
 		r.kill()
 		if q := r.queueInfo(); q.Ready != n/5+1 || r.version(late.ID).State() != lease.Ready {
@@ -58,7 +58,7 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 		}
 		again, err := r.Sweep(r.Context(), cancelAll(""))
 		if err != nil || again.Changed != 0 || again.Skipped != sweepCall*4/5 {
-			r.Errorf("once more: %+v, %v", again, err)
+			r.Errorf("a second sweep: %+v, %v; want 0 changed and %d skipped in its first call", again, err, sweepCall*4/5)
 		}
 	})
 }
@@ -69,7 +69,7 @@ func TestSweepCountsWhatIsRefused(t *testing.T) {
 	run(t, func(r *rig) {
 		none, err := r.Sweep(r.Context(), cancelAll(""))
 		if err != nil || none != (Swept{}) {
-			r.Errorf("a space without tasks: %+v, %v", none, err)
+			r.Errorf("a workspace without tasks: %+v, %v; want zero and no error", none, err)
 		}
 		r.submit(many(3)...)
 		r.lease(1, 0)
@@ -77,7 +77,7 @@ func TestSweepCountsWhatIsRefused(t *testing.T) {
 			return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
 		}}
 		if done, err := r.Sweep(r.Context(), s); err != nil || done.Changed != 2 || done.Skipped != 1 || done.More {
-			r.Errorf("delete: %+v, %v; want 2 changed, and the leased one skipped, which needs force", done, err)
+			r.Errorf("deletes without force: %+v, %v; want 2 changed, and the leased task skipped", done, err)
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 		close(block)
 		done.Wait()
 		if seen != lease.Completed {
-			r.Errorf("the sweep saw the task %v", seen)
+			r.Errorf("the sweep saw the task as %v, want COMPLETED", seen)
 		}
 	})
 }
@@ -157,10 +157,10 @@ func TestSweepStopsWithItsCaller(t *testing.T) {
 			return choose(t)
 		}
 		if _, err := r.Sweep(ctx, s); !errors.Is(err, context.Canceled) {
-			r.Errorf("sweep: %v", err)
+			r.Errorf("the sweep returned %v, want context.Canceled", err)
 		}
 		if q := r.queueInfo(); q.Ready != 2*sweepStep {
-			r.Errorf("%d tasks wait, want those of the last two steps", q.Ready)
+			r.Errorf("%d tasks wait, want the %d of the last two steps", q.Ready, 2*sweepStep)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func (r *rig) waitingTakers(name string) int {
 	})
 }
 
-// A call that got nothing and a session that left do not stay in the line of takers.
+// A call that got nothing and a session that left are removed from the line of takers.
 func TestTakersThatLeftAreForgotten(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work())
@@ -33,7 +33,7 @@ func TestTakersThatLeftAreForgotten(t *testing.T) {
 			}
 		}
 		if n := r.waitingTakers("q"); n != 0 {
-			r.Errorf("%d takers are still in line", n)
+			r.Errorf("%d takers wait in line, want 0", n)
 		}
 	})
 }
@@ -50,7 +50,7 @@ func TestUpdateReplacesTheQueues(t *testing.T) {
 		}
 		r.submit(work())
 		if n := len(c.grants()); n != 0 {
-			r.Errorf("%d grants from the queue of before", n)
+			r.Errorf("%d grants from the old queue, want 0", n)
 		}
 		r.submit(&lease.Spec{Queue: "other"})
 		if n := len(c.grants()); n != 1 {
@@ -67,11 +67,11 @@ func TestTakersTakeTurns(t *testing.T) {
 		b := r.joinFor(Wants{Space: home, Worker: "b", Queues: []string{"q"}}, 2)
 		r.submit(many(6)...)
 		if p, x, y := len(picky.grants()), len(a.grants()), len(b.grants()); p != 0 || x != 4 || y != 2 {
-			r.Errorf("grants: %d, %d, %d; want 0, 4, 2", p, x, y)
+			r.Errorf("%d grants to the taker of type rare, %d to a and %d to b; want 0, 4 and 2", p, x, y)
 		}
 		r.submit(&lease.Spec{Queue: "q", Type: "rare"})
 		if n := len(picky.grants()); n != 1 {
-			r.Errorf("%d grants to the first in line, want 1", n)
+			r.Errorf("%d grants to the taker of type rare when a task of this type came, want 1", n)
 		}
 	})
 }

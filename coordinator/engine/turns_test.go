@@ -13,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// T12: with random weights, types and takers, the keys of which tasks always wait get grants in proportion to their weights. The single task of a new
-// key waits for one turn of each other key at most, whatever types the takers want.
+// T12: with random weights, types and takers, keys that always have waiting tasks get grants in proportion to their weights. The single task of a new key
+// waits for at most one turn of each other key, whatever types the takers want.
 func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	t.Attr("rules", "T12")
 	for range 10 {
@@ -32,8 +32,8 @@ func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	}
 }
 
-// T12: queues that share a taker take turns, in whatever order the taker names them and however many tasks wait in each: the next turn goes to the
-// queue whose last grant is the oldest. A queue that always has tasks does not starve the others.
+// T12: queues that share a taker take turns. The order in which the taker names them and the number of waiting tasks do not matter: the next turn goes to
+// the queue whose last grant is the oldest. A queue that always has tasks does not starve the others.
 func TestQueuesOfATakerTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
 	queues := []string{"long", "short", "third"}
@@ -89,7 +89,8 @@ func TestTurnOfAQueueEnds(t *testing.T) {
 		w := r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"long", "short"}}, 2*grantsPerTurn)
 		short := slices.IndexFunc(w.grants(), func(g Granted) bool { return g.Task.Spec.Queue == "short" })
 		if n := len(w.grants()); n != 2*grantsPerTurn || short < 0 || short > grantsPerTurn {
-			t.Errorf("%d grants, the one of the short queue at %d; want %d, and the short queue's after a turn of the long one", n, short, 2*grantsPerTurn)
+			t.Errorf("%d grants, the one of the short queue at index %d; want %d grants, and the index at most %d: a turn of the long queue",
+				n, short, 2*grantsPerTurn, grantsPerTurn)
 		}
 	})
 }
@@ -142,12 +143,12 @@ func (r *rig) leaseOne(w Wants, wait time.Duration) Granted {
 	r.Helper()
 	g, err := r.Lease(r.Context(), LeaseRequest{Wants: w, Max: 1, Wait: wait})
 	if err != nil || len(g) != 1 {
-		r.Fatalf("granted %v (%v), want one", g, err)
+		r.Fatalf("granted %v (%v), want one task", g, err)
 	}
 	return g[0]
 }
 
-// T12, T13: a new weight counts from the next turn on, also for a key that took its last turn by another weight.
+// T12, T13: a new weight counts from the next turn on, also for a key that had another weight at its last turn.
 func TestNewWeightCountsAtOnce(t *testing.T) {
 	t.Attr("rules", "T12 T13")
 	run(t, func(r *rig) {
@@ -225,13 +226,13 @@ func (w *turnsWorld) take(n int, types ...string) (keys []string) {
 	return keys
 }
 
-// someTypes is what a taker wants.
+// someTypes returns random types that a taker wants; nil for all.
 func (w *turnsWorld) someTypes() []string {
 	return [][]string{nil, {"a"}, {"b"}, {"a", "b"}}[w.rng.IntN(4)]
 }
 
-// checkShares leases some hundred tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind
-// it by more than the turns that the others may be ahead.
+// checkShares leases 300 tasks in steps of random size for random types. In the end no key is more than one turn ahead of its share, nor behind it by more
+// than the turns that the others may be ahead.
 func (w *turnsWorld) checkShares() {
 	total, sum := 0, 0.0
 	for _, weight := range w.weights {
@@ -248,12 +249,12 @@ func (w *turnsWorld) checkShares() {
 		share := weight / sum
 		want := share * float64(total)
 		if off := float64(w.granted[key]) - want; off > 1.001 || off < -share*float64(len(w.weights))-0.001 {
-			w.Errorf("%q with weight %v got %d of %d grants, want %.1f; all: %v %v", key, weight, w.granted[key], total, want, w.granted, w.weights)
+			w.Errorf("key %q with weight %v got %d of %d grants, want %.1f; all grants: %v, all weights: %v", key, weight, w.granted[key], total, want, w.granted, w.weights)
 		}
 	}
 }
 
-// checkSingleTask submits one task of a new key. Before it is granted, takers that want its type meet each other key once at most.
+// checkSingleTask submits one task of a new key. Before it is granted, takers that want its type get at most one task of each other key.
 func (w *turnsWorld) checkSingleTask(i int) {
 	typ := []string{"a", "b"}[w.rng.IntN(2)]
 	spec := work()

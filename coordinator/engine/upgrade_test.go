@@ -27,7 +27,7 @@ var format1 = map[uint64]string{
 	2: "AAAAAQAAAQAAAAAAAAIAAAABPhgiB34g8CFcbYXZAkXBy1y-wa2Ri7vL",
 }
 
-// A store of format 1 is upgraded at the start. Its leases, verdicts, payloads and retries go on.
+// A store of format 1 is upgraded at the start. Its live lease, verdicts, payloads and retries are kept.
 func TestUpgradeFromFormat1(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	runOnOldStore(t, "testdata/format1.db.gz", func(r *rig) {
@@ -41,7 +41,7 @@ func TestUpgradeFromFormat1(t *testing.T) {
 			return a[0]
 		}
 		if a := say(4, lease.KindComplete, &lease.Result{Output: []byte("out")}); !a.Replayed {
-			r.Errorf("the completed one again: %+v", a)
+			r.Errorf("the repeated Complete of task 4 is answered %+v, want a replay", a)
 		}
 		r.want(say(4, lease.KindComplete, &lease.Result{Output: []byte("other")}), lease.VerdictRejected, lease.DuplicateReport)
 		r.want(say(2, lease.KindHeartbeat, nil), lease.VerdictCommitted, lease.None)
@@ -49,13 +49,13 @@ func TestUpgradeFromFormat1(t *testing.T) {
 		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q", "later"}, Types: []string{"a"}}
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
 		if err != nil || sequencesOf(g) != "3 1" || g[0].Task.Attempt() != 2 || g[0].Task.Spec.Priority != 2 {
-			r.Fatalf("granted %s (%v), want the retry of 3 and then 1", sequencesOf(g), err)
+			r.Fatalf("granted tasks %s (%v), want the retry of 3 and then 1", sequencesOf(g), err)
 		}
 		r.want(say(2, lease.KindComplete, &lease.Result{}), lease.VerdictCommitted, lease.None)
 		err = r.st.View(func(rd store.Reader) error {
 			payload, err := records.Payload(rd, lease.TaskID{Space: 1, Seq: 1})
 			if string(payload) != "hello" {
-				r.Errorf("payload %q", payload)
+				r.Errorf("the payload of task 1 is %q, want %q", payload, "hello")
 			}
 			return err
 		})
@@ -64,7 +64,7 @@ func TestUpgradeFromFormat1(t *testing.T) {
 		}
 		q, found, err := r.Queue(context.Background(), wants.Space, "q")
 		if !found || err != nil || q.Leased != 2 || q.Ready != 0 || q.Scheduled != 0 {
-			r.Errorf("queue %+v, %v", q, err)
+			r.Errorf("queue q: found %v, %+v, %v; want 2 leased, 0 READY and 0 SCHEDULED tasks", found, q, err)
 		}
 	})
 }
@@ -87,17 +87,17 @@ func TestUpgradeFromFormat2(t *testing.T) {
 		r.want(a[0], lease.VerdictCommitted, lease.None)
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 10})
 		if err != nil || len(g) != 3 {
-			r.Fatalf("granted %s (%v), want 3, 4 and 5", sequencesOf(g), err)
+			r.Fatalf("granted tasks %s (%v), want 3, 4 and 5", sequencesOf(g), err)
 		}
 		for _, granted := range g {
 			s := granted.Task.Spec
 			if s.Class() != "" || s.Trace != nil || granted.Task.ID.Seq == 4 && (s.FairnessKey != "f" || s.RunID != "r") {
-				r.Errorf("task %d: %+v", granted.Task.ID.Seq, s)
+				r.Errorf("task %d has the spec %+v, want no class and no trace, and for task 4 the fairness key f and the run r", granted.Task.ID.Seq, s)
 			}
 		}
 		q, found, err := r.Queue(context.Background(), space, "q")
 		if !found || err != nil || q.Leased != 3 || q.Settings.MaxInflight != 10 {
-			r.Errorf("queue %+v, %v", q, err)
+			r.Errorf("queue q: found %v, %+v, %v; want 3 leased tasks and max_inflight 10", found, q, err)
 		}
 	})
 }
@@ -120,14 +120,14 @@ func TestUpgradeFromFormat3(t *testing.T) {
 		wants := Wants{Space: Space{"default", "default"}, Worker: "w", Queues: []string{"q"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}
 		g, err := r.Lease(context.Background(), LeaseRequest{Wants: wants, Max: 10})
 		if err != nil || len(g) != 1 {
-			r.Fatalf("granted %s (%v), want the task that requires a gpu", sequencesOf(g), err)
+			r.Fatalf("granted tasks %s (%v), want the one that requires a gpu", sequencesOf(g), err)
 		}
 		before := storedTokens(r)
 		if err := r.Keep(t.Context(), "default", func(b *store.Batch) { records.PutToken(b, records.Token{Tenant: "default", ID: "x"}) }); err != nil {
 			r.Fatal(err)
 		}
 		if after := storedTokens(r); before != 0 || after != 1 {
-			r.Errorf("%d tokens, then %d; want none, then one", before, after)
+			r.Errorf("%d tokens before and %d after a token is stored, want 0 and 1", before, after)
 		}
 	})
 }
@@ -144,27 +144,27 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 6 have records of every keyspace; beside each is the lease id of its task 1. They never change: a program that writes
-// records in another way must still read all of them, or raise the format and upgrade them.
+// The stores of formats 4 to 6 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
+// writes records in another way must still read all of them, or raise the format and upgrade them.
 const (
 	format6      = "testdata/format6.db.gz"
 	format6Lease = "testdata/format6.lease"
 )
 
-// A store of format 4 is upgraded at the start, and its lease goes on. Its specs do not have how their tasks were at first; each task has a record
-// with that instead.
+// A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
+// its state instead.
 func TestUpgradeFromFormat4(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	checkGoldenStore(t, "testdata/format4.db.gz", "testdata/format4.lease", func(*rig) {})
 }
 
-// A store of format 5 is upgraded at the start, and its lease goes on. Its queues do not have how far their rate limits are used up.
+// A store of format 5 is upgraded at the start, and its lease stays live. Its queues do not store how much of their rate limits is used up.
 func TestUpgradeFromFormat5(t *testing.T) {
 	t.Attr("rules", "A9 A10")
 	checkGoldenStore(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
-// A store of format 6, the present one, stays readable; its lease goes on, and its rate limit is still used up.
+// A store of format 6, the present one, stays readable; its lease stays live, and its rate limit is still used up.
 func TestStoreOfFormat6(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	if *updateGolden {
@@ -172,15 +172,17 @@ func TestStoreOfFormat6(t *testing.T) {
 	}
 	checkGoldenStore(t, format6, format6Lease, func(r *rig) {
 		if g := r.leaseFrom("slow"); len(g) != 0 {
-			r.Errorf("granted %s of a queue whose rate limit was used up", sequencesOf(g))
+			r.Errorf("granted tasks %s of a queue whose rate limit is used up, want none", sequencesOf(g))
 		}
 		time.Sleep(time.Minute)
 		if g := r.leaseFrom("slow"); len(g) != 1 {
-			r.Errorf("granted %d when the rate limit let one through, want 1", len(g))
+			r.Errorf("%d grants after the minute that the rate limit asks for, want 1", len(g))
 		}
 	})
 }
 
+// checkGoldenStore starts an engine on a copy of a golden store. It checks that every keyspace has records, that verify finds no fault, and that the lease
+// of task 1 is still live. Then it runs test.
 func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 	t.Helper()
 	id, err := os.ReadFile(leaseFile)
@@ -195,7 +197,7 @@ func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 					return err
 				}
 				if n == 0 && ks != store.Line { // only format 1 had lines there
-					r.Errorf("no records in %v", ks)
+					r.Errorf("the store has no record in keyspace %v, want one at least", ks)
 				}
 			}
 			return nil
@@ -295,7 +297,7 @@ func (r *rig) fillGolden() string {
 	for range 2 {
 		spec(func(s *lease.Spec) { s.ConcurrencyKey, s.ConcurrencyLimit, s.HeartbeatTimeout = "key", 1, time.Hour })
 	}
-	r.lease(2, 0) // grants one, and finds no room for the other
+	r.lease(2, 0) // grants one, and parks the other, for which the key has no room
 	spec(func(s *lease.Spec) {
 		s.RunID, s.Trace, s.IdempotencyKey = "run", &lease.Trace{Host: again.ID.String()}, "once"
 	})

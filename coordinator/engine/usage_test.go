@@ -10,8 +10,8 @@ func withKey(name string, limit uint32) func(*lease.Spec) {
 	return func(s *lease.Spec) { s.TaskKey, s.ConcurrencyKey, s.ConcurrencyLimit = name, name, limit }
 }
 
-// W2, W4: a worker holds no more tasks of a type than type_limits allows, and the type's other tasks do not block tasks of other types. A new limit
-// counts at once.
+// W2, W4: a worker holds no more tasks of a type than type_limits allows, and the waiting tasks of that type do not block tasks of other types. A new
+// limit counts at once.
 func TestTypeLimits(t *testing.T) {
 	t.Attr("rules", "W2 W4")
 	run(t, func(r *rig) {
@@ -28,7 +28,7 @@ func TestTypeLimits(t *testing.T) {
 			r.Fatal(err)
 		}
 		if n := len(c.grants()); n != 5 {
-			r.Errorf("%d grants after the limits were raised, want all 5: %v", n, c.grantedKeys())
+			r.Errorf("after the limits were raised the tasks %v are granted, want all 5", c.grantedKeys())
 		}
 	})
 }
