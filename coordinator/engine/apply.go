@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"slices"
-
-	"github.com/lessor-dev/lessor/lease"
-)
+import "github.com/lessor-dev/lessor/lease"
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
@@ -118,7 +114,7 @@ func (e *Engine) updateHolder(c *lease.Change) {
 	switch {
 	case before == nil && after != nil:
 		e.cfg.Events.Granted(c.New)
-		e.remember(c.New)
+		e.requests.addLease(c.New)
 	case before != nil && after == nil:
 		e.release(c)
 	case before != nil && before.Session != after.Session:
@@ -139,7 +135,7 @@ func (e *Engine) release(c *lease.Change) {
 	if c.New != nil && !c.New.Rest.Final() {
 		e.cfg.Events.Retried(c.New, cause)
 	}
-	e.forgetRequest(c.Old)
+	e.requests.removeLease(c.Old)
 	holder := e.letGo(c.Old.ID, ranOut(cause) && c.Old.Lease.AckedAt == 0)
 	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
 		tell := e.batch.deliveryTo(holder.member)
@@ -173,31 +169,4 @@ func (e *Engine) rebind(t *lease.Task) {
 	if to := e.sessions[t.Lease.Session]; to != nil {
 		e.hold(to, t.ID, t.Lease.Attempt)
 	}
-}
-
-type requestKey struct{ tenant, worker, request string }
-
-func keyOfRequest(t *lease.Task) requestKey {
-	return requestKey{t.Tenant, t.Lease.Worker, t.Lease.Request}
-}
-
-func (e *Engine) remember(t *lease.Task) {
-	if t.Lease.Request != "" {
-		k := keyOfRequest(t)
-		e.requests[k] = append(e.requests[k], t.ID)
-	}
-}
-
-func (e *Engine) forgetRequest(t *lease.Task) {
-	if t.Lease.Request == "" {
-		return
-	}
-	k := keyOfRequest(t)
-	left := slices.DeleteFunc(e.requests[k], func(id lease.TaskID) bool { return id == t.ID })
-	if len(left) == 0 {
-		delete(e.requests, k)
-		delete(e.answered, k)
-		return
-	}
-	e.requests[k] = left
 }

@@ -111,8 +111,12 @@ func (i *inspection) eachTaker(visit func(*taker)) {
 	for _, t := range i.sessions {
 		visit(t)
 	}
-	for t := range i.callers {
-		visit(t)
+	for _, p := range i.workers {
+		for t := range p.takers {
+			if t.member == nil {
+				visit(t)
+			}
+		}
 	}
 }
 
@@ -395,20 +399,23 @@ func (i *inspection) checkLeases() {
 			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id], l.Attempt)
 		case holder != nil && holder.member != nil && i.sessions[holder.member.Session] != holder:
 			i.problem("task %v: its holder is gone", id)
-		case holder != nil && holder.member == nil && i.callers[holder] == nil:
+		case holder != nil && holder.member == nil: // a call is answered in the round of its grant
 			i.problem("task %v: its holder has its answer already", id)
 		case holder == nil && l.Session != "" && i.orphans[instance][id] != l.Attempt:
 			i.problem("task %v: nobody holds its lease", id)
 		}
-		if l.Request != "" && !slices.Contains(i.requests[keyOfRequest(t)], id) {
+		if r := i.requests[keyOfRequest(t)]; l.Request != "" && (r == nil || !slices.Contains(r.leases, id)) {
 			i.problem("task %v: its request %q is unknown", id, l.Request)
 		}
 	}
-	for _, ids := range i.requests {
-		for _, id := range ids {
-			if !isLeased(i.tasks[id]) {
-				i.problem("task %v has no lease, and a request", id)
+	for k, r := range i.requests {
+		for _, id := range r.leases {
+			if t := i.tasks[id]; !isLeased(t) || keyOfRequest(t) != k {
+				i.problem("task %v has no lease of request %q, which has it", id, k.request)
 			}
+		}
+		if len(r.leases) == 0 && (r.call == nil || r.call.left) {
+			i.problem("request %q is remembered for nothing", k.request)
 		}
 	}
 	for instance, leases := range i.orphans {
@@ -499,6 +506,11 @@ func (i *inspection) checkWorkers() {
 		}
 		if p.leases != leases[k] {
 			i.problem("worker %q has %d leases without a session, and %d are counted", k.worker, leases[k], p.leases)
+		}
+		for t := range p.takers {
+			if t.left {
+				i.problem("worker %q: one of its takers has left", k.worker)
+			}
 		}
 		for l := range p.pinned {
 			if l.in == nil {

@@ -88,19 +88,16 @@ type Engine struct {
 	serving    *timeline         // timers on the serving clock
 	wall       *timeline         // timers on the wall clock
 	sessions   map[string]*taker
-	current    map[string]string                      // session of each instance
-	orphans    map[string]map[lease.TaskID]uint32     // attempts of live leases without a session, by the instance that held them
-	orphaned   map[lease.TaskID]string                // the key in orphans of each orphaned lease, by task
-	requests   map[requestKey][]lease.TaskID          // tasks with live leases, by the unary request that got them
-	answered   map[requestKey]map[lease.TaskID]uint32 // the leases in requests that the call gives back if its caller is gone
-	callers    map[*taker]func([]Granted, error)      // unary requests that wait
-	asking     map[requestKey]*taker                  // the waiting unary requests that have a request id
-	served     []*taker                               // the unary requests that were granted something and have no answer yet
-	toMatch    *lanes[turn]                           // queues to be matched, by tenant
-	grants     uint64                                 // number of grants since the start
-	toUnpark   map[*concurrencyKey]struct{}           // concurrency keys that may have room
-	throttled  *btree.BTreeG[throttle]                // queues that wait for their rate limit
-	workers    map[workerKey]*presence                // workers that are present, or for which pinned tasks wait
+	current    map[string]string                  // session of each instance
+	orphans    map[string]map[lease.TaskID]uint32 // attempts of live leases without a session, by the instance that held them
+	orphaned   map[lease.TaskID]string            // the key in orphans of each orphaned lease, by task
+	requests   requests
+	served     []*taker                     // calls of unary requests that were granted something and have no answer yet
+	toMatch    *lanes[turn]                 // queues to be matched, by tenant
+	grants     uint64                       // number of grants since the start
+	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
+	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
+	workers    map[workerKey]*presence      // workers that are present, or for which pinned tasks wait
 	alarms     alarms
 	readAheads map[*readAhead]struct{} // readings of lines under way
 	audited    store.AuditKey          // key of the newest audit entry
@@ -142,9 +139,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		sessions: map[string]*taker{}, current: map[string]string{},
-		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: map[requestKey][]lease.TaskID{},
-		answered: map[requestKey]map[lease.TaskID]uint32{},
-		callers:  map[*taker]func([]Granted, error){}, asking: map[requestKey]*taker{}, toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(),
+		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: requests{},
+		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		readAheads: map[*readAhead]struct{}{},
 	}

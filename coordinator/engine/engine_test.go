@@ -332,7 +332,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 		if again := <-call(); len(again) != 1 || again[0].LeaseID != granted[0].LeaseID {
 			r.Errorf("a later repeat is granted %+v, want the same lease", again)
 		}
-		if n := onLoop(r, func() int { return len(r.callers) + len(r.asking) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers[workerKey{home.Tenant, "w"}].takers) }); n != 0 {
 			r.Errorf("%d calls are in memory that have been answered, want 0", n)
 		}
 	})
@@ -399,7 +399,7 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		}
 		synctest.Wait()
 		r.want(r.say(lease.KindComplete, a.granted[0]), lease.VerdictCommitted, lease.None)
-		if n := onLoop(r, func() int { return len(r.requests) + len(r.answered) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.requests) }); n != 0 {
 			r.Errorf("%d requests are in memory whose leases have ended, want 0", n)
 		}
 	})

@@ -54,11 +54,10 @@ func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
 	if b := e.boundTo(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
 		worker = b.worker
 	}
-	for _, w := range e.sessions {
-		e.count(&a, w, q, t, worker)
-	}
-	for w := range e.callers {
-		e.count(&a, w, q, t, worker)
+	for _, p := range e.workers {
+		for w := range p.takers {
+			e.count(&a, w, q, t, worker)
+		}
 	}
 	return a
 }

@@ -146,7 +146,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 	return records.LeasedTasks(r, func(t *lease.Task) error {
 		e.set.hold(t.ID, t)
 		e.set.live++
-		e.remember(t)
+		e.requests.addLease(t)
 		space := e.spaces[t.ID.Space]
 		e.queue(space, t.Spec.Queue).counts[countLeased]++
 		e.total.counts[countLeased]++

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"slices"
 	"strings"
 
@@ -196,7 +195,7 @@ func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) err
 const saidGoodbye = "the worker said goodbye"
 
 func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
-	for id, attempt := range maps.Clone(leases) {
+	for id, attempt := range leases {
 		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// taker is a receiver of work: a session, or a unary request that waits.
+// taker is a receiver of work: a session, or a call of a unary request.
 type taker struct {
 	wants  Wants
 	queues []*queue
@@ -18,14 +18,16 @@ type taker struct {
 	awaitsFrame bool
 	coolingDown bool // it has refused a task for a reason that the engine does not see; see Refuse
 	single      bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
-	left        bool // its session has ended, or its request waits no more
+	left        bool // its session has ended, or the call waits no more
 	used        usage
 	fits        map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn     map[*queue]*list.Element // its places in queue.available of its queues
 
-	request string    // of a unary request: its id
-	granted []Granted // of a unary request: what it was granted
-	bytes   int       // of a unary request: estimated size of what it was granted
+	// Of a call of a unary request:
+	request string // its request id; empty: none
+	granted []Granted
+	bytes   int                    // estimated size of granted
+	reply   func([]Granted, error) // gives the caller its answer
 }
 
 func newTaker(w Wants, slots int) *taker {

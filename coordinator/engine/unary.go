@@ -9,25 +9,86 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// requests are the unary requests that have a request id, so that the worker can repeat them (S2). A request is kept while a call of it waits or one
+// of its leases is live.
+type requests map[requestKey]*request
+
+type requestKey struct{ tenant, worker, request string }
+
+// request is a unary request with all its calls. Only its newest call may wait, and only this call has leases to give back if its caller is gone: each
+// repeat gets all leases, so the calls before it have none any more.
+type request struct {
+	call   *taker         // the newest call; nil if there was none since the start
+	leases []lease.TaskID // tasks whose live leases its calls were granted
+}
+
+func (t *taker) requestKey() requestKey {
+	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
+}
+
+func keyOfRequest(t *lease.Task) requestKey {
+	return requestKey{t.Tenant, t.Lease.Worker, t.Lease.Request}
+}
+
+func (rs requests) request(k requestKey) *request {
+	r := rs[k]
+	if r == nil {
+		r = &request{}
+		rs[k] = r
+	}
+	return r
+}
+
+// begin makes a call the newest one of its request. It returns the call before, or nil, and the leases that the calls before were granted.
+func (rs requests) begin(t *taker) (before *taker, leases []lease.TaskID) {
+	if t.request == "" {
+		return nil, nil
+	}
+	r := rs.request(t.requestKey())
+	before, r.call = r.call, t
+	return before, r.leases
+}
+
+// addLease records the new lease of a task, if it was granted to a request with an id. removeLease undoes that when the lease has ended.
+func (rs requests) addLease(t *lease.Task) {
+	if t.Lease.Request != "" {
+		r := rs.request(keyOfRequest(t))
+		r.leases = append(r.leases, t.ID)
+	}
+}
+
+func (rs requests) removeLease(t *lease.Task) {
+	if t.Lease.Request != "" {
+		k := keyOfRequest(t)
+		r := rs[k]
+		r.leases = slices.DeleteFunc(r.leases, func(id lease.TaskID) bool { return id == t.ID })
+		rs.prune(k)
+	}
+}
+
+// prune forgets a request if none of its calls waits and none of its leases is live.
+func (rs requests) prune(k requestKey) {
+	if r := rs[k]; r != nil && len(r.leases) == 0 && (r.call == nil || r.call.left) {
+		delete(rs, k)
+	}
+}
+
 // Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, the granted
 // tasks are requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
+	type answer struct {
+		granted []Granted
+		err     error
+	}
+	answers := make(chan answer, 2) // room for an error of the op that begins the call, and for the answer
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
-	got := make(chan []Granted, 1)
-	failed := make(chan error, 2) // room for an error of the op that begins the request, and of the op that answers it
-	fail := func(err error) {
+	t.reply = func(g []Granted, err error) { answers <- answer{g, err} }
+	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.beginLease(t, r.Wait > 0) }, after: func(err error) {
 		if err != nil {
-			failed <- err
+			t.reply(nil, err)
 		}
-	}
-	reply := func(g []Granted, err error) {
-		if err == nil {
-			got <- g
-		}
-		fail(err)
-	}
-	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.beginLease(t, r, reply) }, after: fail})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -35,10 +96,8 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	defer patience.Stop()
 	for {
 		select {
-		case granted := <-got:
-			return granted, nil
-		case err := <-failed:
-			return nil, err
+		case a := <-answers:
+			return a.granted, a.err
 		case <-patience.C:
 			if err := e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.answerCaller(t) }}); err != nil {
 				return nil, err
@@ -50,74 +109,58 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	}
 }
 
-// beginLease begins a unary request.
-func (e *Engine) beginLease(t *taker, r LeaseRequest, reply func([]Granted, error)) {
-	e.callers[t] = reply
-	if e.repeat(t); len(t.granted) > 0 {
+// beginLease begins a call of a unary request. A repeat gets the live leases that the calls before were granted. If one of them still waits, it is
+// answered at once: its caller has given it up and would not receive its leases.
+func (e *Engine) beginLease(t *taker, wait bool) {
+	before, leases := e.requests.begin(t)
+	if before != nil {
+		e.answerCaller(before)
+		clear(before.leases)
+	}
+	for _, id := range leases {
+		t.granted = append(t.granted, e.granted(e.set.task(id)))
+	}
+	if len(t.granted) > 0 {
 		e.served = append(e.served, t)
 		return
 	}
 	e.attend(t)
-	if r.Wait == 0 {
-		slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.granted, b.granted) })
-		for _, q := range t.queues {
-			for done := false; !done; done = e.matchQueue(q, e.now) {
-				e.unpark()
-			}
-		}
+	if !wait {
+		e.matchNow(t)
 		e.answerCaller(t)
 	}
 }
 
-// repeat gives a repeated request the live leases that it was granted before. If the earlier call still waits, repeat answers it at once, because the
-// caller has given it up and would not receive its leases. Only the new call waits on.
-func (e *Engine) repeat(t *taker) {
-	if t.request == "" {
-		return
-	}
-	k := t.requestKey()
-	if before := e.asking[k]; before != nil {
-		e.answerCaller(before)
-	}
-	e.asking[k] = t
-	clear(e.answered[k]) // this call gets these leases, so the earlier call must not give them back if its caller is gone
-	for _, id := range e.requests[k] {
-		t.granted = append(t.granted, e.granted(e.set.task(id)))
+// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first.
+func (e *Engine) matchNow(t *taker) {
+	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.granted, b.granted) })
+	for _, q := range t.queues {
+		for done := false; !done; done = e.matchQueue(q, e.now) {
+			e.unpark()
+		}
 	}
 }
 
-func (t *taker) requestKey() requestKey {
-	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
-}
-
-// answerCaller answers a unary request with the leases that it has been granted so far.
+// answerCaller answers a call with the leases that it has been granted so far. It does nothing if the call waits no more.
 func (e *Engine) answerCaller(t *taker) {
-	reply := e.callers[t]
-	if reply == nil { // answered before
+	if t.left {
 		return
 	}
 	e.doneWaiting(t)
 	for id := range t.leases {
-		e.unhold(id) // the request ends here, so the end of the lease frees no slot
+		e.unhold(id) // the call ends here, so the end of the lease frees no slot
 	}
-	if t.request != "" && len(t.leases) > 0 {
-		e.answered[t.requestKey()] = t.leases
-	}
-	granted := t.granted
-	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
+	e.batch.ops = append(e.batch.ops, op{after: func(err error) { t.reply(t.granted, err) }})
 }
 
-// doneWaiting removes a unary request from those that wait.
+// doneWaiting removes a call from those that wait.
 func (e *Engine) doneWaiting(t *taker) {
-	delete(e.callers, t)
-	if k := t.requestKey(); e.asking[k] == t {
-		delete(e.asking, k)
-	}
 	e.unattend(t, t.queues)
 	e.takerLeft(t)
+	e.requests.prune(t.requestKey())
 }
 
-// answerCallers answers the unary requests that were granted something.
+// answerCallers answers the calls that were granted something.
 func (e *Engine) answerCallers() {
 	for i, t := range e.served {
 		e.answerCaller(t)
@@ -126,15 +169,10 @@ func (e *Engine) answerCallers() {
 	e.served = e.served[:0]
 }
 
-// abandon requeues the tasks that were granted to a caller who disconnected before the hand-over (W5).
+// abandon ends a call whose caller has disconnected before the hand-over, and requeues what the call was granted (W5).
 func (e *Engine) abandon(t *taker) {
-	if !t.left {
+	if !t.left { // it was granted nothing yet: a call waits no more after the round of its grant
 		e.doneWaiting(t)
 	}
-	for id, attempt := range t.leases {
-		if e.holderOf(id) == t { // after the answer, the lease may have ended, and another taker may hold the next one
-			e.unhold(id)
-		}
-		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: "the caller disconnected before it received the task"})
-	}
+	e.requeue(t.leases, "the caller disconnected before it received the task")
 }
