@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/lessor-dev/lessor/lease"
+import (
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
@@ -104,29 +108,23 @@ func (e *Engine) updateLine(c *lease.Change) {
 
 // updateHolder keeps track of which taker holds which lease, and notifies a holder that has to stop.
 func (e *Engine) updateHolder(c *lease.Change) {
-	var before, after *lease.Lease
-	if c.Old != nil {
-		before = c.Old.Lease
-	}
-	if c.New != nil {
-		after = c.New.Lease
-	}
-	switch {
-	case before == nil && after != nil:
+	switch was, is := isLeased(c.Old), isLeased(c.New); {
+	case is && !was:
 		e.cfg.Events.Granted(c.New)
 		e.requests.addLease(c.New)
-	case before != nil && after == nil:
-		e.release(c)
-	case before != nil && before.Session != after.Session:
-		e.rebind(c.New)
+	case was && !is:
+		e.leaseEnded(c)
+	case was && c.Old.Lease.Session != c.New.Lease.Session: // the session that has reported for the lease is its holder now
+		e.removeHolder(c.Old, false)
+		e.setHolder(e.sessions[c.New.Lease.Session], c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
 	}
 	if c.CancelAsked {
-		e.tellCancel(c.New)
+		e.notify(e.holderOf(c.New.ID), c.New, lease.TaskCancelled, c.New.Cancel.Reason, c.New.Spec.CancelGrace)
 	}
 }
 
-// release handles the end of a lease: c.Old has the lease, and c.New does not.
-func (e *Engine) release(c *lease.Change) {
+// leaseEnded handles the end of a lease: c.Old has the lease, and c.New does not.
+func (e *Engine) leaseEnded(c *lease.Change) {
 	cause := c.LostCause
 	if c.Lost == nil { // the holder itself ended the lease: by a report, or by a Start that was too late (T7)
 		cause = c.New.Last.Cause
@@ -136,10 +134,9 @@ func (e *Engine) release(c *lease.Change) {
 		e.cfg.Events.Retried(c.New, cause)
 	}
 	e.requests.removeLease(c.Old)
-	holder := e.letGo(c.Old.ID, ranOut(cause) && c.Old.Lease.AckedAt == 0)
-	if holder != nil && holder.member != nil && c.Lost != nil && !holder.left {
-		tell := e.batch.deliveryTo(holder.member)
-		tell.notices = append(tell.notices, e.notice(c.Old, cause, "the lease ended", 0))
+	holder := e.removeHolder(c.Old, ranOut(cause) && c.Old.Lease.AckedAt == 0)
+	if c.Lost != nil {
+		e.notify(holder, c.Old, cause, "the lease ended", 0)
 	}
 }
 
@@ -148,25 +145,10 @@ func ranOut(cause lease.Reason) bool {
 	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }
 
-func (e *Engine) tellCancel(t *lease.Task) {
-	holder := e.holderOf(t.ID)
-	if holder == nil || holder.member == nil || holder.left {
-		return
-	}
-	tell := e.batch.deliveryTo(holder.member)
-	tell.notices = append(tell.notices, e.notice(t, lease.TaskCancelled, t.Cancel.Reason, t.Spec.CancelGrace))
-}
-
-// rebind makes the session that has reported for a lease its holder.
-func (e *Engine) rebind(t *lease.Task) {
-	if old := e.holderOf(t.ID); old != nil {
-		delete(old.leases, t.ID)
-		old.removeUsage(t.ID)
-		e.unhold(t.ID)
-		e.offer(old)
-	}
-	e.unorphan(t.ID)
-	if to := e.sessions[t.Lease.Session]; to != nil {
-		e.hold(to, t.ID, t.Lease.Attempt)
+// notify tells the holder of a lease to stop, if it is a session; t is the version that has the lease.
+func (e *Engine) notify(holder *taker, t *lease.Task, reason lease.Reason, detail string, grace time.Duration) {
+	if holder != nil && holder.member != nil {
+		d := e.batch.deliveryTo(holder.member)
+		d.notices = append(d.notices, Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace})
 	}
 }

@@ -386,22 +386,20 @@ func (i *inspection) checkTimers() {
 func (i *inspection) checkLeases() {
 	for id, t := range i.tasks {
 		if !isLeased(t) {
-			if i.orphaned[id] != "" || i.holderOf(id) != nil {
+			if i.holderOf(id) != nil {
 				i.problem("task %v has no lease, and a holder", id)
 			}
 			continue
 		}
-		l, holder, instance := t.Lease, i.holderOf(id), i.orphaned[id]
+		l, holder := t.Lease, i.holderOf(id)
 		switch {
-		case holder != nil && instance != "":
-			i.problem("task %v has a holder, and is an orphan", id)
 		case holder != nil && holder.leases[id] != l.Attempt:
 			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id], l.Attempt)
 		case holder != nil && holder.member != nil && i.sessions[holder.member.Session] != holder:
 			i.problem("task %v: its holder is gone", id)
 		case holder != nil && holder.member == nil: // a call is answered in the round of its grant
 			i.problem("task %v: its holder has its answer already", id)
-		case holder == nil && l.Session != "" && i.orphans[instance][id] != l.Attempt:
+		case holder == nil && l.Session != "" && i.orphans[lease.InstanceOf(l.Session)][id] != l.Attempt:
 			i.problem("task %v: nobody holds its lease", id)
 		}
 		if r := i.requests[keyOfRequest(t)]; l.Request != "" && (r == nil || !slices.Contains(r.leases, id)) {
@@ -420,8 +418,8 @@ func (i *inspection) checkLeases() {
 	}
 	for instance, leases := range i.orphans {
 		for id := range leases {
-			if i.orphaned[id] != instance {
-				i.problem("task %v is an orphan of %s and of %q", id, instance, i.orphaned[id])
+			if t := i.tasks[id]; !isLeased(t) || lease.InstanceOf(t.Lease.Session) != instance || i.holderOf(id) != nil {
+				i.problem("task %v is an orphan of %s, and is not leased to it or has a holder", id, instance)
 			}
 		}
 		if i.current[instance] != "" {

@@ -88,9 +88,8 @@ type Engine struct {
 	serving    *timeline         // timers on the serving clock
 	wall       *timeline         // timers on the wall clock
 	sessions   map[string]*taker
-	current    map[string]string                  // session of each instance
-	orphans    map[string]map[lease.TaskID]uint32 // attempts of live leases without a session, by the instance that held them
-	orphaned   map[lease.TaskID]string            // the key in orphans of each orphaned lease, by task
+	current    map[string]string // session of each instance
+	orphans    orphans
 	requests   requests
 	served     []*taker                     // calls of unary requests that were granted something and have no answer yet
 	toMatch    *lanes[turn]                 // queues to be matched, by tenant
@@ -139,7 +138,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
 		sessions: map[string]*taker{}, current: map[string]string{},
-		orphans: map[string]map[lease.TaskID]uint32{}, orphaned: map[lease.TaskID]string{}, requests: requests{},
+		orphans: orphans{}, requests: requests{},
 		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(),
 		workers: map[workerKey]*presence{}, alarms: newAlarms(),
 		readAheads: map[*readAhead]struct{}{},

@@ -158,7 +158,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 			e.bind(space, a.Key, t)
 		}
 		if s := t.Lease.Session; s != "" {
-			e.orphan(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
+			e.orphans.add(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
 		} else {
 			e.addUnaryLease(callerOf(t))
 		}

@@ -33,10 +33,10 @@ func (e *Engine) Join(m *Member) error {
 		e.displace(instance)
 		e.sessions[m.Session], e.current[instance] = t, m.Session
 		for id, attempt := range e.orphans[instance] {
-			e.unorphan(id)
-			e.hold(t, id, attempt)
+			e.setHolder(t, id, attempt)
 			e.redeliver(t, id)
 		}
+		delete(e.orphans, instance)
 		e.attend(t)
 	}})
 }
@@ -208,28 +208,26 @@ func (e *Engine) depart(session string) {
 	e.unattend(t, t.queues)
 	e.takerLeft(t)
 	for id, attempt := range t.leases {
-		e.unhold(id)
-		e.orphan(lease.InstanceOf(session), id, attempt)
+		e.set.find(id).holder = nil
+		e.orphans.add(lease.InstanceOf(session), id, attempt)
 	}
 }
 
-func (e *Engine) orphan(instance string, id lease.TaskID, attempt uint32) {
-	if e.orphans[instance] == nil {
-		e.orphans[instance] = map[lease.TaskID]uint32{}
+// orphans are the attempts of the live leases whose sessions have gone, by the instance that held them and by task. The next session of the instance
+// takes them over. An instance without such a lease has no entry.
+type orphans map[string]map[lease.TaskID]uint32
+
+func (o orphans) add(instance string, id lease.TaskID, attempt uint32) {
+	if o[instance] == nil {
+		o[instance] = map[lease.TaskID]uint32{}
 	}
-	e.orphans[instance][id] = attempt
-	e.orphaned[id] = instance
+	o[instance][id] = attempt
 }
 
-// unorphan removes a lease from the orphans, because it has ended or a session holds it again.
-func (e *Engine) unorphan(id lease.TaskID) {
-	instance, ok := e.orphaned[id]
-	if !ok {
-		return
-	}
-	delete(e.orphaned, id)
-	delete(e.orphans[instance], id)
-	if len(e.orphans[instance]) == 0 {
-		delete(e.orphans, instance)
+// remove removes a lease that has ended, or that a session of another instance holds now, if it is there; t is the version that had the lease.
+func (o orphans) remove(t *lease.Task) {
+	instance := lease.InstanceOf(t.Lease.Session)
+	if delete(o[instance], t.ID); len(o[instance]) == 0 {
+		delete(o, instance)
 	}
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"container/list"
-	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -102,7 +101,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 		return
 	}
 	e.tookTurn(l.queue, l.flow, now.Serving)
-	e.hold(t, id, task.Lease.Attempt)
+	e.setHolder(t, id, task.Lease.Attempt)
 	e.handOver(t, e.granted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {
 		e.releasePreferred(t)
@@ -135,8 +134,8 @@ func (e *Engine) leaseID(t *lease.Task) string {
 	return e.LeaseID(t.Holding())
 }
 
-// hold makes a taker the holder of a live lease, which counts against its slots.
-func (e *Engine) hold(t *taker, id lease.TaskID, attempt uint32) {
+// setHolder makes a taker the holder of a live lease, which counts against its slots.
+func (e *Engine) setHolder(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
 	e.set.find(id).holder = t // never nil: the working set has all tasks with a live lease
 	e.addUsage(t, id)
@@ -150,32 +149,20 @@ func (e *Engine) holderOf(id lease.TaskID) *taker {
 	return nil
 }
 
-// unhold forgets the holder of a lease.
-func (e *Engine) unhold(id lease.TaskID) {
-	if h := e.set.find(id); h != nil {
-		h.holder = nil
-	}
-}
-
-// letGo removes an ended lease from its holder, which then has one more free slot, and returns the holder, or nil. If unacked is set, the holder gets
-// no work until it sends a frame (W5).
-func (e *Engine) letGo(id lease.TaskID, unacked bool) *taker {
-	t := e.holderOf(id)
-	if t == nil {
-		e.unorphan(id)
+// removeHolder takes a lease from its holder, which then has one more free slot, and returns the holder, or nil; t is the version that had the lease.
+// If unacked is set, the holder gets no work until it sends a frame (W5).
+func (e *Engine) removeHolder(t *lease.Task, unacked bool) *taker {
+	h := e.holderOf(t.ID)
+	if h == nil {
+		e.orphans.remove(t)
 		return nil
 	}
-	e.unhold(id)
-	delete(t.leases, id)
-	t.removeUsage(id)
+	e.set.find(t.ID).holder = nil
+	delete(h.leases, t.ID)
+	h.removeUsage(t.ID)
 	if unacked {
-		t.awaitsFrame = true
+		h.awaitsFrame = true
 	}
-	e.offer(t)
-	return t
-}
-
-// notice tells the holder of a task's lease to stop; t is the version that has the lease.
-func (e *Engine) notice(t *lease.Task, reason lease.Reason, detail string, grace time.Duration) Notice {
-	return Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace}
+	e.offer(h)
+	return h
 }

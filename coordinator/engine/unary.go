@@ -148,7 +148,7 @@ func (e *Engine) answerCaller(t *taker) {
 	}
 	e.doneWaiting(t)
 	for id := range t.leases {
-		e.unhold(id) // the call ends here, so the end of the lease frees no slot
+		e.set.find(id).holder = nil // the call ends here, so the end of the lease frees no slot
 	}
 	e.batch.ops = append(e.batch.ops, op{after: func(err error) { t.reply(t.granted, err) }})
 }
