@@ -15,37 +15,21 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
-// taskTokenOfOtherTenant makes a leased task of another tenant, and returns its task token and id.
+// taskTokenOfOtherTenant leases a task as the tenant "other", and returns its task token and id.
 func (r *rig) taskTokenOfOtherTenant(t *testing.T) (token, id string) {
 	t.Helper()
-	space := engine.Space{Tenant: "other", Workspace: "w"}
-	spec := &lease.Spec{Queue: "q"}
-	if err := spec.Fill(r.cfg.Limits); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := r.engine.Submit(t.Context(), space, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
-		t.Fatal(err)
-	}
-	granted, err := r.engine.Lease(t.Context(), engine.LeaseRequest{
-		Wants: engine.Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 1,
-	})
-	if err != nil || len(granted) != 1 {
-		t.Fatalf("%v (%v), want one lease", granted, err)
-	}
-	task, now := granted[0].Task, r.engine.Now()
+	task, now := r.leaseOfOtherTenant(t).Task, r.engine.Now()
 	token, _ = r.edge.assigner.Tokens.Of(&convert.Times{Now: now}, task.Holding(), task.ExpiresAt(now))
 	return token, task.ID.String()
 }
 
-// badBody is a body that must be refused, with the field that the answer must name.
+// badBody is a body that must be refused. field is the field that the answer must name; "" means none.
 type badBody struct{ name, body, field string }
 
-// badBodies must be refused by every route that reads a body.
+// badBodies are bodies that every route must refuse.
 var badBodies = []badBody{
 	{"nothing", ``, ""},
 	{"cut off", `{"attempt": 1`, ""},
@@ -63,12 +47,12 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 		w := r.web(t)
 		r.submit(t, nil)
 		a := r.lease(t)
-		shown := func() string {
+		show := func() string {
 			task := r.get(t, a.GetTask().GetTaskId())
 			task.History = nil // the history records refusals (T10)
 			return task.String()
 		}
-		before := shown()
+		before := show()
 		for verb, bodies := range map[string][]badBody{
 			"started": {
 				{"no attempt", `{"workerId": "w"}`, "attempt"},
@@ -85,7 +69,7 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 				{"control character", `{"attempt": 1, "workerId": "\u0000"}`, "workerId"},
 			},
 			"heartbeat": {
-				{"too far", `{"attempt": 1, "progressPct": 101}`, "progressPct"},
+				{"over 100 percent", `{"attempt": 1, "progressPct": 101}`, "progressPct"},
 				{"out of range", `{"attempt": 1, "progressPct": 1e999}`, "progressPct"},
 				{"twice, inside", `{"attempt": 1, "metrics": {"a": 1, "a": 2}}`, "metrics.a"},
 				{"two checkpoints", `{"attempt": 1, "checkpoint": 1, "checkpointBase64": "MQ=="}`, "checkpoint"},
@@ -109,15 +93,15 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 					"error", "invalid_request", "code", "E.REQUEST.INVALID", "field", c.field, "verdict", "REJECTED", "reason", "INVALID_REQUEST")
 			}
 		}
-		if after := shown(); after != before {
-			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+		if after := show(); after != before {
+			t.Errorf("bad callbacks changed the task from\n%s\nto\n%s", before, after)
 		}
 		w.callback("heartbeat", a, `, "newerThanThis": {"any": []}`).want(t, http.StatusOK) // unknown fields are accepted, because a worker may be newer
 	})
 }
 
-// T10, V1: a callback that is REJECTED is in the history of its task with the reason, even if its body cannot be read; repeats add nothing. The
-// metrics count each verdict.
+// T10, V1: the history of a task has each REJECTED callback with the reason, even if the body cannot be read. The same callback again adds nothing to the
+// history. The metrics count every verdict.
 func TestBadCallbacksAreInTheHistory(t *testing.T) {
 	t.Attr("rules", "T10 V1")
 	deep := strings.Repeat(`{"a_long_name_that_makes_the_path_of_the_field_long":`, 20) + `{"a": 1, "a": 2}` + strings.Repeat("}", 20)
@@ -136,15 +120,15 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			for range 3 {
 				w.postCallback(c.verb, a.GetTask().GetTaskId(), a.GetTaskToken(), c.body).want(t, http.StatusBadRequest, "verdict", "REJECTED")
 			}
-			var told []*lessorv1.HistoryEvent
+			var got []*lessorv1.HistoryEvent
 			for _, e := range r.get(t, a.GetTask().GetTaskId()).GetHistory() {
 				if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
-					told = append(told, e)
+					got = append(got, e)
 				}
 			}
-			if len(told) != 1 || told[0].GetRefusedKind().String() != "REFUSED_KIND_"+c.kind || told[0].GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
-				told[0].GetActor() != "w" || len(told[0].GetDetail()) > 600 || c.detail != "" && told[0].GetDetail() != c.detail {
-				t.Errorf("%s %.80s: the history has %v, want one refusal of %s: %s", c.verb, c.body, told, c.kind, c.detail)
+			if len(got) != 1 || got[0].GetRefusedKind().String() != "REFUSED_KIND_"+c.kind || got[0].GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST ||
+				got[0].GetActor() != "w" || len(got[0].GetDetail()) > 600 || c.detail != "" && got[0].GetDetail() != c.detail {
+				t.Errorf("%s %.80s: the history has %v, want one refusal of %s: %s", c.verb, c.body, got, c.kind, c.detail)
 			}
 		}
 		const want = `lessor_verdicts_total{kind="complete",reason="INVALID_REQUEST",verdict="REJECTED"} 3`
@@ -167,10 +151,10 @@ func TestBrokenCallbacksHaveNoVerdict(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+a.GetTaskToken())
 		r.http.Handler.ServeHTTP(res, req)
 		if res.Code != http.StatusBadRequest || !strings.Contains(res.Body.String(), `"verdict":null`) {
-			t.Errorf("%d: %s, want 400 without a verdict", res.Code, res.Body)
+			t.Errorf("status %d: %s, want 400 without a verdict", res.Code, res.Body)
 		}
 		if after := r.get(t, a.GetTask().GetTaskId()).String(); after != before {
-			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+			t.Errorf("the broken callback changed the task from\n%s\nto\n%s", before, after)
 		}
 	})
 }
@@ -221,8 +205,8 @@ func TestLargeCallbacksAreRefused(t *testing.T) {
 	})
 }
 
-// H2: most clients send the whole request before they read the answer. So the server reads a refused large request to its end: if it closed the
-// connection, the client would not learn the reason, and would send the same again.
+// H2: the server reads a large request to its end even if it refuses the request. Most clients send the whole request before they read the answer; if
+// the server closed the connection earlier, such a client would not learn the reason and would send the same request again.
 func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -244,21 +228,21 @@ func TestLargeRefusedRequestsAreReadToTheEnd(t *testing.T) {
 			}
 			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: c\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.token, c.bytes)
 			if _, err := io.WriteString(conn, head+strings.Repeat(" ", c.bytes)); err != nil {
-				t.Fatalf("%s: %v, want to be heard out", name, err)
+				t.Fatalf("%s: the request could not be sent to its end: %v", name, err)
 			}
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if res.StatusCode != c.status {
-				t.Errorf("%s: %d, want %d", name, res.StatusCode, c.status)
+				t.Errorf("%s: status %d, want %d", name, res.StatusCode, c.status)
 			}
 			_, _ = res.Body.Close(), conn.Close()
 		}
 	})
 }
 
-// H2: a client that asks by "Expect: 100-continue" is told at once that its body is too large, and does not have to send it.
+// H2: a client that sends "Expect: 100-continue" gets the refusal of a too large body at once, and does not have to send the body.
 func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -276,7 +260,7 @@ func TestLargeBodyIsRefusedBeforeItIsSent(t *testing.T) {
 		}
 		defer res.Body.Close()
 		if waited := time.Since(before); res.StatusCode != http.StatusRequestEntityTooLarge || waited > 0 {
-			t.Errorf("%d after %v, want 413 at once", res.StatusCode, waited)
+			t.Errorf("status %d after %v, want 413 at once", res.StatusCode, waited)
 		}
 	})
 }
@@ -289,24 +273,21 @@ func TestSlowBodyIsAnsweredWith408(t *testing.T) {
 		r.submit(t, nil)
 		a := r.lease(t)
 		body, rest := io.Pipe()
-		go func() {
-			_, _ = rest.Write([]byte(`{"attempt":`))
-			synctest.Wait()
-		}()
+		go func() { _, _ = rest.Write([]byte(`{"attempt":`)) }()
 		res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+a.GetTask().GetTaskId()+"/started", a.GetTaskToken(), body, nil)
 		_ = rest.Close()
 		text, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "E.TIMEOUT") {
-			t.Errorf("%d %s, want 408 with E.TIMEOUT", res.StatusCode, text)
+			t.Errorf("status %d %s, want 408 with E.TIMEOUT", res.StatusCode, text)
 		}
 		if state := r.get(t, a.GetTask().GetTaskId()).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
-			t.Errorf("the task is %v", state)
+			t.Errorf("the task is %v, want LEASED", state)
 		}
 	})
 }
 
-// H2, S4: a request that cannot be understood is refused with the name of its field, and changes nothing.
+// H2, S4: a request with a bad body is refused, and the answer names the bad field.
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -318,10 +299,10 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				{"tenant", `{"queue": "q", "tenantId": "other"}`, "tenantId"},
 				{"tenant inside", `{"queue": "q", "retryPolicy": {"tenant": "other"}}`, "retryPolicy.tenant"},
 				{"another case", `{"Queue": "q"}`, "Queue"},
-				{"bad span", `{"queue": "q", "heartbeatTimeoutMs": 1}`, "heartbeatTimeoutMs"},
-				{"span as text", `{"queue": "q", "attemptTimeoutMs": "1s"}`, "attemptTimeoutMs"},
-				{"negative span", `{"queue": "q", "retentionMs": -1}`, "retentionMs"},
-				{"endless span", `{"queue": "q", "retryPolicy": {"maxBackoffMs": 9223372036854775807}}`, "retryPolicy.maxBackoffMs"},
+				{"duration out of range", `{"queue": "q", "heartbeatTimeoutMs": 1}`, "heartbeatTimeoutMs"},
+				{"duration as text", `{"queue": "q", "attemptTimeoutMs": "1s"}`, "attemptTimeoutMs"},
+				{"negative duration", `{"queue": "q", "retentionMs": -1}`, "retentionMs"},
+				{"largest integer as duration", `{"queue": "q", "retryPolicy": {"maxBackoffMs": 9223372036854775807}}`, "retryPolicy.maxBackoffMs"},
 				{"unknown category", `{"queue": "q", "retryPolicy": {"nonRetryableCategories": ["BAD"]}}`, "retryPolicy.nonRetryableCategories[0]"},
 				{"unknown mode", `{"queue": "q", "affinity": {"key": "k", "mode": "NEAR"}}`, "affinity.mode"},
 				{"number as label", `{"queue": "q", "labels": {"a": 1}}`, "labels.a"},
@@ -342,7 +323,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		} {
 			for _, c := range append(bodies, badBodies...) {
 				if c.body == "" && strings.HasSuffix(path, ":cancel") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
-					continue // an empty body is allowed here, and the unknown field is reported first
+					continue // :cancel may have an empty body; of two documents with an unknown field, the field is reported first
 				}
 				refused := w.send(http.MethodPost, path, "", c.body).named(c.name)
 				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
@@ -355,7 +336,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	})
 }
 
-// H2: paths that are similar to a route but are none are answered with 404, and change nothing.
+// H2: a path that is similar to a route, but is no route, is answered with 404, and the request changes nothing.
 func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -380,19 +361,19 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, `{route="none",status="404"}`) || strings.Contains(metrics, "verb") {
 			t.Errorf("requests of no route are not counted as route=\"none\":\n%s", metrics)
 		}
-		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // routes, but of tasks that do not exist
+		for _, name := range []string{"%20ID", "ID%20", "ID.", "ID%2Fevents", "ID;a=b", "*"} { // these are routes, of tasks that do not exist
 			path := "/v1/tasks/" + strings.ReplaceAll(name, "ID", id)
 			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 			w.send(http.MethodPost, path+":cancel", "", "").want(t, http.StatusNotFound, "code", "E.TASK.NOT_FOUND")
 		}
 		if after := r.get(t, id).String(); after != before {
-			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+			t.Errorf("requests of no route changed the task from\n%s\nto\n%s", before, after)
 		}
 	})
 }
 
-// H2: a method that a route does not have is answered with 405. Headers do not override the method. A request of a page of another origin is refused
-// if it could change something; the answer to a GET has no CORS headers, so that the browser does not show it to the page.
+// H2: a method that a route does not have is answered with 405, and headers do not override the method. A request from a web page of another origin is
+// refused if it could change something. The answer to a GET has no CORS headers, so that the browser does not show it to such a page.
 func TestMethods(t *testing.T) {
 	t.Attr("rules", "H2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -413,31 +394,31 @@ func TestMethods(t *testing.T) {
 		}
 		for _, path := range []string{"/v1/tasks/" + id, "/v1/tasks/" + id + "/events"} {
 			if head := w.send(http.MethodHead, path, "", ""); head.StatusCode != http.StatusOK || head.text != "" {
-				t.Errorf("HEAD %s is %d %q", path, head.StatusCode, head.text)
+				t.Errorf("HEAD %s: status %d with body %q, want 200 without a body", path, head.StatusCode, head.text)
 			}
 		}
 		overridden := http.Header{"X-Http-Method-Override": {"DELETE"}, "X-Http-Method": {"POST"}, "X-Method-Override": {"POST"}}
 		res := w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, overridden)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
-			t.Errorf("a GET that would be something else is %d", res.StatusCode)
+			t.Errorf("a GET with headers that name another method: status %d, want 200", res.StatusCode)
 		}
 		for _, header := range []http.Header{{"Origin": {"http://evil.example"}}, {"Sec-Fetch-Site": {"cross-site"}}} {
 			res := w.sendWithoutReading(http.MethodPost, "/v1/tasks/"+id+":cancel", "", nil, header.Clone())
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusForbidden {
-				t.Errorf("a page of another origin gets %d, want 403", res.StatusCode)
+				t.Errorf("a POST from a page of another origin: status %d, want 403", res.StatusCode)
 			}
 			res = w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
 			_ = res.Body.Close()
 			for name := range res.Header {
 				if strings.HasPrefix(name, "Access-Control-") {
-					t.Errorf("the answer has %s", name)
+					t.Errorf("the answer has the CORS header %s", name)
 				}
 			}
 		}
 		if task := r.get(t, id); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("the task is %v", task.GetState())
+			t.Errorf("the task is %v, want READY", task.GetState())
 		}
 		w.send(http.MethodGet, "/openapi.json", "", "").want(t, http.StatusOK, "openapi", "3.1.0")
 	})

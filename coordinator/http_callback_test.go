@@ -15,17 +15,19 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// callback makes a callback for an assignment, with its token and attempt.
+// callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
 func (w *web) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
 	w.t.Helper()
 	return w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
 }
 
+// postCallback makes a callback with this body.
 func (w *web) postCallback(verb, task, token, body string) httpResponse {
 	w.t.Helper()
 	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
 }
 
+// succeeded follows the attempt in the body of a callback "completed".
 const succeeded = `, "outcome": "SUCCEEDED"`
 
 // H1, H2: each COMMITTED callback has the body that docs/http.md shows, and a renewed task token.
@@ -42,10 +44,10 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		token, _ := started.body["taskToken"].(string)
 		beat := w.postCallback("heartbeat", a.GetTask().GetTaskId(), token, `{"attempt": 1, "progressPct": 45, "message": "5 of 10", "checkpoint": {"at": 5}}`)
 		beat.want(t, http.StatusOK, "acknowledged", true, "shouldCancel", false, "expiresInMs", 90_000.0)
-		synctest.Wait() // progress is passed on after the answer
+		synctest.Wait() // the coordinator passes progress on after the answer
 		task := r.get(t, a.GetTask().GetTaskId())
 		if p := task.GetProgress(); p.GetFraction() != 0.45 || p.GetMessage() != "5 of 10" || string(task.GetCheckpoint()) != `{"at":5}` {
-			t.Errorf("progress %v, checkpoint %s", p, task.GetCheckpoint())
+			t.Errorf("the task has progress %v and checkpoint %s, want those of the heartbeat", p, task.GetCheckpoint())
 		}
 		token, _ = beat.body["taskToken"].(string)
 		report := `{"attempt": 1, "outcome": "SUCCEEDED", "output": {"rowCount": 1000000}, "metrics": {"cpuTimeMs": 45000}}`
@@ -53,12 +55,12 @@ func TestCallbacksAreCommitted(t *testing.T) {
 		done.want(t, http.StatusOK, "acknowledged", true, "finalState", "SUCCEEDED", "verdict", "COMMITTED", "replayed", "")
 		w.postCallback("completed", a.GetTask().GetTaskId(), a.GetTaskToken(), report).want(t, http.StatusOK, "finalState", "SUCCEEDED", "replayed", true)
 		if task := r.get(t, a.GetTask().GetTaskId()); string(task.GetOutput()) != `{"rowCount":1000000}` || task.GetMetrics()["cpuTimeMs"] != 45000 {
-			t.Errorf("output %s, metrics %v", task.GetOutput(), task.GetMetrics())
+			t.Errorf("the task has output %s and metrics %v, want those of the report", task.GetOutput(), task.GetMetrics())
 		}
 	})
 }
 
-// H2, T4, T7: finalState tells how the report ended the attempt; taskState tells what the coordinator made of the task.
+// H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and taskState is the state that the task has then.
 func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	t.Attr("rules", "H2 T4 T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -79,12 +81,12 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 			want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
 		if task := r.get(t, a.GetTask().GetTaskId()); task.GetCancelledDuringPhase() != "processing" ||
 			string(task.GetPartialProgress()) != `{"recordsProcessed":500000}` {
-			t.Errorf("phase %q, partial progress %s", task.GetCancelledDuringPhase(), task.GetPartialProgress())
+			t.Errorf("the task has phase %q and partial progress %s, want those of the report", task.GetCancelledDuringPhase(), task.GetPartialProgress())
 		}
 	})
 }
 
-// leaseEnding is a way in which a lease ends, and what the callbacks are told after it.
+// leaseEnding is a way in which a lease ends. status and want are what later callbacks must be answered.
 type leaseEnding struct {
 	name   string
 	spec   func(*lessorv1.TaskSpec)
@@ -93,7 +95,7 @@ type leaseEnding struct {
 	want   []any
 }
 
-// leaseEndings are the rows of H2 other than COMMITTED.
+// leaseEndings has the ways in which a lease ends that H2 names.
 var leaseEndings = []leaseEnding{
 	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
 		r.cancel(t, a)
@@ -137,7 +139,7 @@ var leaseEndings = []leaseEnding{
 // shortLease gives a task a lease of half a second.
 func shortLease(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(500 * time.Millisecond) }
 
-// H1, H2: after the end of a lease its token changes nothing, and each callback is told how it ended.
+// H1, H2: after the end of a lease, each callback with its token is refused with the reason for the end.
 func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	for _, c := range leaseEndings {
@@ -162,13 +164,13 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	}
 }
 
-// H1, H2, A9: a restart with --recovery=invalidate ends the lease of a task token; any other restart leaves token and lease valid.
+// H1, H2, A9: after a restart, a task token and its lease are still valid. After a restart with --recovery=invalidate the lease has ended.
 func TestTaskTokensSurviveARestart(t *testing.T) {
 	t.Attr("rules", "H1 H2 A9")
 	for _, c := range []struct {
 		recovery engine.Recovery
 		status   int
-		tells    []any
+		want     []any
 	}{
 		{engine.KeepLeases, http.StatusOK, []any{"acknowledged", true}},
 		{engine.InvalidateLeases, http.StatusGone, []any{"error", "task_expired", "reason", "COORDINATOR_RECOVERED"}},
@@ -180,7 +182,7 @@ func TestTaskTokensSurviveARestart(t *testing.T) {
 			a = r.lease(t)
 		})
 		serveWith(t, st.Reopen(), Config{Recovery: c.recovery}, func(t *testing.T, r *rig) {
-			r.web(t).callback("heartbeat", a, "").want(t, c.status, c.tells...)
+			r.web(t).callback("heartbeat", a, "").want(t, c.status, c.want...)
 		})
 	}
 }
@@ -208,25 +210,25 @@ func TestTaskTokenIsValidForItsAttemptOnly(t *testing.T) {
 				refused.want(t, http.StatusUnauthorized, "error", "unauthorized", "code", "E.AUTH.INVALID_TOKEN", "reason", "AUTH_INVALID_TOKEN",
 					"verdict", nil)
 				if refused.Header.Get("WWW-Authenticate") != "Bearer" {
-					t.Errorf("%s: the answer does not say what is wanted", what)
+					t.Errorf("%s: WWW-Authenticate is %q, want Bearer", what, refused.Header.Get("WWW-Authenticate"))
 				}
 			}
 			for what, token := range map[string]string{"another task": other.GetTaskToken(), "an older attempt": first.GetTaskToken()} {
-				says := body
+				body := body
 				if what == "another task" {
-					says = `{"attempt": 1, "outcome": "SUCCEEDED"}`
+					body = `{"attempt": 1, "outcome": "SUCCEEDED"}`
 				}
-				refused := w.postCallback(verb, id, token, says)
+				refused := w.postCallback(verb, id, token, body)
 				refused.want(t, http.StatusForbidden, "error", "forbidden", "code", "E.AUTH.FORBIDDEN", "verdict", nil)
 				if !strings.Contains(refused.text, "token is for another") {
-					t.Errorf("%s: %s", what, refused.text)
+					t.Errorf("%s: %s, want that the token is for another", what, refused.text)
 				}
 			}
 			w.postCallback(verb, id, again.GetTaskToken(), `{"attempt": 2, "outcome": "SUCCEEDED", "attemptId": "`+first.GetAttemptId()+`"}`).
 				want(t, http.StatusForbidden, "field", "attemptId", "verdict", nil)
 		}
 		if after := r.get(t, id).String(); after != before {
-			t.Errorf("the task was\n%s\nand is\n%s", before, after)
+			t.Errorf("refused callbacks changed the task from\n%s\nto\n%s", before, after)
 		}
 	})
 }
@@ -240,7 +242,7 @@ func altered(token string) string {
 	return token[:at] + "x" + token[at+1:]
 }
 
-// H1, H2: a task token that is not renewed ends after its ttl, long after its lease.
+// H1, H2: a task token that is not renewed expires after its TTL, which is long after the end of its lease.
 func TestTaskTokensExpire(t *testing.T) {
 	t.Attr("rules", "H1 H2")
 	serveWith(t, nil, Config{Callbacks: Callbacks{TokenTTL: 20 * time.Minute}}, func(t *testing.T, r *rig) {
@@ -248,7 +250,7 @@ func TestTaskTokensExpire(t *testing.T) {
 		r.submit(t, nil)
 		a := r.lease(t)
 		if life := a.GetTokenExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); life != 20*time.Minute {
-			t.Errorf("the token is good for %v, want the ttl", life)
+			t.Errorf("the token is valid for %v, want 20m", life)
 		}
 		time.Sleep(20*time.Minute - time.Second)
 		w.callback("heartbeat", a, "").want(t, http.StatusGone, "reason", "LEASE_EXPIRED")
@@ -257,7 +259,8 @@ func TestTaskTokensExpire(t *testing.T) {
 	})
 }
 
-// H1, S4: a task token acts for the tenant to which it was issued. Without it, that tenant's task does not exist for the caller.
+// H1, S4: a callback acts for the tenant of its task token, whatever tenant the body names. Without the token, that tenant's task does not exist for the
+// caller.
 func TestTaskTokensActForTheirTenant(t *testing.T) {
 	t.Attr("rules", "H1 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -28,13 +28,13 @@ func TestSubmitOverHTTP(t *testing.T) {
 			"retryPolicy": {"maxAttempts": 2, "nonRetryableCategories": ["TIMEOUT"]}, "labels": {"a": "b"}, "requirements": {"resources": {"gb": 2}},
 			"affinity": {"key": "k", "mode": "STICKY", "ttlMs": 5000}, "traceMeta": {"chainIndex": 0, "middlewareChain": ["m"]},
 			"resourceRefs": [{"resourceId": "r", "workerId": "w"}], "runAt": "2020-01-01T00:00:00Z", "requestId": "x"}`
-		made := w.send(http.MethodPost, "/v1/tasks", "", spec)
-		made.want(t, http.StatusCreated, "created", true)
+		created := w.send(http.MethodPost, "/v1/tasks", "", spec)
+		created.want(t, http.StatusCreated, "created", true)
 		again := w.send(http.MethodPost, "/v1/tasks", "", spec)
 		again.want(t, http.StatusOK, "created", false)
-		id, _ := made.body["task"].(map[string]any)["taskId"].(string)
-		if at := made.Header.Get("Location"); at != "/v1/tasks/"+id {
-			t.Errorf("the task is at %q", at)
+		id, _ := created.body["task"].(map[string]any)["taskId"].(string)
+		if at := created.Header.Get("Location"); at != "/v1/tasks/"+id {
+			t.Errorf("the header Location is %q, want /v1/tasks/%s", at, id)
 		}
 		w.send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).want(t, http.StatusConflict, "code", "E.TASK.EXISTS")
 		shown := w.send(http.MethodGet, "/v1/tasks/"+id, "", "")
@@ -44,29 +44,30 @@ func TestSubmitOverHTTP(t *testing.T) {
 		delete(sent, "requestId")
 		for name, want := range sent {
 			if a, b := asText(want), asText(got[name]); name != "retryPolicy" && a != b {
-				t.Errorf("%s is %s, sent was %s", name, b, a)
+				t.Errorf("%s is %s, want it as it was sent: %s", name, b, a)
 			}
 		}
 		if task := r.get(t, id); string(task.GetSpec().GetPayload()) != `{"z":1,"a":[1.50]}` {
-			t.Errorf("the payload is %s", task.GetSpec().GetPayload())
+			t.Errorf("the payload is %s, want the JSON as it was sent, without spaces", task.GetSpec().GetPayload())
 		}
 	})
 }
 
+// asText returns v as JSON.
 func asText(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)
 }
 
-// H1, H2, S2: an assignment over HTTP has the fields of docs/http.md; a payload that is not JSON is in base64. A repeated request gets the same
-// lease.
+// H1, H2, S2: an assignment over HTTP has the fields of docs/http.md. A payload that is not JSON is in base64. A request with the same requestId gets the
+// same leases again.
 func TestLeaseOverHTTP(t *testing.T) {
 	t.Attr("rules", "H1 H2 S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		const ask = `{"workerId": "w", "queues": ["q"], "maxTasks": 2, "requestId": "x", "capabilities": {"resources": {"gb": 4}}}`
 		if none := w.send(http.MethodPost, "/v1/leases", "", ask); none.text != `{"assignments":[]}`+"\n" {
-			t.Errorf("nothing to do is %s", none.text)
+			t.Errorf("a lease request without waiting tasks got %s, want no assignments", none.text)
 		}
 		r.submit(t, func(s *lessorv1.TaskSpec) {
 			s.Payload, s.RunId, s.TaskKey, s.AssetId = []byte(`{"a": 1}`), "run", "key", "asset"
@@ -77,7 +78,7 @@ func TestLeaseOverHTTP(t *testing.T) {
 		granted.want(t, http.StatusOK)
 		all, _ := granted.body["assignments"].([]any)
 		if len(all) != 2 {
-			t.Fatalf("granted is %s", granted.text)
+			t.Fatalf("the answer is %s, want two assignments", granted.text)
 		}
 		first, second := all[0].(map[string]any), all[1].(map[string]any)
 		for name, want := range map[string]any{
@@ -90,19 +91,19 @@ func TestLeaseOverHTTP(t *testing.T) {
 			}
 		}
 		if asText(first["payload"]) != `{"a":1}` || asText(first["resources"]) != `{"gb":2}` || second["payloadBase64"] != "AAE=" {
-			t.Errorf("granted is %s", granted.text)
+			t.Errorf("the answer is %s, want payload and resources as they were sent, and the second payload in base64", granted.text)
 		}
 		again := w.send(http.MethodPost, "/v1/leases", "", ask)
 		if same, _ := again.body["assignments"].([]any); len(same) != 2 || same[0].(map[string]any)["leaseId"] != first["leaseId"] {
-			t.Errorf("the repeat brings %s", again.text)
+			t.Errorf("the repeated request got %s, want the same two leases", again.text)
 		}
 		id, token := first["taskId"].(string), first["taskToken"].(string)
 		w.postCallback("started", id, token, `{"attempt": 1, "attemptId": "`+first["attemptId"].(string)+`"}`).want(t, http.StatusOK)
 	})
 }
 
-// H2, W5: a request for work may wait longer than the server's usual time limit. It ends as soon as there is a task. One whose caller has left is
-// granted no task.
+// H2, W5: a lease request may wait longer than the server's usual time limit, and ends as soon as there is a task. A request whose caller has left gets
+// no task.
 func TestLongPoll(t *testing.T) {
 	t.Attr("rules", "H2 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -110,12 +111,12 @@ func TestLongPoll(t *testing.T) {
 		begun := time.Now()
 		w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 55000}`).want(t, http.StatusOK)
 		if waited := time.Since(begun); waited != 55*time.Second {
-			t.Errorf("it waited for %v", waited)
+			t.Errorf("the lease request waited for %v, want 55 s", waited)
 		}
 		go func() { time.Sleep(50 * time.Second); r.submit(t, nil) }()
 		granted := w.send(http.MethodPost, "/v1/leases", "", `{"workerId": "w", "queues": ["q"], "waitMs": 60000}`)
 		if all, _ := granted.body["assignments"].([]any); len(all) != 1 {
-			t.Errorf("granted is %s", granted.text)
+			t.Errorf("the answer is %s, want one assignment", granted.text)
 		}
 		ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 		defer leave()
@@ -123,16 +124,16 @@ func TestLongPoll(t *testing.T) {
 			strings.NewReader(`{"workerId": "gone", "queues": ["q"], "waitMs": 60000}`))
 		if res, err := w.Do(req); err == nil {
 			_ = res.Body.Close()
-			t.Error("it was answered after its caller had left")
+			t.Error("the lease request was answered after its caller had left")
 		}
 		synctest.Wait()
 		if task := r.get(t, r.submit(t, nil).GetTaskId()); task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-			t.Errorf("a task submitted then is %v", task.GetState())
+			t.Errorf("a task that is submitted after the caller has left is %v, want READY", task.GetState())
 		}
 	})
 }
 
-// H2, T7: a cancel needs no body. The worker hears of it with its next heartbeat.
+// H2, T7: a cancel needs no body. The worker gets shouldCancel with its next heartbeat.
 func TestCancelOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 T7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -141,7 +142,7 @@ func TestCancelOverHTTP(t *testing.T) {
 		done := w.send(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", "")
 		done.want(t, http.StatusOK)
 		if task := done.body["task"].(map[string]any); task["state"] != "CANCELLED" {
-			t.Errorf("it is %v", task["state"])
+			t.Errorf("the cancelled task is %v, want CANCELLED", task["state"])
 		}
 		nothing := struct{ io.Reader }{strings.NewReader("")} // a body of unknown length that is empty
 		w.sendWith(http.MethodPost, "/v1/tasks/"+waiting+":cancel", "", nothing, nil).want(t, http.StatusOK)
@@ -159,7 +160,7 @@ func TestCancelOverHTTP(t *testing.T) {
 // sse is a server-sent event.
 type sse struct{ name, id, data string }
 
-// nextEvent reads the next event of a stream; a comment is returned as an event without a name. ok is false at the end.
+// nextEvent reads the next event of a stream. It returns a comment as an event without a name. ok is false at the end of the stream.
 func nextEvent(from *bufio.Reader) (e sse, ok bool) {
 	for {
 		line, err := from.ReadString('\n')
@@ -182,7 +183,7 @@ func nextEvent(from *bufio.Reader) (e sse, ok bool) {
 	}
 }
 
-// readEvents reads the events of a stream until its end, without the comments.
+// readEvents reads a stream to its end, and returns its events without the comments.
 func readEvents(body io.Reader) (events []sse) {
 	from := bufio.NewReader(body)
 	for e, ok := nextEvent(from); ok; e, ok = nextEvent(from) {
@@ -193,8 +194,8 @@ func readEvents(body io.Reader) (events []sse) {
 	return events
 }
 
-// H2, S5: the stream of a task has its events as they happen, can be resumed after any of them, and ends with the task. After the last event a resume
-// is answered with 204.
+// H2, S5: the stream of a task has the task's events as they happen, and ends with the task. It can be resumed after any event; after the last event, a
+// resume is answered with 204.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -204,7 +205,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		res := w.sendWithoutReading(http.MethodGet, path, "", nil, nil)
 		defer func() { _ = res.Body.Close() }()
 		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
-			t.Fatalf("%d %s", res.StatusCode, res.Header.Get("Content-Type"))
+			t.Fatalf("status %d with Content-Type %q, want 200 with text/event-stream", res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		time.Sleep(2 * time.Minute) // longer than the server's usual time limit
 		worker := r.openSession(t, "w", 1)
@@ -213,38 +214,38 @@ func TestEventsOverHTTP(t *testing.T) {
 		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "half way", "half")}})
 		synctest.Wait()
 		wantCommitted(t, worker.report(completed(a, "done")))
-		var names, told []string
+		var names, data []string
 		lastID := ""
 		for _, e := range readEvents(res.Body) {
 			names = append(names, e.name)
 			if e.id != "" {
 				lastID = e.id
 			}
-			told = append(told, e.data)
+			data = append(data, e.data)
 		}
 		if got := strings.Join(names, " "); got != "node.state node.state node.state node.state node.state node.result.delta node.state" {
-			t.Errorf("the events are %s\n%s", got, strings.Join(told, "\n"))
+			t.Errorf("the events are %s, want 5 states, a result delta and the last state:\n%s", got, strings.Join(data, "\n"))
 		}
 		for _, want := range []string{`"state":"READY"`, `"state":"LEASED"`, `"state":"RUNNING"`, `"progressPct":50`, `"text":"half"`, `"state":"COMPLETED"`} {
-			if !strings.Contains(strings.Join(told, "\n"), want) {
-				t.Errorf("%s is missing in\n%s", want, strings.Join(told, "\n"))
+			if !strings.Contains(strings.Join(data, "\n"), want) {
+				t.Errorf("the events lack %s:\n%s", want, strings.Join(data, "\n"))
 			}
 		}
 		again := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"3"}})
 		resumed := readEvents(again.Body)
 		_ = again.Body.Close()
 		if len(resumed) != 2 || resumed[0].id != "4" || resumed[1].id != lastID {
-			t.Errorf("after event 3 come %v", resumed)
+			t.Errorf("a resume after event 3 got %v, want event 4 and the last event", resumed)
 		}
 		over := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {lastID}})
 		_ = over.Body.Close()
 		if over.StatusCode != http.StatusNoContent {
-			t.Errorf("after the last event comes %d, want 204", over.StatusCode)
+			t.Errorf("a resume after the last event: status %d, want 204", over.StatusCode)
 		}
 	})
 }
 
-// H2, S5: a stream on which nothing happens sends a comment soon. A Last-Event-ID that does not exist is refused.
+// H2, S5: a stream without new events sends a comment within two seconds. A Last-Event-ID of no event is refused.
 func TestIdleEventStreamSendsAComment(t *testing.T) {
 	t.Attr("rules", "H2 S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -254,14 +255,14 @@ func TestIdleEventStreamSendsAComment(t *testing.T) {
 		begun := time.Now()
 		res := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {"1"}})
 		if e, ok := nextEvent(bufio.NewReader(res.Body)); !ok || e.name != "" || time.Since(begun) > 2*time.Second {
-			t.Errorf("%v after %v, want a comment", e, time.Since(begun))
+			t.Errorf("got %v after %v, want a comment within 2 s", e, time.Since(begun))
 		}
 		_ = res.Body.Close()
 		for _, last := range []string{"99", "-1", "x"} {
 			refused := w.sendWithoutReading(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}})
 			_ = refused.Body.Close()
 			if refused.StatusCode != http.StatusBadRequest {
-				t.Errorf("after %s: %d, want 400", last, refused.StatusCode)
+				t.Errorf("Last-Event-ID %s: status %d, want 400", last, refused.StatusCode)
 			}
 			w.sendWith(http.MethodGet, path, "", nil, http.Header{"Last-Event-Id": {last}}).want(t, http.StatusBadRequest, "field", "Last-Event-ID")
 		}
@@ -269,12 +270,12 @@ func TestIdleEventStreamSendsAComment(t *testing.T) {
 		defer func() { _ = res.Body.Close() }()
 		r.stop() // ends the stream
 		if events := readEvents(res.Body); len(events) != 1 {
-			t.Errorf("the events are %v", events)
+			t.Errorf("the events before the stop are %v, want one", events)
 		}
 	})
 }
 
-// H2, A6: a failed store gives no verdict: the answer is 503 and says when to repeat the request.
+// H2, A6: if the store fails, a report gets no verdict. The answer is 503, and says when to repeat the request.
 func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 	t.Attr("rules", "H2 A6")
 	st := memstore.New()
@@ -286,7 +287,7 @@ func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 		refused := w.callback("completed", a, succeeded)
 		refused.want(t, http.StatusServiceUnavailable, "error", "unavailable", "code", "E.STORE.FAILED", "verdict", nil, "retryAfterMs", 1000.0)
 		if refused.Header.Get("Retry-After") != "1" {
-			t.Errorf("Retry-After is %q", refused.Header.Get("Retry-After"))
+			t.Errorf("Retry-After is %q, want 1", refused.Header.Get("Retry-After"))
 		}
 		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
@@ -317,17 +318,17 @@ func TestCallbackURL(t *testing.T) {
 			t.Errorf("%q: %v", c.url, err)
 		}
 		if got := callbacks.at(c.lis, "http"); got != c.want {
-			t.Errorf("%q is %q, want %q", c.url, got, c.want)
+			t.Errorf("the callback URL with the setting %q is %q, want %q", c.url, got, c.want)
 		}
 	}
 	for _, bad := range []string{"lessor.example", "ftp://lessor.example", "http://", "http://u:p@lessor.example", "http://h/?q", "http://h/#f", "http://" + strings.Repeat("h", 300)} {
 		if err := (&Callbacks{URL: bad, TokenTTL: time.Hour}).validate(); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("the setting %q is accepted, want an error", bad)
 		}
 	}
 }
 
-// H1, W3: on a stream, a dispatch has the first task token, and each answer that renews the lease has a new one; the answer to a final report has
+// H1, W3: on a stream, a dispatch has the first task token of a lease, and each answer that renews the lease has a new one. The answer to a Complete has
 // none.
 func TestTaskTokensOnAStream(t *testing.T) {
 	t.Attr("rules", "H1 W3")
@@ -344,10 +345,10 @@ func TestTaskTokensOnAStream(t *testing.T) {
 		beat := worker.heartbeat(a)[0]
 		w.postCallback("heartbeat", id, beat.GetTaskToken(), `{"attempt": 1}`).want(t, http.StatusOK)
 		if !beat.GetTokenExpiresAt().AsTime().After(begun.GetTokenExpiresAt().AsTime()) {
-			t.Error("a renewed token is not good for longer")
+			t.Error("the renewed token is not valid for longer than the one before")
 		}
 		if v := worker.report(completed(a, ""))[0]; v.GetTaskToken() != "" || v.GetTokenExpiresAt() != nil {
-			t.Error("a report that closes the attempt brings a token")
+			t.Error("the verdict on a Complete has a task token, want none")
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// TestVerdicts checks the table of verdicts, by unary calls and on a stream. Both together with every row must also reach every reason that a verdict
-// can have.
+// TestVerdicts checks the rows of the table of verdicts, by unary calls and on a stream. In each of the two ways, the rows must give every reason that a
+// verdict can have.
 func TestVerdicts(t *testing.T) {
 	for name, v := range map[string]reporter{"unary": unaryCalls{}, "stream": sessionFrames{}} {
 		t.Run(name, func(t *testing.T) {
@@ -36,12 +36,13 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// noVerdicts are the reasons for the end of tasks and leases that are never the reason of a verdict.
+// noVerdicts are the reasons that no verdict has. A task or a lease may end for them.
 var noVerdicts = []lessorv1.Reason{
 	lessorv1.Reason_REASON_UNSPECIFIED, lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, lessorv1.Reason_REASON_START_TIMEOUT,
 	lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE, lessorv1.Reason_REASON_REPORTED, lessorv1.Reason_REASON_RESOURCE_GONE,
 }
 
+// verdictRow is a row of the table of verdicts: its rules, and a function that checks them.
 type verdictRow struct {
 	rules, name string
 	run         func(c *verdictCase)
@@ -60,14 +61,14 @@ var verdictRows = []verdictRow{
 		c.wantVerdict(completed(a, ""), "COMMITTED NONE")
 	}},
 	{"V2", "no such task", func(c *verdictCase) {
-		theirs := c.leaseOfOtherTenant(c.t)
-		for _, leaseID := range []string{theirs.LeaseID, "x"} {
-			a := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: theirs.Task.ID.String()}, LeaseId: leaseID}
+		other := c.leaseOfOtherTenant(c.t)
+		for _, leaseID := range []string{other.LeaseID, "x"} {
+			a := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: other.Task.ID.String()}, LeaseId: leaseID}
 			c.wantVerdict(completed(a, ""), "REJECTED UNKNOWN_TASK")
 			c.wantHeartbeatVerdict(a, "REJECTED UNKNOWN_TASK")
 		}
-		random := &lessorv1.Task{TaskId: lease.TaskID{Space: 1, Seq: 1 << 40}.String()}
-		c.wantVerdict(started(&lessorv1.Assignment{Task: random, LeaseId: "x"}), "REJECTED UNKNOWN_TASK")
+		unknown := &lessorv1.Task{TaskId: lease.TaskID{Space: 1, Seq: 1 << 40}.String()}
+		c.wantVerdict(started(&lessorv1.Assignment{Task: unknown, LeaseId: "x"}), "REJECTED UNKNOWN_TASK")
 	}},
 	{"V3", "a lease id that is not of this task", func(c *verdictCase) {
 		a, b := c.submitAndLease(nil), c.submitAndLease(nil)
@@ -114,7 +115,7 @@ var verdictRows = []verdictRow{
 	}},
 }
 
-// wantLost checks that every call under the lease is CANCELLED with this reason, and that Start and Heartbeat have should_cancel.
+// wantLost checks that every report and heartbeat under the lease is CANCELLED with this reason, and that Start and Heartbeat have should_cancel.
 func (c *verdictCase) wantLost(a *lessorv1.Assignment, reason string) {
 	c.t.Helper()
 	c.wantVerdict(started(a), "CANCELLED "+reason+" stop")
@@ -123,17 +124,17 @@ func (c *verdictCase) wantLost(a *lessorv1.Assignment, reason string) {
 	c.wantVerdict(completed(a, "late"), "CANCELLED "+reason)
 }
 
-// lostRows are the rows about leases that are not live any more: V7 to V10.
+// lostRows are the rows about leases that have ended: V7 to V10.
 var lostRows = []verdictRow{
-	{"V7 A9", "of an older epoch", func(c *verdictCase) {
+	{"V7 A9", "a lease of an older epoch", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		c.restart(Config{Recovery: engine.InvalidateLeases})
 		c.wantLost(a, "COORDINATOR_RECOVERED")
 		b := c.lease(c.t)
-		c.wantLost(a, "COORDINATOR_RECOVERED") // still this, not SUPERSEDED
+		c.wantLost(a, "COORDINATOR_RECOVERED") // the reason does not become SUPERSEDED
 		c.wantVerdict(completed(b, ""), "COMMITTED NONE")
 	}},
-	{"V8", "of a task that was deleted", func(c *verdictCase) {
+	{"V8", "a lease of a deleted task", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		_, err := c.tasks.DeleteTask(c.t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true})
 		if err != nil {
@@ -141,10 +142,10 @@ var lostRows = []verdictRow{
 		}
 		c.wantLost(a, "TASK_GONE")
 	}},
-	{"V9", "of a task that another has", func(c *verdictCase) {
+	{"V9", "a lease of a task that was granted again", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout)
-		synctest.Wait() // otherwise the lease request could come before the expiry, at the same instant
+		synctest.Wait() // so that the expiry comes before the lease request at the same instant
 		b := c.lease(c.t)
 		c.wantLost(a, "SUPERSEDED")
 		if n := c.reporter.report(c, completed(a, "late"))[0].GetCurrentAttempt(); n != 2 {
@@ -153,27 +154,27 @@ var lostRows = []verdictRow{
 		c.wantVerdict(completed(b, "good"), "COMMITTED NONE")
 		wantEqual(c.t, "the output", string(c.wantState(a, "COMPLETED").GetOutput()), "good")
 	}},
-	{"V10 A4", "expired", func(c *verdictCase) {
+	{"V10 A4", "an expired lease", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout)
 		c.wantLost(a, "LEASE_EXPIRED")
 		c.wantState(a, "READY")
 	}},
-	{"V10", "not acknowledged", func(c *verdictCase) {
-		worker := c.openSession(c.t, "deaf", 1)
+	{"V10", "a lease whose dispatch was not acknowledged", func(c *verdictCase) {
+		worker := c.openSession(c.t, "silent", 1)
 		c.submitAll(c.t, 1)
 		a := nextPayload[*lessorv1.Dispatch](worker).GetAssignments()[0]
 		time.Sleep(lease.DefaultAckWithin)
 		c.wantLost(a, "DISPATCH_UNACKED")
 		c.wantState(a, "READY")
 	}},
-	{"V10", "cancelled before its first Start", func(c *verdictCase) {
+	{"V10", "a task that was cancelled before its first Start", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		c.cancel(c.t, a)
 		c.wantLost(a, "TASK_CANCELLED")
 		c.wantState(a, "CANCELLED")
 	}},
-	{"V10", "its grace is over", func(c *verdictCase) {
+	{"V10", "a cancelled task whose grace is over", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		c.start(c.t, a)
 		c.cancel(c.t, a)
@@ -181,18 +182,18 @@ var lostRows = []verdictRow{
 		c.wantLost(a, "CANCEL_TIMEOUT")
 		c.wantState(a, "FAILED")
 	}},
-	{"V10", "the attempt took too long", func(c *verdictCase) {
+	{"V10", "an attempt over its timeout", func(c *verdictCase) {
 		a := c.submitAndLease(func(s *lessorv1.TaskSpec) { s.AttemptTimeout = durationpb.New(20 * time.Second) })
 		time.Sleep(20 * time.Second)
 		c.wantLost(a, "DEADLINE_EXCEEDED")
 	}},
-	{"V10", "the task took too long", func(c *verdictCase) {
+	{"V10", "a task over its deadline", func(c *verdictCase) {
 		a := c.submitAndLease(func(s *lessorv1.TaskSpec) { s.Deadline = timestamppb.New(time.Now().Add(20 * time.Second)) })
 		time.Sleep(20 * time.Second)
 		c.wantLost(a, "DEADLINE_EXCEEDED")
 		c.wantState(a, "FAILED")
 	}},
-	{"V10", "taken back", func(c *verdictCase) {
+	{"V10", "a lease that the worker's goodbye gave back", func(c *verdictCase) {
 		worker := c.openSession(c.t, "leaving", 1)
 		c.submitAll(c.t, 1)
 		a := worker.receiveAssignments(1)[0]
@@ -205,15 +206,16 @@ var lostRows = []verdictRow{
 	}},
 }
 
+// failed returns a Fail report under the lease of a, with this error message.
 func failed(a *lessorv1.Assignment, message string) *lessorv1.Report {
 	return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
 		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{Message: message},
 	}}}
 }
 
-// reportRows are the rows about what a report leads to: V13, V14 and V16 to V19.
+// reportRows are the rows about the effect of a report: V13, V14 and V16 to V19.
 var reportRows = []verdictRow{
-	{"V13", "times and metrics make no other report, content does", func(c *verdictCase) {
+	{"V13", "the same content is the same report, whatever its times and metrics", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		c.wantVerdict(completed(a, "x"), "COMMITTED NONE")
 		same := completed(a, "x")
@@ -251,7 +253,7 @@ var reportRows = []verdictRow{
 		c.wantVerdict(released(b), "COMMITTED NONE")
 		c.wantState(b, "READY")
 	}},
-	{"V17", "of two reports at once one is committed", func(c *verdictCase) {
+	{"V17", "one of two different reports at the same time is committed", func(c *verdictCase) {
 		for range 20 {
 			a := c.submitAndLease(nil)
 			c.wantVerdictsOfRace(completed(a, "x"), failed(a, "broken"), "COMMITTED NONE", "REJECTED DUPLICATE_REPORT")
@@ -260,7 +262,7 @@ var reportRows = []verdictRow{
 			}
 		}
 	}},
-	{"V18", "Start and Heartbeat again, live and not", func(c *verdictCase) {
+	{"V18", "Start and Heartbeat repeated, before and after the end of the lease", func(c *verdictCase) {
 		a := c.submitAndLease(nil)
 		for range 2 {
 			c.wantVerdict(started(a), "COMMITTED NONE")
