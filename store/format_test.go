@@ -12,18 +12,18 @@ import (
 
 var trail = []byte("trail")
 
-// step returns a migration that appends its name to the record trail.
-func step(name string) store.Migration {
+// migrationThatAppends returns a migration that appends its name to the record trail.
+func migrationThatAppends(name string) store.Migration {
 	return store.Migration{Name: name, Apply: func(r store.Reader, b *store.Batch) error {
 		b.Put(store.Meta, trail, append(append([]byte{}, r.Get(store.Meta, trail)...), name...))
 		return nil
 	}}
 }
 
-var steps = store.Migrations{step("a"), step("b"), step("c")}
+var migrations = store.Migrations{migrationThatAppends("a"), migrationThatAppends("b"), migrationThatAppends("c")}
 
-// stamped returns a store of the newest format of m.
-func stamped(t *testing.T, m store.Migrations) *memstore.Store {
+// storeWithFormatOf returns a store of the newest format of m.
+func storeWithFormatOf(t *testing.T, m store.Migrations) *memstore.Store {
 	t.Helper()
 	s := memstore.New()
 	var b store.Batch
@@ -47,11 +47,12 @@ func wantTrail(t *testing.T, s store.Store, want string) {
 	}
 }
 
-func TestUpgradeRunsWhatIsLacking(t *testing.T) {
+// Upgrade runs the migrations that are newer than the store's format, in order and once.
+func TestUpgradeRunsTheMissingMigrations(t *testing.T) {
 	for have, want := range []string{"abc", "bc", "c", ""} {
-		s := stamped(t, steps[:have])
+		s := storeWithFormatOf(t, migrations[:have])
 		for range 2 { // the second Upgrade finds nothing to do
-			if err := steps.Upgrade(t.Context(), s); err != nil {
+			if err := migrations.Upgrade(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -60,9 +61,9 @@ func TestUpgradeRunsWhatIsLacking(t *testing.T) {
 }
 
 // Each migration is one commit. So a crash during an upgrade leaves a store of one of the formats, and the next Upgrade continues from that.
-func TestUpgradeGoesOnAfterACrash(t *testing.T) {
-	for crashAt := range len(steps) {
-		s := stamped(t, nil)
+func TestUpgradeContinuesAfterACrash(t *testing.T) {
+	for crashAt := range len(migrations) {
+		s := storeWithFormatOf(t, nil)
 		crash := errors.New("crash")
 		commits := 0
 		s.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
@@ -73,27 +74,29 @@ func TestUpgradeGoesOnAfterACrash(t *testing.T) {
 			apply()
 			return nil
 		})
-		if err := steps.Upgrade(t.Context(), s); !errors.Is(err, crash) || !strings.Contains(err.Error(), steps[crashAt].Name) {
-			t.Fatalf("Upgrade = %v, want the crash and the name of the migration", err)
+		if err := migrations.Upgrade(t.Context(), s); !errors.Is(err, crash) || !strings.Contains(err.Error(), migrations[crashAt].Name) {
+			t.Fatalf("Upgrade = %v, want %v and the name of the migration, %q", err, crash, migrations[crashAt].Name)
 		}
 		s = s.Reopen()
 		wantTrail(t, s, "abc"[:crashAt])
-		if err := steps.Upgrade(t.Context(), s); err != nil {
+		if err := migrations.Upgrade(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		wantTrail(t, s, "abc")
 	}
 }
 
+// Upgrade refuses a store of a newer format with a NewerFormatError, and does not change it.
 func TestUpgradeRefusesNewerStore(t *testing.T) {
-	s := stamped(t, steps)
-	err := steps[:1].Upgrade(t.Context(), s)
+	s := storeWithFormatOf(t, migrations)
+	err := migrations[:1].Upgrade(t.Context(), s)
 	if newer := new(store.NewerFormatError); !errors.As(err, &newer) || newer.Have != 4 || newer.Want != 2 {
 		t.Errorf("Upgrade = %v, want a NewerFormatError of 4 and 2", err)
 	}
 	wantTrail(t, s, "")
 }
 
+// Upgrade refuses a store without a format, or with format 0, as corrupt.
 func TestUpgradeRefusesStoreWithoutFormat(t *testing.T) {
 	wrong := memstore.New()
 	var b store.Batch
@@ -101,8 +104,8 @@ func TestUpgradeRefusesStoreWithoutFormat(t *testing.T) {
 	if err := wrong.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	for name, s := range map[string]store.Store{"none": memstore.New(), "zero": wrong} {
-		err := steps.Upgrade(t.Context(), s)
+	for name, s := range map[string]store.Store{"no format": memstore.New(), "format 0": wrong} {
+		err := migrations.Upgrade(t.Context(), s)
 		if damage := new(store.CorruptError); !errors.As(err, &damage) {
 			t.Errorf("%s: Upgrade = %v, want a CorruptError", name, err)
 		}

@@ -18,7 +18,7 @@ func FuzzSeal(f *testing.F) {
 			t.Errorf("payload %x is read back as %x, error %v", payload, got, err)
 		}
 		if _, got, err := store.Open(store.Task, key, noise); err == nil && !bytes.Equal(store.Seal(nil, store.Task, key, noise[0], got), noise) {
-			t.Errorf("Open accepts %x as the seal of %x, which Seal writes otherwise", noise, got)
+			t.Errorf("Open accepts %x as the sealed payload %x, but Seal writes %x", noise, got, store.Seal(nil, store.Task, key, noise[0], got))
 		}
 	})
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// number returns one of a few numbers at the borders of the integer types, so that random keys often share a part.
-func number(rnd *rand.Rand) uint64 {
+// borderNumber returns one of a few numbers at the borders of the integer types, so that random keys often share a part.
+func borderNumber(rnd *rand.Rand) uint64 {
 	borders := []uint64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
 	return borders[rnd.IntN(len(borders))]
 }
 
-func randomTask(rnd *rand.Rand) lease.TaskID {
-	return lease.TaskID{Space: uint32(number(rnd)), Seq: number(rnd)}
+func randomTaskID(rnd *rand.Rand) lease.TaskID {
+	return lease.TaskID{Space: uint32(borderNumber(rnd)), Seq: borderNumber(rnd)}
 }
 
 // checkOrder checks that the keys of random values sort as compare sorts the values, that each key is parsed to its value, and that a key with a byte
@@ -51,20 +51,22 @@ func compareTasks(a, b lease.TaskID) int {
 	return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
 }
 
+// The keys of tasks sort by space, then by sequence.
 func TestTaskKeys(t *testing.T) {
-	checkOrder(t, randomTask,
+	checkOrder(t, randomTaskID,
 		func(id lease.TaskID) []byte { return store.AppendTaskKey(nil, id) },
 		func(key []byte) (lease.TaskID, error) { return store.ParseTaskKey(store.Task, key) },
 		compareTasks)
 }
 
+// The keys of attempts sort by task, then by number.
 func TestAttemptKeys(t *testing.T) {
 	type attempt struct {
 		task lease.TaskID
 		n    uint32
 	}
 	checkOrder(t,
-		func(rnd *rand.Rand) attempt { return attempt{randomTask(rnd), uint32(number(rnd))} },
+		func(rnd *rand.Rand) attempt { return attempt{randomTaskID(rnd), uint32(borderNumber(rnd))} },
 		func(a attempt) []byte { return store.AppendAttemptKey(nil, a.task, a.n) },
 		func(key []byte) (a attempt, err error) {
 			a.task, a.n, err = store.ParseAttemptKey(store.Ledger, key)
@@ -79,7 +81,7 @@ func TestReadyKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ReadyKey {
 			return store.ReadyKey{
-				Space: uint32(number(rnd)), Line: number(rnd), Priority: int32(number(rnd)), Place: number(rnd), Seq: number(rnd),
+				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)), Place: borderNumber(rnd), Seq: borderNumber(rnd),
 			}
 		},
 		func(k store.ReadyKey) []byte { return k.Append(nil) },
@@ -103,8 +105,8 @@ func TestReadyKeys(t *testing.T) {
 func TestParkedKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.ParkedKey {
-			return store.ParkedKey{Key: number(rnd), ReadyKey: store.ReadyKey{
-				Space: uint32(number(rnd)), Line: number(rnd), Priority: int32(number(rnd)), Place: number(rnd), Seq: number(rnd),
+			return store.ParkedKey{Key: borderNumber(rnd), ReadyKey: store.ReadyKey{
+				Space: uint32(borderNumber(rnd)), Line: borderNumber(rnd), Priority: int32(borderNumber(rnd)), Place: borderNumber(rnd), Seq: borderNumber(rnd),
 			}}
 		},
 		func(k store.ParkedKey) []byte { return k.Append(nil) },
@@ -121,13 +123,14 @@ func TestParkedKeys(t *testing.T) {
 	}
 }
 
+// The keys of mounted tasks sort by space, then by host, then by sequence.
 func TestMountedKeys(t *testing.T) {
 	type mounted struct {
 		host uint64
 		task lease.TaskID
 	}
 	checkOrder(t,
-		func(rnd *rand.Rand) mounted { return mounted{number(rnd), randomTask(rnd)} },
+		func(rnd *rand.Rand) mounted { return mounted{borderNumber(rnd), randomTaskID(rnd)} },
 		func(m mounted) []byte { return store.AppendMountedKey(nil, m.host, m.task) },
 		func(key []byte) (m mounted, err error) {
 			m.host, m.task, err = store.ParseMountedKey(key)
@@ -144,9 +147,9 @@ func TestTimerKeys(t *testing.T) {
 	checkOrder(t,
 		func(rnd *rand.Rand) store.TimerKey {
 			if rnd.IntN(2) == 0 {
-				return store.ServingTimer(lease.Instant(number(rnd)), randomTask(rnd))
+				return store.ServingTimer(lease.Instant(borderNumber(rnd)), randomTaskID(rnd))
 			}
-			return store.WallTimer(lease.Wall(number(rnd)), randomTask(rnd))
+			return store.WallTimer(lease.Wall(borderNumber(rnd)), randomTaskID(rnd))
 		},
 		func(k store.TimerKey) []byte { return k.Append(nil) },
 		store.ParseTimerKey,
@@ -158,28 +161,29 @@ func TestTimerKeys(t *testing.T) {
 	}
 }
 
+// The key of a tenant and a workspace is parsed to both. Two tenants never share a key, even if tenant and workspace are equal when joined.
 func TestTenantKeys(t *testing.T) {
 	key := store.AppendTenantKey(nil, "acme", "default")
 	tenant, workspace, err := store.ParseTenantKey(store.Space, key)
 	if err != nil || tenant != "acme" || workspace != "default" {
-		t.Errorf("%q is parsed as %q, %q, error %v", key, tenant, workspace, err)
+		t.Errorf("key %q is parsed as %q, %q, error %v; want acme, default and no error", key, tenant, workspace, err)
 	}
 	if bytes.Equal(store.AppendTenantKey(nil, "ab", "c"), store.AppendTenantKey(nil, "a", "bc")) {
-		t.Error("workspaces of two tenants have the same key")
+		t.Error(`tenant "ab" with workspace "c" and tenant "a" with workspace "bc" have the same key, want two`)
 	}
 	if _, _, err := store.ParseTenantKey(store.Space, []byte("acme")); err == nil {
 		t.Error("a key without a separator is accepted")
 	}
 }
 
-// X4: the audit entries of a tenant lie side by side, in the order of time.
+// X4: the keys of audit entries sort by tenant, then by time.
 func TestAuditKeys(t *testing.T) {
 	t.Attr("rules", "X4")
 	tenants := []string{"a", "b", "\xff"}
 	checkOrder(t,
 		func(rnd *rand.Rand) store.AuditKey {
 			return store.AuditKey{
-				Tenant: tenants[rnd.IntN(len(tenants))], At: lease.Wall(number(rnd)), Serving: lease.Instant(number(rnd)),
+				Tenant: tenants[rnd.IntN(len(tenants))], At: lease.Wall(borderNumber(rnd)), Serving: lease.Instant(borderNumber(rnd)),
 			}
 		},
 		func(k store.AuditKey) []byte { return k.Append(nil) },
@@ -189,10 +193,11 @@ func TestAuditKeys(t *testing.T) {
 		})
 }
 
+// The key of a name in a space is parsed to both, and begins with the prefix of its space.
 func TestNameKeys(t *testing.T) {
 	key := store.AppendNameKey(nil, 7, "mail")
 	if space, name, err := store.ParseNameKey(store.Queue, key); err != nil || space != 7 || name != "mail" {
-		t.Errorf("%q is parsed as %d, %q, error %v", key, space, name, err)
+		t.Errorf("key %q is parsed as %d, %q, error %v; want 7, mail and no error", key, space, name, err)
 	}
 	if !bytes.HasPrefix(key, store.AppendSpacePrefix(nil, 7)) {
 		t.Error("the key of a name does not begin with its space")
@@ -202,6 +207,7 @@ func TestNameKeys(t *testing.T) {
 	}
 }
 
+// PrefixEnd returns the first key behind all keys with the prefix; nil if there is none.
 func TestPrefixEnd(t *testing.T) {
 	for prefix, want := range map[string][]byte{
 		"a": []byte("b"), "a\xff": []byte("b"), "a\xff\xff": []byte("b"), "\xff": nil, "": nil, "a\x00": []byte("a\x01"),
@@ -212,15 +218,16 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. Whoever adds a keyspace is reminded here.
-func TestKeyspacesCameWithAFormat(t *testing.T) {
+// A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. This test fails if somebody adds a keyspace, to
+// remind them of the format.
+func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
 	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 22 || format != 6 {
 		t.Errorf("there are %d keyspaces in format %d, want 22 in format 6; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
 	}
 }
 
 // The number of a keyspace is part of every checksum on disk, so it must never change.
-func TestKeyspaceNumbersStay(t *testing.T) {
+func TestKeyspaceNumbersNeverChange(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
 		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token", "audit",

@@ -8,7 +8,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-func TestSealOpens(t *testing.T) {
+// Open returns the version and the payload that Seal wrote, and a seal has SealSize bytes.
+func TestOpenReadsWhatSealWrote(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("payload"), make([]byte, 1<<16)} {
 		value := store.Seal([]byte("before"), store.Task, []byte("key"), 3, payload)[len("before"):]
 		if len(value) != store.SealSize+len(payload) {
@@ -21,8 +22,8 @@ func TestSealOpens(t *testing.T) {
 	}
 }
 
-// A stored value must stay readable for ever, so the form of a seal must not change. This value is as format 1 wrote it.
-func TestSealForm(t *testing.T) {
+// A stored value must stay readable for ever, so the form of a seal must not change. The test compares with a value that format 1 wrote.
+func TestFormOfASealNeverChanges(t *testing.T) {
 	want := "\x01\x00\xfd\xbeupayload"
 	if got := store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload")); string(got) != want {
 		t.Errorf("sealed value = %q, want %q", got, want)
@@ -30,7 +31,7 @@ func TestSealForm(t *testing.T) {
 }
 
 // Open refuses a value with any bit flipped, cut off anywhere, or read under another keyspace or key than it was sealed for.
-func TestOpenNoticesDamage(t *testing.T) {
+func TestOpenRefusesDamage(t *testing.T) {
 	key, value := []byte("key"), store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload"))
 	wantCorrupt := func(what string, ks store.Keyspace, key, value []byte) {
 		t.Helper()
@@ -77,6 +78,7 @@ func TestSealAndBatchDoNotAllocate(t *testing.T) {
 	}
 }
 
+// A batch returns its changes in order, counts the bytes of their keys and values, and is empty after Reset.
 func TestBatch(t *testing.T) {
 	var b store.Batch
 	b.Put(store.Task, []byte("a"), []byte("value"))

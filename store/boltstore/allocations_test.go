@@ -11,7 +11,7 @@ import (
 
 // A View allocates memory for the first record that it reads of a keyspace, and none for the others.
 func TestGetAllocatesOnce(t *testing.T) {
-	s, l := openLives(t)
+	s, l := openWithSteps(t)
 	var b store.Batch
 	for seq := range uint64(1000) {
 		l.submit(&b, lease.TaskID{Space: 1, Seq: seq})
@@ -24,7 +24,7 @@ func TestGetAllocatesOnce(t *testing.T) {
 		get := func() {
 			l.key = store.AppendTaskKey(l.key[:0], lease.TaskID{Space: 1, Seq: seq % 1000})
 			if r.Get(store.Spec, l.key) == nil {
-				t.Errorf("task %d is not there", seq)
+				t.Errorf("Get of task %d = nil, want its record", seq)
 			}
 			seq++
 		}
@@ -42,7 +42,7 @@ func TestGetAllocatesOnce(t *testing.T) {
 // commit or for a page. The test does not run with the race detector, which drops pooled memory and so would count more.
 func TestCommitAllocatesLittle(t *testing.T) {
 	const tasks, records, most = 500, 2, 4 // a submit writes two records
-	s, l := openLives(t)
+	s, l := openWithSteps(t)
 	var b store.Batch
 	seq := uint64(0)
 	allocs := testing.AllocsPerRun(20, func() {
@@ -60,12 +60,12 @@ func TestCommitAllocatesLittle(t *testing.T) {
 	}
 }
 
-func openLives(t *testing.T) (*Store, *lives) {
+func openWithSteps(t *testing.T) (*Store, *taskSteps) {
 	t.Helper()
 	s, err := Open(t.TempDir(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s, new(lives)
+	return s, new(taskSteps)
 }

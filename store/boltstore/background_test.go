@@ -11,12 +11,12 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// marking returns the directory of a closed store with a valid mark. It skips the test where the system does not tell what a mark needs.
-func marking(t *testing.T) (dir string) {
+// markedStore returns the directory of a closed store with a valid mark. It skips the test if the system does not provide what a mark needs.
+func markedStore(t *testing.T) (dir string) {
 	t.Helper()
-	dir = filled(t)
+	dir = filledStore(t)
 	if !fileExists(filepath.Join(dir, markName)) {
-		t.Skip("the file system, or the machine, does not tell enough for marks")
+		t.Skip("the file system or the machine does not provide what a mark needs")
 	}
 	return dir
 }
@@ -34,16 +34,16 @@ func overwrite(t *testing.T, dir string, content []byte) {
 	}
 }
 
-// Open checks a store before it returns, unless a mark says that this very file was found sound since the machine was started. Then the check runs
-// in the background. In all cases of the table the file is sound: a copy of it can be opened.
-func TestMarks(t *testing.T) {
+// Open checks a store before it returns, unless a mark says that this same file was found sound since the machine started. Then the check runs in the
+// background. In all cases of the table the file is sound: a copy of it can be opened.
+func TestStoreWithAValidMarkIsCheckedInTheBackground(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		change func(t *testing.T, dir string)
-		later  bool
+		name         string
+		change       func(t *testing.T, dir string)
+		inBackground bool
 	}{
 		{"nothing has changed", func(*testing.T, string) {}, true},
-		{"it is another start of the machine", func(t *testing.T, dir string) {
+		{"the machine was restarted", func(t *testing.T, dir string) {
 			t.Helper()
 			mark := filepath.Join(dir, markName)
 			text, err := os.ReadFile(mark)
@@ -60,23 +60,23 @@ func TestMarks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false},
-		{"there is none", func(_ *testing.T, dir string) { unmark(filepath.Join(dir, fileName)) }, false},
-		{"another file has the name", func(t *testing.T, dir string) {
+		{"the mark is missing", func(_ *testing.T, dir string) { unmark(filepath.Join(dir, fileName)) }, false},
+		{"another file has replaced the store", func(t *testing.T, dir string) {
 			t.Helper()
 			path := filepath.Join(dir, fileName)
-			content := read(t, dir)
+			content := readFile(t, dir)
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, content, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := marking(t)
+			dir := markedStore(t)
 			c.change(t, dir)
-			if s := mustOpen(t, dir); (s.background != nil) != c.later {
-				t.Errorf("the check runs in the background: %v, want %v", s.background != nil, c.later)
+			if s := mustOpen(t, dir); (s.background != nil) != c.inBackground {
+				t.Errorf("the check runs in the background: %v, want %v", s.background != nil, c.inBackground)
 			}
-			if s, err := OpenReadOnly(dirWith(t, read(t, dir)), Options{}); err != nil {
+			if s, err := OpenReadOnly(dirWithFile(t, readFile(t, dir)), Options{}); err != nil {
 				t.Error(err)
 			} else if err := s.Close(); err != nil {
 				t.Error(err)
@@ -85,10 +85,10 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// A mark that cannot be written to, such as one of root, is replaced. Otherwise each start would check first from then on. A directory stands for it, which
-// root cannot write to either.
-func TestMarkOfAnotherUser(t *testing.T) {
-	dir := marking(t)
+// A mark that this user cannot write, such as one of root, is replaced. Otherwise each later start would check the store before it serves. A directory
+// stands for such a mark, because not even root can write to it.
+func TestMarkThatCannotBeWrittenIsReplaced(t *testing.T) {
+	dir := markedStore(t)
 	mark := filepath.Join(dir, markName)
 	if err := errors.Join(os.Remove(mark), os.Mkdir(mark, 0o700)); err != nil {
 		t.Fatal(err)
@@ -104,9 +104,9 @@ func TestMarkOfAnotherUser(t *testing.T) {
 	}
 }
 
-// If the check in the background finds damage, all further calls fail with it, and the next Open refuses the store.
-func TestDamageThatIsFoundLater(t *testing.T) {
-	dir := marking(t)
+// If the check in the background finds damage, all later calls fail with a DamagedError, and the next Open refuses the store.
+func TestDamageFoundInTheBackgroundFailsAllCalls(t *testing.T) {
+	dir := markedStore(t)
 	damageLeaf(t, dir)
 	s, err := Open(dir, Options{})
 	if err != nil {
@@ -129,8 +129,8 @@ func TestDamageThatIsFoundLater(t *testing.T) {
 }
 
 // After a failed commit the store has no mark, so that the next Open checks first: the disk may have lost earlier writes, too.
-func TestFailedCommitTakesTheMark(t *testing.T) {
-	dir := marking(t)
+func TestFailedCommitRemovesTheMark(t *testing.T) {
+	dir := markedStore(t)
 	s, err := Open(dir, Options{MaxBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -148,10 +148,9 @@ func TestFailedCommitTakesTheMark(t *testing.T) {
 	}
 }
 
-// The check in the background reads the store as it was when it was opened, whatever is committed meanwhile, and finds it sound. Close ends the
-// check.
-func TestRecheckBesideCommits(t *testing.T) {
-	dir := marking(t)
+// The check in the background reads the store as it was at Open, also while commits change it, and finds it sound. Close ends the check.
+func TestBackgroundCheckDuringCommits(t *testing.T) {
+	dir := markedStore(t)
 	for round := range 6 {
 		s := mustOpen(t, dir)
 		if s.background == nil {
@@ -174,15 +173,15 @@ func TestRecheckBesideCommits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := checkData(read(t, dir)); err != nil {
+	if err := checkData(readFile(t, dir)); err != nil {
 		t.Error(err)
 	}
 }
 
-// free returns the page with the list of free pages in the file of a store, and how many pages it lists; nil and 0 if there is no list.
-func free(t *testing.T, dir string) (page []byte, n int) {
+// freeList returns the page with the list of free pages in the file of a store, and how many pages it lists; nil and 0 if there is no list.
+func freeList(t *testing.T, dir string) (page []byte, n int) {
 	t.Helper()
-	content := read(t, dir)
+	content := readFile(t, dir)
 	m, ok := newestMeta(content)
 	if !ok {
 		t.Fatal("no meta page")
@@ -208,7 +207,7 @@ func TestFreePagesAreListed(t *testing.T) {
 	}
 	one := func(b *store.Batch) { b.Put(store.Task, []byte("k"), []byte("v")) }
 	commit(one)
-	if page, _ := free(t, dir); page == nil {
+	if page, _ := freeList(t, dir); page == nil {
 		t.Error("a commit to a small store did not list its free pages")
 	}
 	const tasks = 20_000
@@ -224,16 +223,16 @@ func TestFreePagesAreListed(t *testing.T) {
 		}
 	})
 	commit(one)
-	if page, n := free(t, dir); page != nil {
+	if page, n := freeList(t, dir); page != nil {
 		t.Errorf("a commit of one change wrote a list of %d free pages, want none", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, n := free(t, dir); n < tasks/20 {
+	if _, n := freeList(t, dir); n < tasks/20 {
 		t.Errorf("Close wrote a list of %d free pages, want at least %d", n, tasks/20)
 	}
-	was := int64(len(read(t, dir)))
+	was := int64(len(readFile(t, dir)))
 	s = mustOpen(t, dir)
 	if got := s.Stats().FreeBytes; got < was/2 {
 		t.Errorf("%d of %d bytes are free after Open, want at least half", got, was)
@@ -243,8 +242,8 @@ func TestFreePagesAreListed(t *testing.T) {
 // The check refuses a list of free pages that holds a page in use, because a commit would be written over that page; a page outside of the range; or
 // more pages than fit.
 func TestCheckFindsFreePageInUse(t *testing.T) {
-	dir := filled(t)
-	content := read(t, dir)
+	dir := filledStore(t)
+	content := readFile(t, dir)
 	m, _ := newestMeta(content)
 	list := content[m.free*m.pageSize:][:m.pageSize]
 	if count(list) == 0 {

@@ -15,36 +15,37 @@ const (
 	benchOutput = 100
 )
 
-// lives adds to a batch what a step of a task's life changes in the store: its submit, its grant or its complete.
-type lives struct {
-	key, from []byte
-	payload   [benchSpec]byte
+// taskSteps adds to a batch what one step of a task changes in the store: its submit, its grant or its complete.
+type taskSteps struct {
+	key, indexKey []byte
+	payload       [benchSpec]byte
 }
 
-func (l *lives) submit(b *store.Batch, id lease.TaskID) {
+func (l *taskSteps) submit(b *store.Batch, id lease.TaskID) {
 	l.key = store.AppendTaskKey(l.key[:0], id)
 	b.PutSealed(store.Spec, l.key, 1, l.payload[:benchSpec])
 	b.Put(store.Ready, l.ready(id), nil)
 }
 
-func (l *lives) grant(b *store.Batch, id lease.TaskID) {
+func (l *taskSteps) grant(b *store.Batch, id lease.TaskID) {
 	l.key = store.AppendTaskKey(l.key[:0], id)
 	b.Delete(store.Ready, l.ready(id))
 	b.PutSealed(store.Lease, l.key, 1, l.payload[:benchRow])
 }
 
-func (l *lives) complete(b *store.Batch, id lease.TaskID) {
+func (l *taskSteps) complete(b *store.Batch, id lease.TaskID) {
 	l.key = store.AppendTaskKey(l.key[:0], id)
 	b.Delete(store.Lease, l.key)
 	b.PutSealed(store.Task, l.key, 1, l.payload[:benchRow])
 	b.PutSealed(store.Output, l.key, 1, l.payload[:benchOutput])
-	l.from = store.WallTimer(lease.Wall(id.Seq), id).Append(l.from[:0])
-	b.Put(store.Timer, l.from, nil)
+	l.indexKey = store.WallTimer(lease.Wall(id.Seq), id).Append(l.indexKey[:0])
+	b.Put(store.Timer, l.indexKey, nil)
 }
 
-func (l *lives) ready(id lease.TaskID) []byte {
-	l.from = store.ReadyKey{Space: id.Space, Line: 1, Place: id.Seq, Seq: id.Seq}.Append(l.from[:0])
-	return l.from
+// ready returns the key of the task in the index Ready.
+func (l *taskSteps) ready(id lease.TaskID) []byte {
+	l.indexKey = store.ReadyKey{Space: id.Space, Line: 1, Place: id.Seq, Seq: id.Seq}.Append(l.indexKey[:0])
+	return l.indexKey
 }
 
 // BenchmarkCommit takes a number of tasks through the three steps of their life. Each commit has one step of all these tasks.
@@ -60,7 +61,7 @@ func benchCommit(b *testing.B, tasks int) {
 		b.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	var l lives
+	var l taskSteps
 	var batch store.Batch
 	next := uint64(0)
 	b.ReportAllocs()

@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// opened is a store with its directory, which Reopen needs.
-type opened struct {
+// openStore is a store with its directory, which Reopen needs.
+type openStore struct {
 	*boltstore.Store
 	dir string
 }
@@ -24,7 +24,7 @@ func openIn(t *testing.T, dir string) store.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return opened{s, dir}
+	return openStore{s, dir}
 }
 
 func TestStore(t *testing.T) {
@@ -34,7 +34,7 @@ func TestStore(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			return openIn(t, s.(opened).dir)
+			return openIn(t, s.(openStore).dir)
 		},
 		Restore: func(t *testing.T, snapshot []byte) store.Store {
 			dir := t.TempDir()
@@ -46,8 +46,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// The outcome of a failed commit is unknown, so the store refuses all further calls with the same error.
-func TestFailedCommitSticks(t *testing.T) {
+// Nobody knows whether a failed commit took effect, so the store refuses all later calls with the same error.
+func TestFailedCommitFailsAllLaterCalls(t *testing.T) {
 	dir := t.TempDir()
 	s, err := boltstore.Open(dir, boltstore.Options{MaxBytes: 1 << 20})
 	if err != nil {
@@ -70,6 +70,7 @@ func TestFailedCommitSticks(t *testing.T) {
 	}
 }
 
+// Stats returns the size of the file, its limit, and how many bytes of it are free.
 func TestStats(t *testing.T) {
 	s, err := boltstore.Open(t.TempDir(), boltstore.Options{MaxBytes: 1 << 30})
 	if err != nil {
@@ -94,7 +95,7 @@ func TestStats(t *testing.T) {
 	if freed := after.FreeBytes - before.FreeBytes; freed < 1<<20 {
 		t.Errorf("after the delete %d bytes more are free, want at least 1 MiB", freed)
 	}
-	// The file grows in steps of 16 MiB. The part behind the last page that was ever written must count as free, too.
+	// The file grows in steps of 16 MiB. The part behind the last page that was ever written must also count as free.
 	if used := before.FileBytes - before.FreeBytes; used < 1<<20 || used > 2<<20 {
 		t.Errorf("%d of %d bytes are in use, want between 1 and 2 MiB", used, before.FileBytes)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// Two buckets that point to the same tree each look sound. The check must refuse them: the first commit to one would free pages of the other.
+// If two buckets point to the same tree, each of them looks sound. The check must refuse them: the first commit to one would free pages of the other.
 func TestCheckFindsPageUsedTwice(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -20,7 +20,7 @@ func TestCheckFindsPageUsedTwice(t *testing.T) {
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	content := read(t, dir)
+	content := readFile(t, dir)
 	if err := checkData(content); err != nil {
 		t.Fatalf("a sound file: %v", err)
 	}
@@ -30,8 +30,8 @@ func TestCheckFindsPageUsedTwice(t *testing.T) {
 	}
 }
 
-// A small bucket lies within the page of its parent and has no page of its own, which its header says as page 0. The check must refuse one with
-// another number: it looks sound, but the first commit to the bucket would free that page, which is not its own.
+// A small bucket lies within the page of its parent and has no page of its own, so its header says page 0. The check must refuse a small bucket with
+// another number: it looks sound, but the first commit to the bucket would free that page of another bucket.
 func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
@@ -40,10 +40,10 @@ func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	content := read(t, dir)
+	content := readFile(t, dir)
 	root := rootOf(t, content, "spec")
 	if order.Uint64(root) != 0 {
-		t.Fatal("the bucket has a page of its own")
+		t.Fatal("the bucket has a page of its own, want a small bucket")
 	}
 	const sequence = 8
 	own := root[:8+sequence+8][8+sequence:]

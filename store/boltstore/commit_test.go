@@ -9,18 +9,18 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// written returns a commit of a key after its Write and before its Sync.
-func written(t *testing.T, s *Store, key string) store.Tx {
+// writtenCommit returns a commit of a key after its Write and before its Sync.
+func writtenCommit(t *testing.T, s *Store, key string) store.Tx {
 	t.Helper()
-	tx := applied(t, s, key)
+	tx := appliedCommit(t, s, key)
 	if err := tx.Write(); err != nil {
 		t.Fatal(err)
 	}
 	return tx
 }
 
-// applied returns a commit of a key before its Write.
-func applied(t *testing.T, s *Store, key string) store.Tx {
+// appliedCommit returns a commit of a key before its Write.
+func appliedCommit(t *testing.T, s *Store, key string) store.Tx {
 	t.Helper()
 	tx, err := s.Begin(t.Context())
 	if err != nil {
@@ -34,9 +34,9 @@ func applied(t *testing.T, s *Store, key string) store.Tx {
 
 // A6: Write waits until the commit before it is durable, so that a loss of power can cut off at most one commit.
 func TestWriteWaitsForTheFlushBefore(t *testing.T) {
-	s := mustOpen(t, filled(t))
-	first := written(t, s, "first")
-	second := applied(t, s, "second")
+	s := mustOpen(t, filledStore(t))
+	first := writtenCommit(t, s, "first")
+	second := appliedCommit(t, s, "second")
 	done := make(chan error, 1)
 	go func() { done <- second.Write() }()
 	if !blocks("(*commit).Write", done) {
@@ -65,15 +65,15 @@ func blocks(function string, done <-chan error) bool {
 	return false
 }
 
-// A10: if the flush of a commit fails, the commit that has begun meanwhile fails with the same error, and so does Begin. Close does not hang.
-func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
-	s := mustOpen(t, filled(t))
+// A10: if the flush of a commit fails, the next commit, which has already begun, fails with the same error, and so does Begin. Close does not hang.
+func TestFailedFlushFailsTheNextCommit(t *testing.T) {
+	s := mustOpen(t, filledStore(t))
 	if s.background != nil {
-		s.background.done.Wait() // it reads the file that is closed below
+		s.background.done.Wait() // because it reads the file, which the test closes below
 	}
 	commitSome(t, s, 1, 1) // bbolt itself flushes the first commit after Open, in Write; from the second on, Sync does
-	first := written(t, s, "first")
-	second := applied(t, s, "second")
+	first := writtenCommit(t, s, "first")
+	second := appliedCommit(t, s, "second")
 	if err := lockedFile(s).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +92,10 @@ func TestFailedFlushTakesTheNextWithIt(t *testing.T) {
 	}
 }
 
-// A snapshot waits until the commit under way is durable, so that it never holds what a loss of power could undo.
+// A snapshot waits until the commit under way is durable, so that it never contains a commit that a loss of power can still undo.
 func TestSnapshotWaitsForTheFlush(t *testing.T) {
-	s := mustOpen(t, filled(t))
-	first := written(t, s, "first")
+	s := mustOpen(t, filledStore(t))
+	first := writtenCommit(t, s, "first")
 	done := make(chan error, 1)
 	go func() {
 		tx, err := s.beginDurable()

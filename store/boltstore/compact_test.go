@@ -14,10 +14,10 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// shrunk returns the directory of a closed store most of whose file is free.
-func shrunk(t *testing.T) (dir string) {
+// mostlyFreeStore returns the directory of a closed store. Most of its file is free.
+func mostlyFreeStore(t *testing.T) (dir string) {
 	t.Helper()
-	dir = filled(t)
+	dir = filledStore(t)
 	s := mustOpen(t, dir)
 	for _, fill := range []func(*store.Batch){
 		func(b *store.Batch) { b.Put(store.Output, []byte("k"), make([]byte, 1<<20)) },
@@ -37,7 +37,7 @@ func shrunk(t *testing.T) (dir string) {
 
 // Compact replaces the file by a smaller one with the same records, which can be opened and committed to.
 func TestCompact(t *testing.T) {
-	dir := shrunk(t)
+	dir := mostlyFreeStore(t)
 	old := mustOpen(t, dir)
 	want := storetest.Listing(t, old)
 	if err := old.Close(); err != nil {
@@ -45,20 +45,20 @@ func TestCompact(t *testing.T) {
 	}
 	before, after, err := Compact(dir, Options{}, func(s *Store) error {
 		if got := storetest.Listing(t, s); got != want {
-			t.Error("check is called with a store that has other records")
+			t.Error("the store that Compact passes to check does not have the same records")
 		}
 		return nil
 	})
-	if err != nil || before < 1<<20 || after > before/2 || after != int64(len(read(t, dir))) {
-		t.Errorf("Compact = %d, %d, %v; want more than 1 MiB, at most half of that, and no error; the file has %d bytes now",
-			before, after, err, len(read(t, dir)))
+	if err != nil || before < 1<<20 || after > before/2 || after != int64(len(readFile(t, dir))) {
+		t.Errorf("Compact = %d, %d, %v; want more than 1 MiB, at most half of that and equal to the size of the file, %d, and no error",
+			before, after, err, len(readFile(t, dir)))
 	}
-	if names := namesIn(t, dir); names != fileName {
+	if names := fileNames(t, dir); names != fileName {
 		t.Errorf("files: %s, want %s", names, fileName)
 	}
 	s := mustOpen(t, dir)
 	if got := storetest.Listing(t, s); got != want {
-		t.Error("the compacted store has other records")
+		t.Error("the compacted store does not have the same records")
 	}
 	var b store.Batch
 	b.Put(store.Task, []byte("k"), []byte("v"))
@@ -68,16 +68,16 @@ func TestCompact(t *testing.T) {
 	mustOpen(t, dir)
 }
 
-// A compaction that fails leaves the store as it was, and no copy. If one is killed and its copy stays, the next Open removes the copy.
-func TestCompactThatFails(t *testing.T) {
+// A compaction that fails does not change the store and leaves no copy. If a compaction is killed and its copy stays, the next Open removes the copy.
+func TestFailedCompactChangesNothing(t *testing.T) {
 	no := errors.New("no")
-	dir := shrunk(t)
-	was := read(t, dir)
+	dir := mostlyFreeStore(t)
+	was := readFile(t, dir)
 	if _, _, err := Compact(dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
 		t.Errorf("Compact = %v, want the error of check", err)
 	}
-	if names := namesIn(t, dir); names != checkedNames || !bytes.Equal(was, read(t, dir)) {
-		t.Errorf("files: %s, want %s as it was", names, checkedNames)
+	if names := fileNames(t, dir); names != filesOfMarkedStore || !bytes.Equal(was, readFile(t, dir)) {
+		t.Errorf("files: %s, want %s as it was", names, filesOfMarkedStore)
 	}
 	left := filepath.Join(dir, strings.Replace(compactPattern, "*", "123", 1))
 	if err := os.WriteFile(left, was[:9000], 0o600); err != nil {
@@ -86,14 +86,14 @@ func TestCompactThatFails(t *testing.T) {
 	if s := mustOpen(t, dir); s.background != nil {
 		s.background.done.Wait()
 	}
-	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
+	if names, want := fileNames(t, dir), filesOfMarkedStore+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
 	}
 }
 
-// The store keeps its owner and its mode, also if root compacts it. The user who serves it could not open a file of root.
+// The store keeps its owner and its mode, also if root compacts it. Otherwise the user who serves it could not open the file.
 func TestCompactKeepsTheOwner(t *testing.T) {
-	dir := shrunk(t)
+	dir := mostlyFreeStore(t)
 	path, owner := filepath.Join(dir, fileName), os.Geteuid()
 	if owner == 0 {
 		owner = 65534
@@ -101,7 +101,7 @@ func TestCompactKeepsTheOwner(t *testing.T) {
 	if err := errors.Join(os.Chown(path, owner, -1), os.Chmod(path, 0o640)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Compact(dir, Options{}, nothing); err != nil {
+	if _, _, err := Compact(dir, Options{}, noCheck); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -114,26 +114,26 @@ func TestCompactKeepsTheOwner(t *testing.T) {
 }
 
 // If the name of the store is a symbolic link, Compact replaces the file that it leads to.
-func TestCompactOfALink(t *testing.T) {
-	dir, link := shrunk(t), t.TempDir()
+func TestCompactReplacesTheFileBehindALink(t *testing.T) {
+	dir, link := mostlyFreeStore(t), t.TempDir()
 	if err := os.Symlink(filepath.Join(dir, fileName), filepath.Join(link, fileName)); err != nil {
 		t.Fatal(err)
 	}
-	_, after, err := Compact(link, Options{}, nothing)
-	if err != nil || after != int64(len(read(t, dir))) {
-		t.Errorf("Compact = %d bytes, %v; the file has %d bytes now", after, err, len(read(t, dir)))
+	_, after, err := Compact(link, Options{}, noCheck)
+	if err != nil || after != int64(len(readFile(t, dir))) {
+		t.Errorf("Compact = %d bytes, %v; want the size of the file that the link leads to, %d, and no error", after, err, len(readFile(t, dir)))
 	}
 	if info, err := os.Lstat(filepath.Join(link, fileName)); err != nil || info.Mode().Type() != os.ModeSymlink {
-		t.Errorf("the link has become %v (%v)", info.Mode(), err)
+		t.Errorf("the mode of the link is %v (%v), want a symbolic link", info.Mode(), err)
 	}
-	if names := namesIn(t, dir); names != fileName {
+	if names := fileNames(t, dir); names != fileName {
 		t.Errorf("files: %s, want %s", names, fileName)
 	}
 }
 
-// An Open that waits for the lock of the file while Compact replaces the file must open the new file. What it wrote to the old one would be lost.
+// An Open that waits for the lock of the file while Compact replaces the file must open the new file. Its commits to the old file would be lost.
 func TestOpenDuringCompact(t *testing.T) {
-	dir := shrunk(t)
+	dir := mostlyFreeStore(t)
 	opened := make(chan *Store, 1)
 	_, _, err := Compact(dir, Options{}, func(*Store) error {
 		if _, err := Open(dir, Options{LockTimeout: time.Millisecond}); !errors.As(err, new(*store.InUseError)) {
@@ -160,13 +160,13 @@ func TestOpenDuringCompact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !os.SameFile(named, statOf(t, s)) {
-		t.Error("the file that was opened is not the one that has the name now")
+	if !os.SameFile(named, openFileInfo(t, s)) {
+		t.Error("Open opened the old file, want the one that has replaced it")
 	}
 }
 
 // isNamed is false for a file that another file has replaced under its name: the lock on such a file is no lock on the store.
-func TestLockOfAFileThatWasReplaced(t *testing.T) {
+func TestIsNamedIsFalseForAReplacedFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	write := func(content string) {
 		if err := os.WriteFile(name+".new", []byte(content), 0o600); err != nil {

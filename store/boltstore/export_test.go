@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// checkedNames are the files of a closed store that was found sound, as namesIn lists them.
-const checkedNames = fileName + " " + markName
+// filesOfMarkedStore are the files of a closed store that was found sound, as fileNames lists them.
+const filesOfMarkedStore = fileName + " " + markName
 
 // lockedFile returns the file that bbolt has open and locked, from a private field: bbolt has no function for it.
 func lockedFile(s *Store) *os.File {

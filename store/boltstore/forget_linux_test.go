@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If a start cannot flush what an earlier process left, it removes the mark: after a failed flush, the kernel may have pages in memory that are not
-// on the disk, so the next start must check the store first.
-func TestFailedFlushAtTheStartTakesTheMark(t *testing.T) {
-	dir := marking(t)
+// If a start cannot flush the writes of an earlier process, it removes the mark: after a failed flush, the kernel may have pages in memory that are not
+// on the disk, so the next start must check the store before it serves.
+func TestFailedFlushAtTheStartRemovesTheMark(t *testing.T) {
+	dir := markedStore(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), unix.O_PATH, 0) // stat works on such a file, sync does not
 	if err != nil {
 		t.Fatal(err)
@@ -22,6 +22,6 @@ func TestFailedFlushAtTheStartTakesTheMark(t *testing.T) {
 		t.Errorf("check = %v, want EBADF", err)
 	}
 	if hasMark(dir) {
-		t.Error("the mark is still there")
+		t.Error("the store has a mark after the failed flush, want none")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// used returns the part of a store's file that bbolt has ever written to.
-func used(t *testing.T, s *Store) []byte {
+// usedPart returns the part of a store's file that bbolt has ever written to.
+func usedPart(t *testing.T, s *Store) []byte {
 	t.Helper()
 	file, err := os.Open(filepath.Clean(s.path))
 	if err != nil {
@@ -25,17 +25,17 @@ func used(t *testing.T, s *Store) []byte {
 	return content
 }
 
-// cut returns the file after a commit, with the meta page of that commit as it was before. A process leaves this if it ends just before the commit
-// writes the meta page, which is its last write. cut modifies after.
-func cut(before, after []byte) []byte {
+// withoutMetaPage returns the file after a commit, with the meta page of that commit as it was before. A process leaves this file if it ends just before
+// the commit's last write, which is the meta page. withoutMetaPage modifies after.
+func withoutMetaPage(before, after []byte) []byte {
 	m, _ := newestMeta(after)
 	at := m.tx % 2 * m.pageSize
 	copy(after[at:][:m.pageSize], before[at:])
 	return after
 }
 
-// After each commit, both that commit and the one before are sound in the file: no page that one of them uses is in a list of free pages or was
-// written over. This must hold whether or not a commit writes the list of free pages, and whatever reads are under way.
+// After each commit, both that commit and the one before it are sound in the file: no page that one of them uses is in a list of free pages or was
+// overwritten. This must hold whether or not a commit writes the list of free pages, and also while reads are under way.
 func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -70,26 +70,26 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 				b.PutSealed(store.Spec, key, 1, make([]byte, rnd.IntN(1000)))
 			}
 		}
-		before := used(t, s)
+		before := usedPart(t, s)
 		unlisted := rnd.IntN(2) == 0
-		if err := commitListing(s, &b, !unlisted); err != nil {
+		if err := commitWithFreeList(s, &b, !unlisted); err != nil {
 			t.Fatal(err)
 		}
 		listed[!unlisted]++
-		after := used(t, s)
+		after := usedPart(t, s)
 		if err := checkData(after); err != nil {
 			t.Fatalf("the file after a commit is not sound: %v", err)
 		}
-		if err := checkData(cut(before, after)); err != nil {
-			t.Fatalf("the commit before is not sound after a commit: %v", err)
+		if err := checkData(withoutMetaPage(before, after)); err != nil {
+			t.Fatalf("the commit before the newest one is not sound in the file: %v", err)
 		}
 	}
 	t.Logf("commits by whether they wrote the list of free pages: %v", listed)
 }
 
-// bbolt keeps the pages that a read under way may need. If the process is killed then, the next Open must find these pages in the list of free pages
-// and use them again: the file stays sound, and does not grow.
-func TestListWithPagesThatWereRead(t *testing.T) {
+// bbolt does not reuse freed pages that a read under way may need. If the process is killed then, the next Open must find these pages in the list of free
+// pages and reuse them: the file stays sound and does not grow.
+func TestFreeListHasThePagesThatWereKeptForReads(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	change := func(s *Store, value byte) {
 		t.Helper()
@@ -111,24 +111,25 @@ func TestListWithPagesThatWereRead(t *testing.T) {
 		change(s, value)
 	}
 	if s.freelistOmitted || s.db.Stats().PendingPageN == 0 {
-		t.Fatalf("the last commit left the list out: %v; %d pages are kept for the read; want a list and some pages", s.freelistOmitted, s.db.Stats().PendingPageN)
+		t.Fatalf("the last commit left the list out: %v; it lists %d pages that are kept for the read; want false and some pages",
+			s.freelistOmitted, s.db.Stats().PendingPageN)
 	}
-	dir := dirWith(t, used(t, s))
+	dir := dirWithFile(t, usedPart(t, s))
 	killed := mustOpen(t, dir)
 	size := killed.usedBytes()
 	for value := range byte(4) {
 		change(killed, value)
 	}
-	if err := checkData(used(t, killed)); err != nil {
+	if err := checkData(usedPart(t, killed)); err != nil {
 		t.Error(err)
 	}
 	if now := killed.usedBytes(); now > size {
-		t.Errorf("the file grew from %d to %d bytes, although enough pages were free", size, now)
+		t.Errorf("the file grew from %d to %d bytes, want no growth because enough pages are free", size, now)
 	}
 }
 
-// Close waits for the commit under way; later commits get ErrClosed, and the file is sound.
-func TestCloseBesideCommits(t *testing.T) {
+// Close waits for the commit under way. Later commits get ErrClosed, and the file is sound.
+func TestCloseDuringCommits(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	done := make(chan error)
@@ -148,19 +149,19 @@ func TestCloseBesideCommits(t *testing.T) {
 	if err := <-done; !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Commit = %v, want ErrClosed", err)
 	}
-	if err := checkData(read(t, dir)); err != nil {
+	if err := checkData(readFile(t, dir)); err != nil {
 		t.Error(err)
 	}
 }
 
 // If Close cannot write the list of free pages, it removes the mark, so that the next Open checks the store first: the disk may have lost earlier
 // writes, too.
-func TestListThatFailsTakesTheMark(t *testing.T) {
-	dir := marking(t)
+func TestFailedFreeListRemovesTheMark(t *testing.T) {
+	dir := markedStore(t)
 	s := mustOpen(t, dir)
 	s.background.done.Wait()
 	var b store.Batch
-	err := commitListing(s, &b, false)
+	err := commitWithFreeList(s, &b, false)
 	if err := errors.Join(err, lockedFile(s).Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +169,12 @@ func TestListThatFailsTakesTheMark(t *testing.T) {
 		t.Error("Close returns no error, want that of the file, which the test has closed already")
 	}
 	if hasMark(dir) {
-		t.Error("the mark is still there")
+		t.Error("the store has a mark after the failed write, want none")
 	}
 }
 
-// commitListing commits b, and writes the list of free pages if listed is set.
-func commitListing(s *Store, b *store.Batch, listed bool) error {
+// commitWithFreeList commits b, and writes the list of free pages if listed is set.
+func commitWithFreeList(s *Store, b *store.Batch, listed bool) error {
 	c, err := s.beginCommit()
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // the same place.
 func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	t.Helper()
-	dir := filled(t)
+	dir := filledStore(t)
 	s := mustOpen(t, dir)
 	d := watchDisk(t, s, dir)
 	for n := range byte(6) {
@@ -30,17 +30,17 @@ func lastMeta(t *testing.T) (content []byte, last write, old []byte) {
 	return d.content, last, old
 }
 
-// A crash may cut off the write of a meta page at any byte. The check must then find the file sound, either as after the commit or as before.
-func TestTornMetaPage(t *testing.T) {
+// A crash may cut off the write of a meta page at any byte. The check must then find the file sound, with the state either before or after the commit.
+func TestTornMetaPageIsAccepted(t *testing.T) {
 	content, last, _ := lastMeta(t)
 	m, _ := newestMeta(content)
 	page := content[last.at:][:len(last.data)]
 	before := 0
 	for at := range headerSize + metaSize + 1 {
-		copy(page, last.over)
+		copy(page, last.old)
 		copy(page[:at], last.data)
 		if differ := bitsBetween(page, last.data); differ == 1 {
-			continue // cannot be told from a flipped bit, which is refused
+			continue // looks like a flipped bit, which the check refuses
 		}
 		if err := checkData(content); err != nil {
 			t.Errorf("torn at byte %d: %v", at, err)
@@ -50,7 +50,7 @@ func TestTornMetaPage(t *testing.T) {
 		}
 	}
 	if before < metaSize/2 {
-		t.Errorf("%d of the torn meta pages leave the store as before the commit, want at least %d", before, metaSize/2)
+		t.Errorf("%d torn meta pages leave the state before the commit, want at least %d", before, metaSize/2)
 	}
 }
 
@@ -61,9 +61,9 @@ func bitsBetween(a, b []byte) (n int) {
 	return n
 }
 
-// A meta page that no crash leaves was lost or changed by the disk, and may have been that of the last commit. The check must refuse it: otherwise
-// the store would lack that commit without a word.
-func TestMetaPageThatWasChanged(t *testing.T) {
+// If a meta page has a content that no crash leaves, the disk has lost or changed it, and it may be that of the last commit. The check must refuse the
+// file: otherwise the store would silently lack that commit.
+func TestChangedMetaPageIsRefused(t *testing.T) {
 	content, last, old := lastMeta(t)
 	page := content[last.at:][:len(last.data)]
 	older := content[int64(len(page))-last.at:][:len(page)]
@@ -72,7 +72,7 @@ func TestMetaPageThatWasChanged(t *testing.T) {
 		was := bytes.Clone(page)
 		change()
 		if checkData(content) == nil {
-			t.Errorf("%s: the check does not notice", what)
+			t.Errorf("%s: checkData returns no error", what)
 		}
 		copy(page, was)
 		if err := checkData(content); err != nil {
@@ -92,9 +92,9 @@ func TestMetaPageThatWasChanged(t *testing.T) {
 	}
 }
 
-// A copy that Snapshot wrote can be opened as a store, and a crash in its first commit may tear a meta page, too. In a copy, page 0 is always the
-// newest meta page, even if its number is odd, so the first commit may be written over the newest one. Whatever the crash leaves, the store must then
-// be as it was copied.
+// A copy that Snapshot wrote can be opened as a store, and a crash in its first commit may tear a meta page, too. In a copy, page 0 is always the newest
+// meta page, even if its transaction number is odd, so the first commit may overwrite the newest one. Whatever the crash leaves, the store must then have
+// the records of the copy.
 func TestTornMetaPageOfACopy(t *testing.T) {
 	for extra := range 2 {
 		s := mustOpen(t, t.TempDir())
@@ -114,45 +114,45 @@ func TestTornMetaPageOfACopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := storetest.Listing(t, s)
-		dir := dirWith(t, copied.Bytes())
+		dir := dirWithFile(t, copied.Bytes())
 		s = mustOpen(t, dir)
 		d := watchDisk(t, s, dir)
 		commit(s, 1)
 		last := d.writes[len(d.writes)-1]
 		page := d.content[last.at:][:len(last.data)]
 		for at := range headerSize + metaSize {
-			copy(page, last.over)
+			copy(page, last.old)
 			copy(page[:at], last.data)
 			if bitsBetween(page, last.data) <= 1 {
-				continue // the new page is there, or cannot be told from it with a flipped bit
+				continue // the new page is complete, or looks as if one bit of it was flipped
 			}
-			torn, err := OpenReadOnly(dirWith(t, d.content), Options{})
+			torn, err := OpenReadOnly(dirWithFile(t, d.content), Options{})
 			if err != nil {
 				t.Errorf("torn at byte %d: %v", at, err)
 				continue
 			}
 			if storetest.Listing(t, torn) != want {
-				t.Errorf("torn at byte %d: the records are not those that were copied", at)
+				t.Errorf("torn at byte %d: the records are not those of the copy", at)
 			}
 			_ = torn.Close()
 		}
 	}
 }
 
-// If a value looks like a meta page, and lies where the second meta page of a file with larger pages would lie, it must not be taken for one.
+// A value may look like a meta page, and lie where the second meta page of a file with larger pages would lie. Open must not take it for a meta page.
 // Otherwise anybody who submits a task could make the next start refuse the store.
-func TestMetaPageInAValue(t *testing.T) {
+func TestValueIsNotTakenForAMetaPage(t *testing.T) {
 	const at = 1 << 20 // one of the places where meta pages are looked for
 	value := make([]byte, 2*at)
 	commit := func() (content []byte) {
-		dir := filled(t)
+		dir := filledStore(t)
 		s := mustOpen(t, dir)
 		var b store.Batch
 		b.PutSealed(store.Spec, []byte("k"), 1, value)
 		if err := s.Commit(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		return read(t, dir)
+		return readFile(t, dir)
 	}
 	copy(value, "it begins here")
 	from := bytes.Index(commit(), value[:16])
@@ -165,7 +165,7 @@ func TestMetaPageInAValue(t *testing.T) {
 	order.PutUint64(fields[sumAt:], metaSum(fields))
 	content := commit()
 	if _, ok := parseMeta(content[at:]); !ok {
-		t.Fatalf("the value was not stored so that its meta page lies at byte %d", at)
+		t.Fatalf("the forged meta page within the value does not lie at byte %d, so the test shows nothing", at)
 	}
 	if err := checkData(content); err != nil {
 		t.Error(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// filled returns the directory of a closed store with 2,000 records.
-func filled(t *testing.T) (dir string) {
+// filledStore returns the directory of a closed store with 2,000 records.
+func filledStore(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := mustOpen(t, dir)
@@ -40,8 +40,8 @@ func mustOpen(t *testing.T, dir string) *Store {
 	return s
 }
 
-// While a store is open, another Open fails with an error that tells which process has the store. Close removes what it wrote about itself.
-func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
+// While a store is open, another Open fails with an error that names the process that has the store. Close removes the owner file.
+func TestSecondOpenNamesTheFirstProcess(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir)
 	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
@@ -55,15 +55,15 @@ func TestSecondOwnerIsToldOfTheFirst(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if names := namesIn(t, dir); names != checkedNames {
-		t.Errorf("files after Close: %s, want %s", names, checkedNames)
+	if names := fileNames(t, dir); names != filesOfMarkedStore {
+		t.Errorf("files after Close: %s, want %s", names, filesOfMarkedStore)
 	}
 	mustOpen(t, dir)
 }
 
 // The lock decides who owns a store. Open replaces an owner file that a crash has left, even one that cannot be parsed.
 func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
-	dir := filled(t)
+	dir := filledStore(t)
 	if err := os.WriteFile(filepath.Join(dir, ownerName), []byte("{torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestOwnerFileOfACrashIsReplaced(t *testing.T) {
 // Open replaces an owner file that it cannot write, such as one of root, whose process was killed. Otherwise the user of the store could no longer open it.
 // A directory stands for such a file here, because not even root can write to it.
 func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
-	dir := filled(t)
+	dir := filledStore(t)
 	if err := os.Mkdir(filepath.Join(dir, ownerName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
 	}
 }
 
-// Open writes its files beside the store in the place of symbolic links, and not where those lead.
+// If the names of the files beside the store are symbolic links, Open replaces the links and does not write to the files that they lead to.
 func TestOpenWritesNothingThroughALink(t *testing.T) {
-	dir, other := marking(t), filepath.Join(t.TempDir(), "other")
+	dir, other := markedStore(t), filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +106,13 @@ func TestOpenWritesNothingThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
-		t.Errorf("the other file has become %q (%v)", text, err)
+		t.Errorf("the file that the links lead to has the content %q (%v), want %q", text, err, "kept")
 	}
 }
 
 // If the first start of a store is killed, it leaves an incomplete file under a temporary name. The next start removes that file and makes a new
 // store. The name of the directory does not matter, even if it looks like a pattern.
-func TestFirstBootAfterACrash(t *testing.T) {
+func TestFirstStartAfterACrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store[1")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestFirstBootAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
-	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
+	if names, want := fileNames(t, dir), filesOfMarkedStore+" "+ownerName; names != want {
 		t.Errorf("files: %s, want %s", names, want)
 	}
 	var b store.Batch
@@ -134,7 +134,7 @@ func TestFirstBootAfterACrash(t *testing.T) {
 
 // If several processes open a store that does not exist yet, one of them opens it and the others get an InUseError; no process replaces the file of
 // another.
-func TestFirstBootsRace(t *testing.T) {
+func TestOneOfSeveralFirstStartsOwnsTheStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	var boots sync.WaitGroup
 	owners := make(chan *Store, 8)
@@ -151,7 +151,7 @@ func TestFirstBootsRace(t *testing.T) {
 	}
 	boots.Wait()
 	if len(owners) != 1 {
-		t.Fatalf("%d boots own the store, want 1", len(owners))
+		t.Fatalf("%d of %d starts own the store, want 1", len(owners), cap(owners))
 	}
 	owner := <-owners
 	defer owner.Close()
@@ -159,13 +159,13 @@ func TestFirstBootsRace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !os.SameFile(opened, statOf(t, owner)) {
-		t.Error("the file that the owner has open is not the one in the directory")
+	if !os.SameFile(opened, openFileInfo(t, owner)) {
+		t.Error("the file that the owner has open is not the one in the directory, want the same file")
 	}
 }
 
-// statOf returns what the system says of the open file of a store, whatever name the file has now.
-func statOf(t *testing.T, s *Store) fs.FileInfo {
+// openFileInfo returns the file info of the open file of a store, whatever name the file has now.
+func openFileInfo(t *testing.T, s *Store) fs.FileInfo {
 	t.Helper()
 	info, err := lockedFile(s).Stat()
 	if err != nil {
@@ -174,7 +174,8 @@ func statOf(t *testing.T, s *Store) fs.FileInfo {
 	return info
 }
 
-func TestModes(t *testing.T) {
+// Only the user of the store may read its directory and files, because the store holds the key that signs leases.
+func TestFileModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	mustOpen(t, dir)
 	for name, want := range map[string]fs.FileMode{"": 0o700 | fs.ModeDir, fileName: 0o600, ownerName: 0o600} {
@@ -183,12 +184,13 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Mode() != want {
-			t.Errorf("mode of %q = %v, want %v: the store holds the key that signs leases", name, info.Mode(), want)
+			t.Errorf("the mode of %q is %v, want %v", name, info.Mode(), want)
 		}
 	}
 }
 
-func TestDirectoryThatCanNotBe(t *testing.T) {
+// If the data directory cannot be made or written to, the error of Open names the directory.
+func TestErrorNamesTheUnusableDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -207,8 +209,9 @@ func TestDirectoryThatCanNotBe(t *testing.T) {
 	}
 }
 
-func TestFileThatIsNoStore(t *testing.T) {
-	whole := read(t, filled(t))
+// Open refuses a file that is not a store as damaged, and does not change it.
+func TestFileThatIsNoStoreIsRefused(t *testing.T) {
+	whole := readFile(t, filledStore(t))
 	files := map[string][]byte{
 		"empty":                 {},
 		"short":                 []byte("hello"),
@@ -221,9 +224,10 @@ func TestFileThatIsNoStore(t *testing.T) {
 	}
 }
 
-// A file that was cut off is refused, unless only space is missing that was never used. Reading behind its end must not kill the process.
-func TestFileThatWasCutOff(t *testing.T) {
-	whole := read(t, filled(t))
+// Open refuses a file that was cut off, unless only space is missing that was never used. Open must not read behind the end of the file, which would kill
+// the process.
+func TestFileThatWasCutOffIsRefused(t *testing.T) {
+	whole := readFile(t, filledStore(t))
 	meta, found := newestMeta(whole)
 	if !found {
 		t.Fatal("no meta page in a good store")
@@ -232,46 +236,46 @@ func TestFileThatWasCutOff(t *testing.T) {
 	for _, size := range []int{1, 4095, 4096, 4097, 8192, 12288, used / 2, used - 4096, used - 1} {
 		wantDamaged(t, whole[:size])
 	}
-	dir := dirWith(t, whole[:used])
+	dir := dirWithFile(t, whole[:used])
 	mustOpen(t, dir)
 }
 
-// Open of a file with a lost or changed page either succeeds or returns an error that says so. It must not let bbolt panic in one of its goroutines,
-// which would kill the process, and must not keep the lock after an error. A change may also go unnoticed here, if it is within a value: then its
-// seal tells when it is read.
-func TestFileWithALostPage(t *testing.T) {
-	whole := read(t, filled(t))
+// Open of a file with a lost or changed page either succeeds or returns a DamagedError or CorruptError. It must not let bbolt panic in one of bbolt's
+// goroutines, which would kill the process, and must not keep the lock after an error. Open may not notice a change within a value: then the seal of the
+// value fails when the value is read.
+func TestDamagedPageDoesNotKillTheProcess(t *testing.T) {
+	whole := readFile(t, filledStore(t))
 	meta, _ := newestMeta(whole)
 	whole = whole[:meta.pages*meta.pageSize]
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	lose := map[string]func(page, next []byte){
+	damages := map[string]func(page, next []byte){
 		"zero":    func(page, _ []byte) { clear(page) },
 		"half":    func(page, _ []byte) { clear(page[len(page)/2:]) },
 		"another": func(page, next []byte) { copy(page, next) },
 		"byte":    func(page, _ []byte) { page[rnd.IntN(headerSize+8*elementSize)]++ },
 		"type":    func(page, _ []byte) { page[8] = 0x10 },
 	}
-	for name, lose := range lose {
+	for name, damage := range damages {
 		damaged := 0
 		for n := uint64(2); n < meta.pages; n++ {
 			content := bytes.Clone(whole)
 			at, next := n*meta.pageSize, (n+1)*meta.pageSize
-			lose(content[at:next], content[next:])
-			damaged += openLost(t, content, whole)
+			damage(content[at:next], content[next:])
+			damaged += openDamaged(t, content, whole)
 		}
 		if damaged < int(meta.pages)/4 {
-			t.Errorf("%s: Open refused %d of %d damaged files, want at least a quarter", name, damaged, meta.pages)
+			t.Errorf("damage %q: Open refused %d of %d files, want at least a quarter", name, damaged, meta.pages)
 		}
 	}
 }
 
-// openLost opens a file with content. If that is refused, it repairs the file and opens it again, for which the lock must be free. It returns 1 if
-// content was refused, else 0.
-func openLost(t *testing.T, content, whole []byte) int {
+// openDamaged opens a file with content. If Open refuses it, openDamaged replaces the content by whole and opens the file again, for which the lock must be
+// free. It returns 1 if Open refused content, else 0.
+func openDamaged(t *testing.T, content, whole []byte) int {
 	t.Helper()
-	dir := dirWith(t, content)
+	dir := dirWithFile(t, content)
 	s, err := Open(dir, Options{LockTimeout: time.Millisecond})
 	if err == nil {
 		_ = s.Close()
@@ -291,18 +295,18 @@ func openLost(t *testing.T, content, whole []byte) int {
 // wantDamaged checks that Open refuses a file with content as damaged, and does not change it.
 func wantDamaged(t *testing.T, content []byte) {
 	t.Helper()
-	dir := dirWith(t, content)
+	dir := dirWithFile(t, content)
 	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
 	if damaged := new(store.DamagedError); !errors.As(err, &damaged) {
 		t.Errorf("Open of %d bytes = %v, want a DamagedError", len(content), err)
 	}
-	if !bytes.Equal(read(t, dir), content) {
+	if !bytes.Equal(readFile(t, dir), content) {
 		t.Error("Open changed a file that it refused")
 	}
 }
 
-// dirWith returns a new directory with a store whose file has the content.
-func dirWith(t *testing.T, content []byte) (dir string) {
+// dirWithFile returns a new directory with a store whose file has the content.
+func dirWithFile(t *testing.T, content []byte) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil {
@@ -311,8 +315,8 @@ func dirWith(t *testing.T, content []byte) (dir string) {
 	return dir
 }
 
-// read returns the content of the store's file.
-func read(t *testing.T, dir string) []byte {
+// readFile returns the content of the store's file.
+func readFile(t *testing.T, dir string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, fileName))
 	if err != nil {
@@ -321,8 +325,8 @@ func read(t *testing.T, dir string) []byte {
 	return content
 }
 
-// namesIn returns the names of the files in a directory, sorted, with spaces between them.
-func namesIn(t *testing.T, dir string) string {
+// fileNames returns the names of the files in a directory, sorted, with spaces between them.
+func fileNames(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -342,7 +346,7 @@ var addOne = store.Migration{Name: "add a record", Apply: func(_ store.Reader, b
 
 // A program with more migrations upgrades a store. The older program then refuses the store and does not change it.
 func TestOpenMigrates(t *testing.T) {
-	dir := filled(t)
+	dir := filledStore(t)
 	opts := Options{}.withDefaults()
 	newest := store.Current().Format()
 	s, err := open(dir, opts, append(store.Current(), addOne))
@@ -359,21 +363,21 @@ func TestOpenMigrates(t *testing.T) {
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	before := read(t, dir)
+	before := readFile(t, dir)
 	_, err = Open(dir, Options{})
 	newer := new(store.NewerFormatError)
 	if !errors.As(err, &newer) || newer.Have != newest+1 || newer.Want != newest {
 		t.Errorf("Open by the older program = %v, want a NewerFormatError of %d and %d", err, newest+1, newest)
 	}
-	if !bytes.Equal(before, read(t, dir)) {
+	if !bytes.Equal(before, readFile(t, dir)) {
 		t.Error("the older program changed the store")
 	}
-	if names := namesIn(t, dir); names != checkedNames {
-		t.Errorf("files after the refusal: %s, want %s", names, checkedNames)
+	if names := fileNames(t, dir); names != filesOfMarkedStore {
+		t.Errorf("files after the refusal: %s, want %s", names, filesOfMarkedStore)
 	}
 }
 
-// Gone is true once an open store was moved or removed, also if another store is at its path by then. Stats still tells the size of the open file,
+// Gone is true after an open store was moved or removed, also if another store is at its path meanwhile. Stats still returns the size of the open file,
 // and Close does not remove the owner file of the other store.
 func TestGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
@@ -405,7 +409,7 @@ func TestGone(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
-	if names, want := namesIn(t, dir), checkedNames+" "+ownerName; names != want {
+	if names, want := fileNames(t, dir), filesOfMarkedStore+" "+ownerName; names != want {
 		t.Errorf("files of the second store after the first was closed: %s, want %s", names, want)
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// damageLeaf clears the first leaf page of keyspace Spec in the file of a store. Opening the store does not read that page.
+// damageLeaf clears the first leaf page of keyspace Spec in the file of a store. Open does not read that page, unless it checks the store.
 func damageLeaf(t *testing.T, dir string) {
 	t.Helper()
-	content := read(t, dir)
+	content := readFile(t, dir)
 	m, _ := newestMeta(content)
 	branch := content[order.Uint64(rootOf(t, content, "spec"))*m.pageSize:]
 	clear(content[order.Uint64(branch[headerSize+8:])*m.pageSize:][:m.pageSize])
@@ -26,10 +26,10 @@ func damageLeaf(t *testing.T, dir string) {
 
 func hasMark(dir string) bool { return fileExists(filepath.Join(dir, markName)) }
 
-// While a store is checked in the background, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the
-// store first. The mark is set when the check has ended, or when the store is closed before.
-func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
-	dir := marking(t)
+// While a store is checked in the background, it has no mark: if bbolt kills the process because of a damaged page, the next start must check the store
+// before it serves. The mark is set when the check has ended, or when the store is closed earlier.
+func TestNoMarkUntilTheCheckHasEnded(t *testing.T) {
+	dir := markedStore(t)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 		t.Fatalf("check = %v, and it runs in the background: %v; want no error and true", err, o.background != nil)
 	}
 	if hasMark(dir) {
-		t.Error("there is a mark before the check")
+		t.Error("the store has a mark during the check, want none")
 	}
 	if err := errors.Join(o.release(), file.Close()); err != nil { // what the system does when a process dies
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		later bool
-	}{{"after a start that died", false}, {"after one that was closed at once", true}, {"and again", true}} {
+	}{{"after a start that died", false}, {"after a store that was closed at once", true}, {"after another one that was closed at once", true}} {
 		s := mustOpen(t, dir)
 		if (s.background != nil) != c.later {
 			t.Errorf("%s: the check runs in the background: %v, want %v", c.name, s.background != nil, c.later)
@@ -59,29 +59,29 @@ func TestMarkIsAwayUntilTheCheckHasEnded(t *testing.T) {
 	s := mustOpen(t, dir)
 	s.background.done.Wait()
 	if !hasMark(dir) {
-		t.Error("there is no mark after the check")
+		t.Error("the store has no mark after the check")
 	}
 }
 
-// A store of which a commit has failed has no mark, whether the check in the background ends before the failure or after it.
+// After a failed commit the store has no mark, whether the check in the background ends before or after the failure.
 func TestFailedStoreIsNotMarked(t *testing.T) {
-	dir := marking(t)
+	dir := markedStore(t)
 	s := mustOpen(t, dir)
 	s.background.done.Wait()
 	_ = s.fail(io.ErrUnexpectedEOF)
 	if hasMark(dir) {
-		t.Error("there is a mark after the check and then a failure")
+		t.Error("the store has a mark after the check and then a failure, want none")
 	}
 	s.mark(lockedFile(s))
 	if hasMark(dir) {
-		t.Error("there is a mark after a failure and then the end of the check")
+		t.Error("the store has a mark after a failure and then the end of the check, want none")
 	}
 }
 
 // bbolt trusts the list of free pages. So Open checks the list before bbolt reads it, even if everything else is checked in the background.
 func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
-	dir := marking(t)
-	content := read(t, dir)
+	dir := markedStore(t)
+	content := readFile(t, dir)
 	m, _ := newestMeta(content)
 	clear(content[m.free*m.pageSize:][:m.pageSize])
 	overwrite(t, dir, content)
@@ -92,18 +92,18 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 
 // A store is checked before it is upgraded, also if it has a mark, because an upgrade cannot be undone. After the upgrade it is not checked again.
 func TestUpgradeChecksFirst(t *testing.T) {
-	dir := marking(t)
+	dir := markedStore(t)
 	damageLeaf(t, dir)
-	was := read(t, dir)
-	if _, err := open(dir, Options{}.withDefaults(), upgrades); !errors.As(err, new(*store.DamagedError)) {
+	was := readFile(t, dir)
+	if _, err := open(dir, Options{}.withDefaults(), nextMigrations); !errors.As(err, new(*store.DamagedError)) {
 		t.Errorf("open = %v, want a DamagedError", err)
 	}
-	if !bytes.Equal(read(t, dir), was) {
+	if !bytes.Equal(readFile(t, dir), was) {
 		t.Error("open changed a damaged store")
 	}
 
-	dir = marking(t)
-	s, err := open(dir, Options{}.withDefaults(), upgrades)
+	dir = markedStore(t)
+	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,18 +111,18 @@ func TestUpgradeChecksFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.background != nil || !hasMark(dir) {
-		t.Errorf("after the upgrade it is checked again: %v, and it has a mark: %v; want false and true", s.background != nil, hasMark(dir))
+		t.Errorf("after the upgrade the store is checked again: %v, and it has a mark: %v; want false and true", s.background != nil, hasMark(dir))
 	}
 }
 
 // An upgrade is logged, with the old and the new format, because earlier versions cannot open the store any more. A start without an upgrade logs
 // nothing.
-func TestUpgradeIsTold(t *testing.T) {
-	dir := marking(t)
-	told := fmt.Sprintf("from=%d to=%d", store.Current().Format(), upgrades.Format())
-	for _, want := range []string{told, ""} {
+func TestUpgradeIsLogged(t *testing.T) {
+	dir := markedStore(t)
+	formats := fmt.Sprintf("from=%d to=%d", store.Current().Format(), nextMigrations.Format())
+	for _, want := range []string{formats, ""} {
 		var log strings.Builder
-		s, err := open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.withDefaults(), upgrades)
+		s, err := open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}.withDefaults(), nextMigrations)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,31 +130,31 @@ func TestUpgradeIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (want == "") != (log.String() == "") || !strings.Contains(log.String(), want) {
-			t.Errorf("the log of the start: %q, want %q", log.String(), want)
+			t.Errorf("the log of the start is %q, want it to contain %q, or to be empty if that is empty", log.String(), want)
 		}
 	}
 }
 
 // An Open that refuses a marked store for its format changes neither the file nor the mark, and releases the lock.
-func TestRefusedWhileMarked(t *testing.T) {
-	dir := marking(t)
-	s, err := open(dir, Options{}.withDefaults(), upgrades)
+func TestRefusalForTheFormatKeepsTheMark(t *testing.T) {
+	dir := markedStore(t)
+	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	was := read(t, dir)
+	was := readFile(t, dir)
 	for range 2 {
 		if _, err := Open(dir, Options{}); !errors.As(err, new(*store.NewerFormatError)) {
 			t.Errorf("Open = %v, want a NewerFormatError", err)
 		}
 	}
-	if !bytes.Equal(read(t, dir), was) || !hasMark(dir) {
-		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(read(t, dir), was), hasMark(dir))
+	if !bytes.Equal(readFile(t, dir), was) || !hasMark(dir) {
+		t.Errorf("the file is unchanged: %v; it has a mark: %v; want true for both", bytes.Equal(readFile(t, dir), was), hasMark(dir))
 	}
-	if s, err = open(dir, Options{}.withDefaults(), upgrades); err != nil {
+	if s, err = open(dir, Options{}.withDefaults(), nextMigrations); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -162,11 +162,11 @@ func TestRefusedWhileMarked(t *testing.T) {
 	}
 }
 
-// A commit for which bbolt must map the file anew waits for reads under way, and so for the check in the background. It must succeed when the check
-// ends. Close, which ends the check early, must not hang.
-func TestRemapBesideTheCheck(t *testing.T) {
+// If bbolt must map the file again for a commit, the commit waits for reads under way, and so for the check in the background. It must succeed when the
+// check ends. Close, which ends the check early, must not hang.
+func TestRemapDuringTheCheck(t *testing.T) {
 	for _, wait := range []bool{true, false} {
-		s, err := Open(marking(t), Options{MapBytes: 1})
+		s, err := Open(markedStore(t), Options{MapBytes: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,11 +190,11 @@ func TestRemapBesideTheCheck(t *testing.T) {
 	}
 }
 
-// If the newest commit has no note that it was durable, the store is checked first even with a mark: that commit may have been cut off, or have
+// If the newest commit has no note that it was durable, the store is checked before it serves, even with a mark: that commit may be incomplete, or have
 // failed. The check then adds the note.
 func TestCommitWithoutANoteIsCheckedFirst(t *testing.T) {
-	dir := marking(t)
-	content := read(t, dir)
+	dir := markedStore(t)
+	content := readFile(t, dir)
 	m, _ := newestMeta(content)
 	clear(content[noteAt(m.tx, int(m.pageSize)):][:len(encodeNote(m.tx))])
 	overwrite(t, dir, content)

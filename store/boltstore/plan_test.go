@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// The ledger takes little space in the file whether its records come in the order of the task ids, nearly in that order, or in quite another one.
-func TestLedgerTakesLittleRoom(t *testing.T) {
+// The ledger takes little space in the file, whether its records come in the order of the task ids, nearly in that order, or in a very different order.
+func TestLedgerTakesLittleSpace(t *testing.T) {
 	const (
 		rows   = 2000
 		commit = 10

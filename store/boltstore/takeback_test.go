@@ -23,16 +23,16 @@ type lastCommit struct {
 	*disk
 	pageSize uint64
 	number   uint64 // of the commit
-	before   string // listing of the store before the commit
-	after    string // and after it
+	before   string // the listing of the store before the commit
+	after    string // the listing of the store after the commit
 }
 
-func commitLast(t *testing.T) *lastCommit { return commitLastOf(t, store.Current()) }
+func makeLastCommit(t *testing.T) *lastCommit { return makeLastCommitWith(t, store.Current()) }
 
-// commitLastOf is commitLast by a program with these migrations.
-func commitLastOf(t *testing.T, version store.Migrations) *lastCommit {
+// makeLastCommitWith does what makeLastCommit does, as a program with these migrations.
+func makeLastCommitWith(t *testing.T, version store.Migrations) *lastCommit {
 	t.Helper()
-	dir := filled(t)
+	dir := filledStore(t)
 	s, err := open(dir, Options{}.withDefaults(), version)
 	if err != nil {
 		t.Fatal(err)
@@ -60,14 +60,14 @@ func commitSome(t *testing.T, s *Store, from byte, n int) {
 	}
 }
 
-// whole reports whether a file holds all records of the commit. It may do so although a page is missing: an older list of free pages may still be
-// right.
-func (c *lastCommit) whole(t *testing.T, content []byte) bool {
+// isComplete reports whether a file holds all records of the commit. This is possible although a page is missing: an older list of free pages may still
+// be right.
+func (c *lastCommit) isComplete(t *testing.T, content []byte) bool {
 	t.Helper()
 	if checkData(content) != nil {
 		return false
 	}
-	s, err := OpenReadOnly(dirWith(t, content), Options{})
+	s, err := OpenReadOnly(dirWithFile(t, content), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func (c *lastCommit) whole(t *testing.T, content []byte) bool {
 func (c *lastCommit) pages() (all []write) {
 	for _, w := range c.writes {
 		for at := uint64(0); at < uint64(len(w.data)); at += c.pageSize {
-			page := write{w.at + int64(at), w.data[at:][:c.pageSize], w.over[at:][:c.pageSize]}
-			if page.at >= 2*int64(c.pageSize) && !bytes.Equal(page.data, page.over) {
+			page := write{w.at + int64(at), w.data[at:][:c.pageSize], w.old[at:][:c.pageSize]}
+			if page.at >= 2*int64(c.pageSize) && !bytes.Equal(page.data, page.old) {
 				all = append(all, page)
 			}
 		}
@@ -88,28 +88,28 @@ func (c *lastCommit) pages() (all []write) {
 	return all
 }
 
-// without returns the file as a loss of power leaves it that kept all writes of the commit except one page. The file has no note of the commit; the
+// withoutPage returns the file after a loss of power that lost one page of the commit and kept its other writes. The file has no note of the commit; the
 // caller may add it.
-func (c *lastCommit) without(page write) []byte {
+func (c *lastCommit) withoutPage(page write) []byte {
 	content := bytes.Clone(c.content)
-	copy(content[page.at:], page.over)
+	copy(content[page.at:], page.old)
 	return content
 }
 
-// A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit, and Open takes it back for good. OpenReadOnly,
-// which changes nothing, returns a TornError.
+// A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit, and Open takes it back. OpenReadOnly, which changes
+// nothing, returns a TornError.
 func TestTornCommitIsTakenBack(t *testing.T) {
-	c := commitLast(t)
+	c := makeLastCommit(t)
 	pages := c.pages()
 	for _, w := range pages {
-		if c.whole(t, c.without(w)) {
+		if c.isComplete(t, c.withoutPage(w)) {
 			continue
 		}
-		dir := dirWith(t, c.without(w))
+		dir := dirWithFile(t, c.withoutPage(w))
 		if _, err := OpenReadOnly(dir, Options{}); !errors.As(err, new(*store.TornError)) {
 			t.Errorf("page %d is missing: OpenReadOnly = %v, want a TornError", w.at/int64(c.pageSize), err)
 		}
-		for _, told := range []string{"taken back", ""} { // only the first start takes it back, and logs that
+		for _, logged := range []string{"taken back", ""} { // only the first start takes it back, and logs that
 			var log strings.Builder
 			s, err := Open(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
@@ -118,34 +118,34 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 			if storetest.Listing(t, s) != c.before {
 				t.Errorf("page %d is missing: the records are not those of the commit before", w.at/int64(c.pageSize))
 			}
-			if (told == "") != (log.String() == "") || !strings.Contains(log.String(), told) {
-				t.Errorf("the log of the start: %q, want %q", log.String(), told)
+			if (logged == "") != (log.String() == "") || !strings.Contains(log.String(), logged) {
+				t.Errorf("the log of the start is %q, want it to contain %q, or to be empty if that is empty", log.String(), logged)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 			unmark(s.path) // so that the next start checks first
 		}
-		goOn(t, dir)
+		commitAfterTakeBack(t, dir)
 	}
 	if len(pages) < 5 {
-		t.Errorf("the commit changed %d pages, want at least 5 to leave out", len(pages))
+		t.Errorf("the commit changed %d pages, want at least 5: otherwise the test shows little", len(pages))
 	}
 }
 
-// If the newest commit of a store of a newer format is cut off, this program refuses the store for its format, does not call it damaged, and changes
-// nothing.
-func TestTornCommitOfNewerStore(t *testing.T) {
-	c := commitLastOf(t, upgrades)
+// If the newest commit of a store of a newer format is incomplete, this program refuses the store because of its format, does not call it damaged, and
+// changes nothing.
+func TestTornCommitOfNewerStoreIsRefusedForItsFormat(t *testing.T) {
+	c := makeLastCommitWith(t, nextMigrations)
 	for _, w := range c.pages() {
-		refusedAsNewer(t, c.without(w))
+		refusedAsNewer(t, c.withoutPage(w))
 	}
 }
 
-// If a newer format has other sums, for example of one keyspace more, this program refuses the store for its format, and does not call it damaged.
-func TestOtherSumsOfNewerStore(t *testing.T) {
-	dir := filled(t)
-	s, err := open(dir, Options{}.withDefaults(), upgrades)
+// If a newer format has other sums, for example for one keyspace more, this program refuses the store because of its format, and does not call it damaged.
+func TestNewerStoreWithOtherSumsIsRefusedForItsFormat(t *testing.T) {
+	dir := filledStore(t)
+	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,28 +156,28 @@ func TestOtherSumsOfNewerStore(t *testing.T) {
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	refusedAsNewer(t, read(t, dir))
+	refusedAsNewer(t, readFile(t, dir))
 }
 
-// refusedAsNewer checks that Open and OpenReadOnly refuse a file for its newer format, and do not change it.
+// refusedAsNewer checks that Open and OpenReadOnly refuse a file because of its newer format, and do not change it.
 func refusedAsNewer(t *testing.T, content []byte) {
 	t.Helper()
-	dir := dirWith(t, content)
+	dir := dirWithFile(t, content)
 	_, err := Open(dir, Options{})
 	_, readOnly := OpenReadOnly(dir, Options{})
 	for _, err := range []error{err, readOnly} {
 		newer := new(store.NewerFormatError)
-		if !errors.As(err, &newer) || newer.Have != upgrades.Format() || newer.Want != store.Current().Format() {
-			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, upgrades.Format(), store.Current().Format())
+		if !errors.As(err, &newer) || newer.Have != nextMigrations.Format() || newer.Want != store.Current().Format() {
+			t.Errorf("the error is %v, want a NewerFormatError of %d and %d", err, nextMigrations.Format(), store.Current().Format())
 		}
 	}
-	if !bytes.Equal(read(t, dir), content) {
+	if !bytes.Equal(readFile(t, dir), content) {
 		t.Error("Open changed a store that it refused")
 	}
 }
 
-// goOn commits to a store in which a commit was taken back, and checks that the new commits are there after the next start.
-func goOn(t *testing.T, dir string) {
+// commitAfterTakeBack commits to a store in which a commit was taken back, and checks that the next start finds the new commits.
+func commitAfterTakeBack(t *testing.T, dir string) {
 	t.Helper()
 	s := mustOpen(t, dir)
 	commitSome(t, s, 10, 5)
@@ -198,15 +198,15 @@ func goOn(t *testing.T, dir string) {
 // A6: a commit with a note that it is durable was acknowledged, so it must not be taken back. If one of its pages is missing, Open refuses the store
 // or, if the page is part of a value, reading the value fails its seal.
 func TestDurableCommitIsNotTakenBack(t *testing.T) {
-	c := commitLast(t)
+	c := makeLastCommit(t)
 	refused := 0
 	for _, w := range c.pages() {
-		content := c.without(w)
-		if c.whole(t, content) {
+		content := c.withoutPage(w)
+		if c.isComplete(t, content) {
 			continue
 		}
 		copy(content[noteAt(c.number, int(c.pageSize)):], encodeNote(c.number))
-		s, err := Open(dirWith(t, content), Options{})
+		s, err := Open(dirWithFile(t, content), Options{})
 		if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) { // a CorruptError if the page with the format is missing
 			refused++
 			continue
@@ -223,7 +223,7 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, errIncomplete) {
-			t.Errorf("page %d is missing: neither Open nor a seal notices", w.at/int64(c.pageSize))
+			t.Errorf("page %d is missing: neither Open nor the seal of a value returns an error", w.at/int64(c.pageSize))
 		}
 		_ = s.Close()
 	}
@@ -232,13 +232,13 @@ func TestDurableCommitIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// After each commit, the file has the note that this commit is durable, where the check looks for it, and is sound.
-func TestNotes(t *testing.T) {
-	dir := filled(t)
+// After each commit, the file is sound, and has the note that this commit is durable in the place where the check looks for it.
+func TestEachCommitHasANote(t *testing.T) {
+	dir := filledStore(t)
 	s := mustOpen(t, dir)
 	for i := range byte(4) {
 		commitSome(t, s, i, 1)
-		content := read(t, dir)
+		content := readFile(t, dir)
 		m, _ := newestMeta(content)
 		if !bytes.HasPrefix(content[noteAt(m.tx, s.pageSize):], encodeNote(m.tx)) {
 			t.Errorf("commit %d has no note that it is durable", m.tx)
@@ -251,7 +251,7 @@ func TestNotes(t *testing.T) {
 
 // A6: a View that has seen a commit returns only when that commit is durable, because its caller may then tell what it has read.
 func TestViewWaitsUntilDurable(t *testing.T) {
-	s := mustOpen(t, filled(t))
+	s := mustOpen(t, filledStore(t))
 	commitSome(t, s, 1, 1)
 	newest := s.durable.Load()
 	s.durable.Store(newest - 1) // as between Write and Sync of the newest commit
@@ -266,9 +266,9 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	}
 }
 
-// A6: if the flush of a commit fails, a View that has seen the commit returns that error: what it has read may be lost.
-func TestViewOfWhatFailed(t *testing.T) {
-	s := mustOpen(t, filled(t))
+// A6: if the flush of a commit fails, a View that has seen the commit returns that error, because the records that it has read may be lost.
+func TestViewOfAFailedCommitFails(t *testing.T) {
+	s := mustOpen(t, filledStore(t))
 	commitSome(t, s, 1, 1)
 	s.durable.Store(s.durable.Load() - 1)
 	err := s.View(func(store.Reader) error { return s.fail(errIncomplete) })
@@ -277,10 +277,10 @@ func TestViewOfWhatFailed(t *testing.T) {
 	}
 }
 
-// A sector that was being written when the power failed may be unreadable. Then the commit is taken back, too: reading a page fails here by a memory
-// fault, as for a mapped file on such a disk.
-func TestTornPageThatCanNotBeRead(t *testing.T) {
-	c := commitLast(t)
+// A sector that was being written when the power failed may be unreadable. Then the commit is taken back, too. In this test, reading the page causes a
+// memory fault, as with a mapped file on such a disk.
+func TestCommitWithAnUnreadablePageIsTakenBack(t *testing.T) {
+	c := makeLastCommit(t)
 	for _, w := range c.pages() {
 		data, err := syscall.Mmap(-1, 0, len(c.content), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
@@ -299,9 +299,9 @@ func TestTornPageThatCanNotBeRead(t *testing.T) {
 	}
 }
 
-// A6: after each of many crashes, the store is as before the commit that was under way, or as after it. Between the crashes, starts take commits
-// back, and some crashes come while a start does so. A commit after one that was taken back has the same number, so old pages with that number may be
-// in the file.
+// A6: after each of many crashes, the store has the records from before or from after the commit that was under way. Between the crashes, starts take
+// commits back, and some crashes happen while a start does so. A commit after one that was taken back has the same number, so the file may have old pages
+// with that number.
 func TestCrashesInARow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -314,15 +314,15 @@ func TestCrashesInARow(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		content := read(t, dir)
+		content := readFile(t, dir)
 		m, _ := newestMeta(content)
 		content = content[:m.pages*m.pageSize]
 		for range 12 {
-			if half := halfTakenBack(t, content, rnd); half != nil {
+			if half := tornTakeBack(t, content, rnd); half != nil {
 				content = half
-				counts["cut off while a commit was taken back"]++
+				counts["crash while a commit was taken back"]++
 			}
-			dir := dirWith(t, content)
+			dir := dirWithFile(t, content)
 			s, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
@@ -339,7 +339,7 @@ func TestCrashesInARow(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	if counts["as after"] == 0 || counts["cut off while a commit was taken back"] == 0 {
+	if counts["as after"] == 0 || counts["crash while a commit was taken back"] == 0 {
 		t.Errorf("some kinds of crashes did not happen: %v", counts)
 	}
 }
@@ -353,7 +353,7 @@ func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (cont
 	d.content = d.content[:m.pages*m.pageSize]
 	for range n {
 		d.writes = nil
-		withNote(t, d, dir)
+		readNotes(t, d, dir)
 		content, states = bytes.Clone(d.content), []string{storetest.Listing(t, s)}
 		var b store.Batch
 		for range 1 + rnd.IntN(12) {
@@ -372,13 +372,13 @@ func crashAfter(t *testing.T, s *Store, dir string, n int, rnd *rand.Rand) (cont
 	content = append(content, make([]byte, max(0, len(d.content)-len(content)))...)
 	most := 2 + rnd.IntN(100)
 	for _, w := range d.writes {
-		tear(content, w, most, rnd)
+		writeTorn(content, w, most, rnd)
 	}
 	return content, append(states, storetest.Listing(t, s))
 }
 
-// withNote reads the meta pages of the file into d: they have the notes of commits, which watchDisk does not see.
-func withNote(t *testing.T, d *disk, dir string) {
+// readNotes reads the meta pages of the file into d: they have the notes of commits, which watchDisk does not record.
+func readNotes(t *testing.T, d *disk, dir string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, fileName))
 	if err != nil {
@@ -391,8 +391,8 @@ func withNote(t *testing.T, d *disk, dir string) {
 	}
 }
 
-// tear does a write without some of its sectors: about one in most is left out.
-func tear(content []byte, w write, most int, rnd *rand.Rand) {
+// writeTorn does a write without some of its sectors: it leaves out about one of most.
+func writeTorn(content []byte, w write, most int, rnd *rand.Rand) {
 	const sector = 512
 	for at := 0; at < len(w.data); at += sector {
 		if rnd.IntN(most) > 0 {
@@ -401,13 +401,13 @@ func tear(content []byte, w write, most int, rnd *rand.Rand) {
 	}
 }
 
-// halfTakenBack returns what a crash may leave of the file if it comes while a start takes a commit back; nil if there is no commit to take back.
-func halfTakenBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
+// tornTakeBack returns what a crash may leave of the file while a start takes a commit back; nil if there is no commit to take back.
+func tornTakeBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
 	t.Helper()
 	if !errors.As(checkData(content), new(tornError)) {
 		return nil
 	}
-	dir := dirWith(t, content)
+	dir := dirWithFile(t, content)
 	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -418,6 +418,6 @@ func halfTakenBack(t *testing.T, content []byte, rnd *rand.Rand) []byte {
 	half := bytes.Clone(content)
 	m, _ := newestMeta(content)
 	at := (1 - m.otherPage(content)) * m.pageSize
-	tear(half, write{at: int64(at), data: read(t, dir)[at:][:m.pageSize]}, 2, rnd)
+	writeTorn(half, write{at: int64(at), data: readFile(t, dir)[at:][:m.pageSize]}, 2, rnd)
 	return half
 }

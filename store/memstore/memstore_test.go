@@ -42,8 +42,8 @@ func task(t *testing.T, s store.Store) (value string) {
 	return value
 }
 
-// A commit that fails may have taken effect or not. A hook can bring about either. In both cases the store must refuse all further calls, and the
-// state must show after Reopen.
+// A failed commit may have taken effect or not; a hook can do either. In both cases the store must refuse all further calls, and the store that Reopen
+// returns shows whether the commit took effect.
 func TestHookFailsCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -77,7 +77,7 @@ func TestHookFailsCommit(t *testing.T) {
 	}
 }
 
-// Reopen stands for a crash: a commit that was running then must not change the store that Reopen returned.
+// Reopen stands for a crash: a commit that is running meanwhile must not change the store that Reopen returns.
 func TestReopenDuringCommit(t *testing.T) {
 	s := memstore.New()
 	held, release := make(chan struct{}), make(chan struct{})

@@ -122,7 +122,7 @@ func (rec record) read(value []byte) error {
 }
 
 // sealed returns the first record of each keyspace that has sealed values, and all records of Meta.
-func sealed(t testing.TB) (all []record) {
+func sealedRecords(t testing.TB) (all []record) {
 	t.Helper()
 	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3), store.Discarded: id(5)}
 	view(t, fullWorld(t).store, func(r store.Reader) error {
@@ -165,8 +165,8 @@ func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 }
 
 // A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names it.
-func TestDamageIsNoticed(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestDamagedRecordIsRefused(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		for bit := range 8 * len(rec.value) {
 			flipped := bytes.Clone(rec.value)
 			flipped[bit/8] ^= 1 << (bit % 8)
@@ -179,8 +179,8 @@ func TestDamageIsNoticed(t *testing.T) {
 }
 
 // A record of a version that this program does not know is refused: 7 will be the next one.
-func TestUnknownVersionIsNoticed(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestUnknownVersionIsRefused(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		for _, version := range []byte{0, 7, 255} {
 			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
@@ -190,7 +190,7 @@ func TestUnknownVersionIsNoticed(t *testing.T) {
 
 // A spec of a format before 5 does not hold the state of its task. Such a task without a record in Task is damaged. It must not be taken for a task
 // that has not changed since its submit, and so for a READY one.
-func TestOldSpecWantsAState(t *testing.T) {
+func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	st := memstore.New()
 	task := &lease.Task{ID: id(1), Round: 1, Rest: lease.Completed, Spec: &lease.Spec{Queue: "q"}}
 	commit(t, st, func(b *store.Batch) {
@@ -220,8 +220,8 @@ func TestOldSpecWantsAState(t *testing.T) {
 
 // A record that is shorter or longer than its fields is refused. Behind the fields of a spec and of a checkpoint lies the payload, which may have any
 // length.
-func TestWrongLengthIsNoticed(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestWrongLengthIsRefused(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		payload := rec.value[store.SealSize:]
 		open := map[store.Keyspace]int{store.Spec: len("payload"), store.Checkpoint: len("half")}[rec.keyspace]
 		for n := range len(payload) - open {
@@ -234,8 +234,8 @@ func TestWrongLengthIsNoticed(t *testing.T) {
 }
 
 // A number that is too large for its field is refused, not cut off.
-func TestNumberOutOfRangeIsNoticed(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestNumberOutOfRangeIsRefused(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		if rec.keyspace != store.Ledger && rec.keyspace != store.Lease { // both begin with a uint32
 			continue
 		}
@@ -246,20 +246,20 @@ func TestNumberOutOfRangeIsNoticed(t *testing.T) {
 }
 
 // What is read of a record must be a copy: the bytes that a store hands out are valid only during the View.
-func TestWhatIsReadIsACopy(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestReadValuesAreCopies(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		value := bytes.Clone(rec.value)
-		got, err := rec.blob(replaced{rec.r, rec.keyspace, rec.key, value})
+		got, err := rec.readBytes(replaced{rec.r, rec.keyspace, rec.key, value})
 		before := bytes.Clone(got)
 		clear(value)
-		if equal(t, err, rec.keyspace.String(), before, got); rec.keyspace == store.Spec && string(got) != "payload" {
+		if wantEqual(t, err, rec.keyspace.String(), before, got); rec.keyspace == store.Spec && string(got) != "payload" {
 			t.Errorf("payload = %q", got)
 		}
 	}
 }
 
 // blob reads a field of type []byte of the record; nil if its keyspace has none.
-func (rec record) blob(r store.Reader) ([]byte, error) {
+func (rec record) readBytes(r store.Reader) ([]byte, error) {
 	switch rec.keyspace {
 	case store.Spec:
 		return records.Payload(r, rec.task)
@@ -282,8 +282,8 @@ func (rec record) blob(r store.Reader) ([]byte, error) {
 }
 
 // A damaged length or count, wherever it lies in a record, must not make the reader allocate memory for data that is not there.
-func TestBrokenLengthAllocatesNothing(t *testing.T) {
-	for _, rec := range sealed(t) {
+func TestDamagedLengthAllocatesLittle(t *testing.T) {
+	for _, rec := range sealedRecords(t) {
 		payload := rec.value[store.SealSize:]
 		for n := range payload {
 			for _, length := range []uint64{1 << 16, 1 << 40, math.MaxInt64, math.MaxUint64} {
@@ -295,7 +295,7 @@ func TestBrokenLengthAllocatesNothing(t *testing.T) {
 
 // FuzzDecode reads records of arbitrary bytes with a valid seal.
 func FuzzDecode(f *testing.F) {
-	all := sealed(f)
+	all := sealedRecords(f)
 	for i, rec := range all {
 		f.Add(uint8(i), rec.value[store.SealSize:])
 	}

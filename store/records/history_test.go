@@ -171,19 +171,19 @@ func (h *history) check(t *testing.T) {
 		}
 		for a, want := range h.ledger {
 			got, err := records.Committed(r, a.task, a.number)
-			equal(t, err, "ledger", want, got)
+			wantEqual(t, err, "ledger", want, got)
 		}
 		for a, want := range h.discarded {
 			got, err := records.Discarded(r, a.task, a.number)
-			equal(t, err, "discarded", want, got)
+			wantEqual(t, err, "discarded", want, got)
 		}
 		for name, want := range h.keys {
 			id, digest, _, err := records.TaskIDByKey(r, space, name)
-			equal(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
+			wantEqual(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
 		}
 		var got []lease.TaskID
 		err := records.Tasks(r, space, 0, func(t *lease.Task) bool { got = append(got, t.ID); return true })
-		equal(t, err, "Tasks", h.sortedTasks(), got)
+		wantEqual(t, err, "Tasks", h.sortedTasks(), got)
 		return h.checkLeases(t, r)
 	})
 }
@@ -198,15 +198,15 @@ func (h *history) checkTask(t *testing.T, r store.Reader, id lease.TaskID, newes
 		want.Lease = &stored
 	}
 	got, err := records.Task(r, id)
-	equal(t, err, "task", &want, got)
+	wantEqual(t, err, "task", &want, got)
 	result, err := records.Result(r, id)
-	equal(t, err, "result", h.results[id], result)
+	wantEqual(t, err, "result", h.results[id], result)
 	failure, err := records.Failure(r, id)
-	equal(t, err, "failure", h.failures[id], failure)
+	wantEqual(t, err, "failure", h.failures[id], failure)
 	checkpoint, err := records.Checkpoint(r, id)
-	equal(t, err, "checkpoint", h.checkpoints[id], checkpoint)
+	wantEqual(t, err, "checkpoint", h.checkpoints[id], checkpoint)
 	payload, err := records.Payload(r, id)
-	equal(t, err, "payload", string(newest.Spec.Payload), string(payload))
+	wantEqual(t, err, "payload", string(newest.Spec.Payload), string(payload))
 }
 
 func (h *history) checkLeases(t *testing.T, r store.Reader) error {
@@ -222,11 +222,11 @@ func (h *history) checkLeases(t *testing.T, r store.Reader) error {
 	for _, t := range leased {
 		got = append(got, t.ID)
 	}
-	equal(t, err, "Leases", want, got)
+	wantEqual(t, err, "Leases", want, got)
 	return nil
 }
 
-func equal(t *testing.T, err error, what string, want, got any) {
+func wantEqual(t *testing.T, err error, what string, want, got any) {
 	t.Helper()
 	if err != nil || !reflect.DeepEqual(want, got) { // cmp.Diff is slow, so it is called only for the message
 		t.Errorf("%s: error %v, -want +got:\n%s", what, err, cmp.Diff(want, got))
@@ -273,7 +273,7 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 		slices.Sort(want[ks])
 		var got []string
 		err := r.Scan(ks, nil, nil, func(key, _ []byte) bool { got = append(got, string(key)); return true })
-		equal(t, err, "keys of "+ks.String(), want[ks], got)
+		wantEqual(t, err, "keys of "+ks.String(), want[ks], got)
 	}
 }
 

@@ -18,7 +18,7 @@ var errStop = errors.New("stop")
 
 // The ids of lines are part of keys on disk, so they must never change. They differ even if queue and type are the same when joined, like "ab", "c"
 // and "a", "bc".
-func TestLineIDStays(t *testing.T) {
+func TestLineIDsNeverChange(t *testing.T) {
 	for line, want := range map[lease.Line]uint64{
 		{}:                                   0x6e340b9cffb37a98,
 		{Queue: "default"}:                   0xa1764ef922a012c9,
@@ -113,7 +113,7 @@ type entry struct {
 func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) }
 
 // wait adds a READY task to its line.
-func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
+func putReady(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
 	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
 		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
 	}})
@@ -121,19 +121,19 @@ func wait(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place u
 
 // T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by sequence. It begins right after the place that it is
 // given, so that a line can be read in several parts.
-func TestReadyGoesOnBehind(t *testing.T) {
+func TestReadyContinuesAfterAPlace(t *testing.T) {
 	t.Attr("rules", "T2")
 	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
 	commit(t, s, func(b *store.Batch) {
-		wait(b, id(1), line, 0, 1)
-		wait(b, id(2), line, -1, 2)
-		wait(b, id(3), line, 5, 3)
-		wait(b, id(4), line, math.MinInt32, 4)
-		wait(b, id(5), line, math.MaxInt32, 5)
-		wait(b, id(6), line, 0, 6)
-		wait(b, id(7), line, 0, 1) // the same place as task 1
-		wait(b, id(8), lease.Line{Queue: "q", Type: "other"}, 0, 1)
-		wait(b, lease.TaskID{Space: space + 1, Seq: 9}, line, 0, 1)
+		putReady(b, id(1), line, 0, 1)
+		putReady(b, id(2), line, -1, 2)
+		putReady(b, id(3), line, 5, 3)
+		putReady(b, id(4), line, math.MinInt32, 4)
+		putReady(b, id(5), line, math.MaxInt32, 5)
+		putReady(b, id(6), line, 0, 6)
+		putReady(b, id(7), line, 0, 1) // the same place as task 1
+		putReady(b, id(8), lease.Line{Queue: "q", Type: "other"}, 0, 1)
+		putReady(b, lease.TaskID{Space: space + 1, Seq: 9}, line, 0, 1)
 	})
 	want := []uint64{5, 3, 1, 7, 6, 2, 4}
 	view(t, s, func(r store.Reader) error {
@@ -167,7 +167,7 @@ func TestReadyGoesOnBehind(t *testing.T) {
 
 // T8: Timers returns the timers of one clock in the order in which they are due, negative times included. It begins right after the timer that it is
 // given, so that timers can be read in several parts.
-func TestTimersGoOnBehind(t *testing.T) {
+func TestTimersContinuesAfterATimer(t *testing.T) {
 	t.Attr("rules", "T8")
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
@@ -221,8 +221,8 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 			want = append(want, fmt.Sprint(space, line), fmt.Sprint(uint32(math.MaxUint32), line))
 			for range 100 {
 				seq++
-				wait(b, id(seq), line, int32(seq%3)-1, seq)
-				wait(b, lease.TaskID{Space: math.MaxUint32, Seq: seq}, line, 0, seq)
+				putReady(b, id(seq), line, int32(seq%3)-1, seq)
+				putReady(b, lease.TaskID{Space: math.MaxUint32, Seq: seq}, line, 0, seq)
 			}
 		}
 	})

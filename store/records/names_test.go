@@ -13,7 +13,7 @@ import (
 
 // The ids of hosts are part of keys on disk, so they must never change. They differ even if run and name are the same when joined, like "run",
 // "resize" and "runr", "esize".
-func TestHostIDStays(t *testing.T) {
+func TestHostIDsNeverChange(t *testing.T) {
 	for host, want := range map[[2]string]uint64{
 		{"", ""}: 0x6e340b9cffb37a98, {"", "h"}: 0xe593490a360ac810, {"h", ""}: 0x662fb906c0fb6710,
 		{"run", "resize"}: 0xf404586f44bdf27d, {"runr", "esize"}: 0xc5f9697eaf52f1a4,
@@ -26,7 +26,7 @@ func TestHostIDStays(t *testing.T) {
 
 // Mounted returns the tasks of a run that are mounted on a host, in the order of their submit: not those that are deleted, of another host or run, or
 // of a host whose id happens to be the same.
-func TestMounted(t *testing.T) {
+func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 	s := memstore.New()
 	mount := func(b *store.Batch, seq uint64, run, host string) *lease.Task {
 		task := &lease.Task{ID: id(seq), Spec: &lease.Spec{RunID: run, Trace: &lease.Trace{Host: host}}}

@@ -17,7 +17,7 @@ import (
 )
 
 // ops returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a delete.
-func ops(b *store.Batch) string {
+func operations(b *store.Batch) string {
 	var all []string
 	for i := range b.Len() {
 		op := b.At(i)
@@ -67,7 +67,7 @@ func TestPutWritesWhatChanged(t *testing.T) {
 		},
 	} {
 		tt.do()
-		if got := ops(&w.batch); got != tt.want {
+		if got := operations(&w.batch); got != tt.want {
 			t.Errorf("Put of %s writes %q, want %q", tt.name, got, tt.want)
 		}
 		w.flush(t)
@@ -102,7 +102,7 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 		}
 		var b store.Batch
 		records.Put(&b, &lease.Change{New: task, Result: result, Row: true})
-		if got := strings.ReplaceAll(ops(&b), "+task ", ""); got != tt.want {
+		if got := strings.ReplaceAll(operations(&b), "+task ", ""); got != tt.want {
 			t.Errorf("%s: Put writes %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -110,14 +110,14 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 
 // A removal deletes no record that the task certainly does not have, because each delete is a search: here no failure, checkpoint, lease or key.
 // Whether there is a record in Task, Feedback or Output, the task does not tell, so these are deleted.
-func TestRemovalDeletesWhatThereIs(t *testing.T) {
+func TestRemovalDeletesOnlyRecordsThatMayExist(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{Queue: "q"})
 	w.step(lease.Grant{Task: id(1)})
 	w.say(id(1), lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}})
 	w.flush(t)
 	w.step(lease.Delete{Tenant: "acme", Task: id(1)})
-	if got, want := ops(&w.batch), "+ledger +timer -feedback -output -spec -task -timer"; got != want {
+	if got, want := operations(&w.batch), "+ledger +timer -feedback -output -spec -task -timer"; got != want {
 		t.Errorf("Put of the removal writes %q, want %q", got, want)
 	}
 }
@@ -174,7 +174,7 @@ func TestForgetLedger(t *testing.T) {
 		}
 		var timers []uint64
 		err := records.Timers(r, store.TimerKey{Due: math.MinInt64}, func(k store.TimerKey) bool { timers = append(timers, k.Task.Seq); return true })
-		equal(t, err, "timers", []uint64{0, 1, 3}, timers)
+		wantEqual(t, err, "timers", []uint64{0, 1, 3}, timers)
 		return nil
 	})
 }

@@ -50,7 +50,7 @@ func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 
 // Tasks that are read one after the other share the strings of equal names. A task must not get the name of its neighbour, or a name from another
 // field.
-func TestNamesOfNeighbours(t *testing.T) {
+func TestSharedNamesAreNotMixedUp(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	queues := []string{"a", "b", "ab", "a", "a"}
 	types := []string{"a", "a", "", "b", ""}

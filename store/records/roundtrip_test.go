@@ -19,11 +19,11 @@ type filler struct {
 	rnd *rand.Rand
 	// zero is how many percent of the values stay zero. With 0, every field of a struct is set, however deep it lies: if a record does not store a
 	// field, the comparison after reading notices.
-	zero int
+	zeroPercent int
 }
 
 func (f filler) fill(v reflect.Value) {
-	if v.Kind() != reflect.Struct && f.rnd.IntN(100) < f.zero {
+	if v.Kind() != reflect.Struct && f.rnd.IntN(100) < f.zeroPercent {
 		return
 	}
 	switch v.Kind() {
@@ -87,7 +87,7 @@ func random[T any](f filler) T {
 }
 
 // forEach runs fn many times, first with a filler that sets every field, then with one that leaves half of them zero.
-func forEach(t *testing.T, fn func(t *testing.T, f filler)) {
+func forRandomValues(t *testing.T, fn func(t *testing.T, f filler)) {
 	for _, zero := range []int{0, 50} {
 		seed := rand.Uint64()
 		f := filler{rand.New(rand.NewPCG(seed, 0)), zero}
@@ -100,8 +100,8 @@ func forEach(t *testing.T, fn func(t *testing.T, f filler)) {
 }
 
 // Every field of a new task, and of what is stored beside it, is read back as it was put.
-func TestChangeComesBack(t *testing.T) {
-	forEach(t, func(t *testing.T, f filler) {
+func TestChangeRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		want := random[lease.Change](f)
 		want.New = new(random[lease.Task](f))
 		want.New.Spec = new(random[lease.Spec](f))
@@ -132,8 +132,8 @@ func TestChangeComesBack(t *testing.T) {
 }
 
 // The record of a changed task replaces the state that is in its spec in all fields: a field that is zero now must not be read with its first value.
-func TestChangedTaskComesBack(t *testing.T) {
-	forEach(t, func(t *testing.T, f filler) {
+func TestChangedTaskRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		first, now := random[lease.Task](f), random[lease.Task](f)
 		first.Spec = new(random[lease.Spec](f))
 		now.ID, now.Tenant, now.Workspace, now.Spec = first.ID, first.Tenant, first.Workspace, first.Spec
@@ -146,7 +146,7 @@ func TestChangedTaskComesBack(t *testing.T) {
 		view(t, s, func(r store.Reader) error {
 			got, err := records.Task(r, first.ID)
 			if err == nil {
-				got.Spec = now.Spec // TestChangeComesBack checks the spec
+				got.Spec = now.Spec // TestChangeRoundTrip checks the spec
 			}
 			if diff := cmp.Diff(&now, got); diff != "" {
 				t.Errorf("-written +read:\n%s", diff)
@@ -214,7 +214,7 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 }
 
 // Reading a record that is not there gives nil and no error.
-func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
+func TestMissingRecordsAreReadAsNil(t *testing.T) {
 	view(t, memstore.New(), func(r store.Reader) error {
 		for what, read := range map[string]func() (any, error){
 			"task":       func() (any, error) { return records.Task(r, id(1)) },
@@ -242,8 +242,8 @@ func TestNothingComesBackFromAnEmptyStore(t *testing.T) {
 	})
 }
 
-func TestFeedbackComesBack(t *testing.T) {
-	forEach(t, func(t *testing.T, f filler) {
+func TestFeedbackRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		said := random[lease.Feedback](f)
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) { records.PutFeedback(b, id(1), &said) })
@@ -252,14 +252,14 @@ func TestFeedbackComesBack(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			equal(t, nil, "feedback", said, *got)
+			wantEqual(t, nil, "feedback", said, *got)
 			return nil
 		})
 	})
 }
 
-func TestIdentityAndClockComeBack(t *testing.T) {
-	forEach(t, func(t *testing.T, f filler) {
+func TestIdentityAndClockRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		identity, now := random[records.Identity](f), random[lease.Instant](f)
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) {
@@ -279,8 +279,8 @@ func TestIdentityAndClockComeBack(t *testing.T) {
 	})
 }
 
-func TestSpacesAndQueuesComeBack(t *testing.T) {
-	forEach(t, func(t *testing.T, f filler) {
+func TestSpacesAndQueuesRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		spaces, queues := random[[3]records.Space](f), random[[3]records.Queue](f)
 		for i := range 3 { // keys that differ, and sort in the order of the list
 			spaces[i].Tenant = string(rune('a'+i)) + spaces[i].Tenant
@@ -308,9 +308,9 @@ func TestSpacesAndQueuesComeBack(t *testing.T) {
 }
 
 // X1: signing keys and tokens are read back with all fields, in the order of their tenants; those that were dropped are not.
-func TestCredentialsComeBack(t *testing.T) {
+func TestCredentialsRoundTrip(t *testing.T) {
 	t.Attr("rules", "X1")
-	forEach(t, func(t *testing.T, f filler) {
+	forRandomValues(t, func(t *testing.T, f filler) {
 		keys, tokens := random[[3]records.SigningKey](f), random[[3]records.Token](f)
 		for i := range 3 {
 			keys[i].Tenant = string(rune('a'+i)) + keys[i].Tenant
@@ -396,7 +396,7 @@ func TestScansStopAtAnError(t *testing.T) {
 }
 
 // Tasks returns the tasks of one space whose sequence is greater than the one that it is given, in order.
-func TestTasksGoesOnBehind(t *testing.T) {
+func TestTasksContinuesAfterASequence(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {
 		for _, at := range []lease.TaskID{{Space: 6, Seq: 9}, id(1), id(256), id(3), id(lease.MaxSeq), {Space: 8, Seq: 1}} {

@@ -122,7 +122,7 @@ func (w *world) step(c lease.Command) lease.Step {
 
 func (w *world) apply(c *lease.Change) {
 	for i := range c.Ledger {
-		w.ledger[attempt{about(c).ID, c.Ledger[i].Attempt}] = &c.Ledger[i]
+		w.ledger[attempt{taskOf(c).ID, c.Ledger[i].Attempt}] = &c.Ledger[i]
 	}
 	if c.New == nil {
 		w.remove(c)
@@ -169,7 +169,7 @@ func (w *world) remove(c *lease.Change) {
 	}
 }
 
-func about(c *lease.Change) *lease.Task {
+func taskOf(c *lease.Change) *lease.Task {
 	if c.New != nil {
 		return c.New
 	}

@@ -35,8 +35,8 @@ func open(t *testing.T, space int64) *disk {
 	return d
 }
 
-// want sets the space and checks what Full reports then, and whether the file of the reserve is there.
-func (d *disk) want(t *testing.T, space int64, full, held bool) {
+// wantFull sets the space and checks what Full reports then, and whether the file of the reserve exists.
+func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 	t.Helper()
 	d.space = space
 	time.Sleep(maxAge)
@@ -44,26 +44,26 @@ func (d *disk) want(t *testing.T, space int64, full, held bool) {
 		t.Errorf("with %d bytes of space: Full = %v, want %v", space, got, full)
 	}
 	if _, err := os.Stat(d.path); (err == nil) != held {
-		t.Errorf("with %d bytes of space: stat of the file of the reserve = %v, want it there: %v", space, err, held)
+		t.Errorf("with %d bytes of space: stat of the file of the reserve = %v, want that it exists: %v", space, err, held)
 	}
 }
 
-// As a disk fills up, Full is true as soon as less space is left beside the file of the reserve than the file has. The file is removed when less than
-// a quarter of its size is left. It is made again when there is room for it twice. Full is false again only when a quarter more is left than the size
-// of the file, so that it does not switch to and fro.
+// When a disk fills up, Full becomes true when the free space is less than the size of the reserve's file. The file is removed when the free space is less
+// than a quarter of its size, and made again when the disk has room for it twice. Full becomes false only when the free space is a quarter more than the
+// size of the file, so that it does not switch back and forth.
 func TestDiskFillsAndEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
-		d.want(t, 10*size, false, true)
-		d.want(t, 2*size, false, true)
-		d.want(t, 2*size-1, true, true)
-		d.want(t, 2*size, true, true) // still full: a quarter more must be left
-		d.want(t, 2*size+size/4, false, true)
-		d.want(t, size+size/4, true, true)
-		d.want(t, size+size/4-1, true, false)
-		d.want(t, 2*size-1, true, false)
-		d.want(t, 2*size, true, true)
-		d.want(t, 3*size, false, true)
+		d.wantFull(t, 10*size, false, true)
+		d.wantFull(t, 2*size, false, true)
+		d.wantFull(t, 2*size-1, true, true)
+		d.wantFull(t, 2*size, true, true) // still full: the free space must be a quarter more
+		d.wantFull(t, 2*size+size/4, false, true)
+		d.wantFull(t, size+size/4, true, true)
+		d.wantFull(t, size+size/4-1, true, false)
+		d.wantFull(t, 2*size-1, true, false)
+		d.wantFull(t, 2*size, true, true)
+		d.wantFull(t, 3*size, false, true)
 		for _, want := range []string{"new tasks are refused", "is released", "has room again"} {
 			if !strings.Contains(d.log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, &d.log)
@@ -73,15 +73,15 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 }
 
 // On a disk without room for the reserve, Full is true from the start and no file is made.
-func TestNoRoomFromTheStart(t *testing.T) {
+func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
-		d.want(t, 2*size-1, true, false)
+		d.wantFull(t, 2*size-1, true, false)
 	})
 }
 
-// If the size of the reserve was changed, Open makes the file anew. A larger one would keep space back that nobody asked for.
-func TestOpenWithAnotherSize(t *testing.T) {
+// If the configured size of the reserve changes, Open makes a new file of that size. A larger file would take space that nobody asked for.
+func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int64{2 * size, size, 3 * size} {
 		Open(dir, n, slog.New(slog.DiscardHandler))
@@ -105,6 +105,6 @@ func TestOpenAndRelease(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err == nil {
-		t.Error("the file of the reserve is still there after Release")
+		t.Error("the file of the reserve exists after Release")
 	}
 }

@@ -86,7 +86,7 @@ func (be Backend) testRollback(t *testing.T) {
 	wantValue(t, s, store.Task, "c", "3")
 }
 
-// A6: a commit can begin after the one before was written and before it is durable, and its changes come on top of that one's.
+// A6: a commit can begin when the one before it is written and not yet durable. It sees and replaces the changes of that commit.
 func (be Backend) testOverlap(t *testing.T) {
 	s := be.New(t)
 	first := begin(t, s)

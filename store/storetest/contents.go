@@ -28,7 +28,7 @@ func (be Backend) testOrder(t *testing.T) {
 	commit(t, s, func(*store.Batch) {}) // an empty batch is no error
 }
 
-// testEmpty: a key with an empty value is there, and is told from a key that is absent.
+// testEmpty: a key with an empty value exists, and differs from a key that is absent.
 func (be Backend) testEmpty(t *testing.T) {
 	s := be.New(t)
 	wantAbsent(t, s, store.Ready, "k")
@@ -111,7 +111,7 @@ func (be Backend) testOwnership(t *testing.T) {
 	wantValue(t, s, store.Spec, "key", want)
 
 	b.Reset()
-	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // in the memory of the batch, takes the place of the first value
+	b.Put(store.Spec, []byte("yyy"), bytes.Repeat([]byte("w"), 5000)) // overwrites the first value in the memory of the batch
 	wantValue(t, s, store.Spec, "key", want)
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)

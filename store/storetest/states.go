@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// testIsolation: a View sees one state, also if there is a commit while it runs.
+// testIsolation: a View sees one state, also if a commit ends while the View runs.
 func (be Backend) testIsolation(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "old")
@@ -42,7 +42,7 @@ func (be Backend) testAtomicity(t *testing.T) {
 	var readers sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
-		readers.Go(func() { watchPair(t, s, stop) })
+		readers.Go(func() { watchBothNumbers(t, s, stop) })
 	}
 	for i := range commits {
 		commit(t, s, func(b *store.Batch) {
@@ -54,7 +54,7 @@ func (be Backend) testAtomicity(t *testing.T) {
 	readers.Wait()
 }
 
-func watchPair(t *testing.T, s store.Store, stop chan struct{}) {
+func watchBothNumbers(t *testing.T, s store.Store, stop chan struct{}) {
 	for last := -1; ; {
 		select {
 		case <-stop:
@@ -77,6 +77,7 @@ func watchPair(t *testing.T, s store.Store, stop chan struct{}) {
 	}
 }
 
+// testViewError: View returns the error of its function.
 func (be Backend) testViewError(t *testing.T) {
 	s := be.New(t)
 	want := errors.New("mine")
@@ -85,7 +86,7 @@ func (be Backend) testViewError(t *testing.T) {
 	}
 }
 
-// testReopen: what was committed is there after the store was closed and opened again (A6).
+// testReopen: committed records are still there after the store was closed and opened again (A6).
 func (be Backend) testReopen(t *testing.T) {
 	t.Attr("rules", "A6")
 	s := be.New(t)
@@ -100,7 +101,7 @@ func (be Backend) testReopen(t *testing.T) {
 	wantValue(t, s, store.Output, "big", string(bytes.Repeat([]byte("o"), 1<<20)))
 }
 
-// testSnapshot: a snapshot holds what was committed before it, and a store that is restored from it is independent of the first one.
+// testSnapshot: a snapshot holds the records that were committed before it. A store that is restored from it does not share changes with the first one.
 func (be Backend) testSnapshot(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")

@@ -25,14 +25,14 @@ func key(seq uint64) []byte { return store.AppendTaskKey(nil, id(seq)) }
 
 // The sequences of the tasks of the sound store.
 const (
-	waits = iota + 1
+	waiting = iota + 1
 	leased
 	done
 	parked
 	delayed
 	retried
 	failed
-	lost
+	lostLease
 	deleted
 )
 
@@ -46,7 +46,7 @@ func task(seq uint64) *lease.Task {
 
 // changes returns the last change of each task of the sound store. Old is nil for a task that has not changed since its submit.
 func changes() []*lease.Change {
-	w := task(waits)
+	w := task(waiting)
 	w.Spec.IdempotencyKey, w.Spec.RunID, w.Spec.Trace = "name", "r", &lease.Trace{Host: "h"}
 
 	l := task(leased)
@@ -78,7 +78,7 @@ func changes() []*lease.Change {
 	f := task(failed)
 	f.Rest, f.FinishedAt = lease.Failed, 5
 
-	again := task(lost)
+	again := task(lostLease)
 	again.Attempts, again.Losses, again.Last = 1, 1, lease.Ended{Attempt: 1, Cause: lease.LeaseExpired}
 
 	gone := task(deleted)
@@ -96,7 +96,7 @@ func changes() []*lease.Change {
 		{New: s},
 		{Old: task(retried), New: r, Ledger: []lease.Committed{report}},
 		{Old: task(failed), New: f},
-		{Old: task(lost), New: again},
+		{Old: task(lostLease), New: again},
 		{Old: gone, ForgetAt: 1000, Ledger: []lease.Committed{report}},
 	}
 }
@@ -104,7 +104,7 @@ func changes() []*lease.Change {
 // sound returns a store without a fault, with records of every keyspace that is in use.
 func sound(t *testing.T) *memstore.Store {
 	t.Helper()
-	return with(t, memstore.New(), func(b *store.Batch) {
+	return commit(t, memstore.New(), func(b *store.Batch) {
 		for _, c := range changes() {
 			if c.Old != nil {
 				records.Put(b, &lease.Change{New: c.Old})
@@ -125,7 +125,7 @@ func sound(t *testing.T) *memstore.Store {
 	})
 }
 
-func with(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.Store {
+func commit(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.Store {
 	t.Helper()
 	var b store.Batch
 	change(&b)
@@ -136,7 +136,7 @@ func with(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.
 }
 
 // find returns the findings of verify.Store, as text.
-func find(t *testing.T, s store.Store) (all []string) {
+func findings(t *testing.T, s store.Store) (all []string) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
 		_, err := verify.Store(r, func(f verify.Finding) { all = append(all, fmt.Sprintf("%v %x: %s", f.Keyspace, f.Key, f.Problem)) })
@@ -148,9 +148,9 @@ func find(t *testing.T, s store.Store) (all []string) {
 	return all
 }
 
-func TestSoundStore(t *testing.T) {
+func TestSoundStoreHasNoFindings(t *testing.T) {
 	s := sound(t)
-	if all := find(t, s); all != nil {
+	if all := findings(t, s); all != nil {
 		t.Errorf("findings in a sound store: %q, want none", all)
 	}
 	var sum verify.Summary
@@ -161,7 +161,7 @@ func TestSoundStore(t *testing.T) {
 	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 8, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
 		t.Errorf("summary %+v, %v; want %+v and at least 30 records", sum, err, want)
 	}
-	if all := find(t, memstore.New()); all != nil {
+	if all := findings(t, memstore.New()); all != nil {
 		t.Errorf("findings in an empty store: %q, want none", all)
 	}
 }
@@ -173,7 +173,7 @@ type record struct {
 }
 
 // all returns all records of a store.
-func all(t *testing.T, s store.Store) (list []record) {
+func allRecords(t *testing.T, s store.Store) (list []record) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
 		for ks := range store.Keyspace(store.NumKeyspaces) {
@@ -194,7 +194,7 @@ func all(t *testing.T, s store.Store) (list []record) {
 }
 
 // spare reports whether no other record tells that this one must be there. If such a record is lost, only the sums of the store notice.
-func spare(r record) bool {
+func unreferenced(r record) bool {
 	switch r.ks {
 	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
 		return true
@@ -203,16 +203,16 @@ func spare(r record) bool {
 	case store.Timer:
 		return bytes.HasSuffix(r.key, key(deleted)) // ends the ledger of the deleted task
 	case store.Task:
-		return bytes.Equal(r.key, key(lost)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
+		return bytes.Equal(r.key, key(lostLease)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
 	}
 	return false
 }
 
 // If any one record is lost, verify finds something wrong, unless the record is spare.
 func TestLostRecordIsFound(t *testing.T) {
-	for _, lost := range all(t, sound(t)) {
-		s := with(t, sound(t), func(b *store.Batch) { b.Delete(lost.ks, lost.key) })
-		if found := find(t, s); found == nil && !spare(lost) {
+	for _, lost := range allRecords(t, sound(t)) {
+		s := commit(t, sound(t), func(b *store.Batch) { b.Delete(lost.ks, lost.key) })
+		if found := findings(t, s); found == nil && !unreferenced(lost) {
 			t.Errorf("record %v %x was deleted, and there is no finding", lost.ks, lost.key)
 		}
 	}
@@ -220,41 +220,41 @@ func TestLostRecordIsFound(t *testing.T) {
 
 // A spec of a format before 5 does not hold the state of its task: such a task has a record in Task from its submit on. Without that record, verify
 // must not take the task for one that has never changed.
-func TestOldSpecWithoutState(t *testing.T) {
-	s := with(t, sound(t), func(b *store.Batch) {
-		for _, r := range all(t, sound(t)) {
-			if r.ks == store.Spec && bytes.Equal(r.key, key(waits)) {
+func TestOldSpecWithoutStateIsFound(t *testing.T) {
+	s := commit(t, sound(t), func(b *store.Batch) {
+		for _, r := range allRecords(t, sound(t)) {
+			if r.ks == store.Spec && bytes.Equal(r.key, key(waiting)) {
 				b.PutSealed(store.Spec, r.key, 4, r.value[store.SealSize:])
 			}
 		}
 	})
-	want := fmt.Sprintf("spec %x: the state of its task is missing", key(waits))
-	if found := find(t, s); !slices.Contains(found, want) {
+	want := fmt.Sprintf("spec %x: the state of its task is missing", key(waiting))
+	if found := findings(t, s); !slices.Contains(found, want) {
 		t.Errorf("found %q, want %q", found, want)
 	}
 }
 
 // If any byte of a value is changed, verify finds that record damaged. If a record is also there under another key, verify finds something wrong.
 func TestBrokenRecordIsFound(t *testing.T) {
-	for _, broken := range all(t, sound(t)) {
+	for _, broken := range allRecords(t, sound(t)) {
 		for i := range broken.value {
 			value := bytes.Clone(broken.value)
 			value[i] ^= 1
-			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
-			if found := find(t, s); len(found) == 0 || !strings.HasPrefix(found[0], fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
+			s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
+			if found := findings(t, s); len(found) == 0 || !strings.HasPrefix(found[0], fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
 				t.Fatalf("byte %d of the value of %v %x was changed; the findings are %q, want one of this record first", i, broken.ks, broken.key, found)
 			}
 		}
 		for i := range broken.key {
 			wrong := bytes.Clone(broken.key)
 			wrong[i] ^= 1
-			s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, wrong, broken.value) })
-			if found := find(t, s); len(found) == 0 && !forLedger(broken.ks, wrong) {
+			s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, wrong, broken.value) })
+			if found := findings(t, s); len(found) == 0 && !isLedgerTimer(broken.ks, wrong) {
 				t.Errorf("record %v %x is also there under key %x, and there is no finding", broken.ks, broken.key, wrong)
 			}
 		}
-		s := with(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
-		if found := find(t, s); len(found) == 0 {
+		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
+		if found := findings(t, s); len(found) == 0 {
 			t.Errorf("record %v %x is also there under the first byte of its key, and there is no finding", broken.ks, broken.key)
 		}
 	}
@@ -262,7 +262,7 @@ func TestBrokenRecordIsFound(t *testing.T) {
 
 // forLedger reports whether a key can be that of the timer that ends the ledger of a deleted task (A10). Whether a deleted task really left that
 // timer, no other record tells; only the sums of the store do.
-func forLedger(ks store.Keyspace, key []byte) bool {
+func isLedgerTimer(ks store.Keyspace, key []byte) bool {
 	k, err := store.ParseTimerKey(key)
 	return ks == store.Timer && err == nil && k.Clock == store.ServingClock && k.Task.Space == space && k.Task.Seq < nextSeq
 }
@@ -282,7 +282,7 @@ func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 }
 
 // A1, A2, A5: verify finds tasks whose records are readable, but contradict a rule or each other.
-func TestImpossibleTask(t *testing.T) {
+func TestContradictionsAreFound(t *testing.T) {
 	t.Attr("rules", "A1 A2 A5")
 	for name, tt := range map[string]struct {
 		task   uint64
@@ -296,7 +296,7 @@ func TestImpossibleTask(t *testing.T) {
 		"A2, no such attempt":         {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
 		"A2, the last attempt":        {done, func(c *lease.Change) { c.New.Last.Attempt = 3 }, "1 attempts have ended, and the last one of them is 3"},
 		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, but the task had 0"},
-		"A2, numbers given out again": {waits, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
+		"A2, numbers given out again": {waiting, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
 		"A3":                          {leased, func(c *lease.Change) { c.New.Lease.ExpiresAt = 0 }, "it never expires"},
 		"A5, a lease and an outcome":  {leased, func(c *lease.Change) { c.New.Outcome = &lease.Committed{Attempt: 1} }, "its outcome says"},
 		"A5, no outcome":              {done, func(c *lease.Change) { c.New.Outcome = nil }, "COMPLETED without an outcome"},
@@ -308,19 +308,19 @@ func TestImpossibleTask(t *testing.T) {
 		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, but the task is in round 1"},
 		"T10, the order":        {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
 		"T11":                   {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
-		"a state":               {waits, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
-		"an end":                {waits, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
+		"a state":               {waiting, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
+		"an end":                {waiting, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
 		"no time":               {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED without a time"},
-		"round 0":               {waits, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
-		"an older version":      {waits, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
-		"a tenant":              {waits, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
-		"a queue":               {waits, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
+		"round 0":               {waiting, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
+		"an older version":      {waiting, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
+		"a tenant":              {waiting, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
+		"a queue":               {waiting, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
 		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, but has 5"},
 		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
 		"a kept result":         {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
 		"an output":             {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
 	} {
-		found := strings.Join(find(t, with(t, sound(t), rewrite(tt.task, tt.change))), "\n")
+		found := strings.Join(findings(t, commit(t, sound(t), rewrite(tt.task, tt.change))), "\n")
 		if !strings.Contains(found, tt.want) {
 			t.Errorf("%s: the findings are %q, want one that contains %q", name, found, tt.want)
 		}
@@ -328,14 +328,14 @@ func TestImpossibleTask(t *testing.T) {
 }
 
 // If the report that completed a task carried nothing, the task may have a record in Output, as earlier versions wrote it, or none.
-func TestBareOutcomeNeedsNoOutput(t *testing.T) {
+func TestEmptyCompleteNeedsNoOutput(t *testing.T) {
 	bare := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
-	s := with(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = bare, nil }))
-	if found := find(t, s); found != nil {
+	s := commit(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = bare, nil }))
+	if found := findings(t, s); found != nil {
 		t.Errorf("with a record in Output the findings are %q, want none", found)
 	}
-	with(t, s, func(b *store.Batch) { b.Delete(store.Output, key(done)) })
-	if found := find(t, s); found != nil {
+	commit(t, s, func(b *store.Batch) { b.Delete(store.Output, key(done)) })
+	if found := findings(t, s); found != nil {
 		t.Errorf("without a record in Output the findings are %q, want none", found)
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// disk is a copy of a file and the writes to it.
+// disk is a copy of a store's file, and the writes to the file.
 type disk struct {
 	content []byte
-	writes  []write // since the test cleared them, in order
+	writes  []write // in order, since the test last cleared the list
 }
 
 // write is a write of one or more pages.
 type write struct {
-	at         int64
-	data, over []byte // what was written, and what it replaced
+	at        int64
+	data, old []byte // the written bytes, and those that they replaced
 }
 
-// watchDisk returns a disk that follows what bbolt writes to the file of a store, by a hook in a private field. It does not see the notes of commits,
-// which the store writes itself.
+// watchDisk returns a disk that records what bbolt writes to the file of a store. It sets a hook in a private field of bbolt. It does not record the notes
+// of commits, which the store writes itself.
 func watchDisk(t *testing.T, s *Store, dir string) *disk {
 	t.Helper()
-	d := &disk{content: read(t, dir)}
+	d := &disk{content: readFile(t, dir)}
 	field := reflect.ValueOf(s.db).Elem().FieldByName("ops").FieldByName("writeAt")
 	hook := (*func([]byte, int64) (int, error))(unsafe.Pointer(field.UnsafeAddr()))
 	through := *hook
@@ -49,15 +49,15 @@ func (d *disk) write(b []byte, at int64) {
 	copy(area, b)
 }
 
-// If a disk acknowledges a flush but loses one write of the commit, checkData notices: by the form of the pages or, if an older page is in the place
-// of the lost one, by the sums. The test does not lose meta pages: without its meta page, the file simply is as after the commit before.
+// If a disk acknowledges a flush but loses one write of the commit, checkData notices: by the form of the pages or, if a valid older page is in the place
+// of the lost one, by the sums. The test does not lose meta pages: without the newest meta page, the file is as after the commit before.
 func TestLostWriteIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	d := watchDisk(t, s, dir)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	h := &lifetimes{rnd: rand.New(rand.NewPCG(seed, 0))}
+	h := &randomSteps{rnd: rand.New(rand.NewPCG(seed, 0))}
 	lost, bySums := 0, 0
 	for range 60 {
 		d.writes = nil
@@ -67,14 +67,14 @@ func TestLostWriteIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, w := range d.writes {
-			if w.at < 2*int64(s.pageSize) || bytes.Equal(w.data, w.over) {
+			if w.at < 2*int64(s.pageSize) || bytes.Equal(w.data, w.old) {
 				continue
 			}
 			area := d.content[w.at:][:len(w.data)]
-			copy(area, w.over)
+			copy(area, w.old)
 			lost++
-			if checkData(d.content) == nil && !openedAs(t, s, d.content) {
-				t.Errorf("the write of page %d was lost, and the check does not notice", w.at/int64(s.pageSize))
+			if checkData(d.content) == nil && !sameRecordsOrRefused(t, s, d.content) {
+				t.Errorf("the write of page %d was lost, and checkData returns no error", w.at/int64(s.pageSize))
 			}
 			if c, err := newChecker(d.content); err == nil && c.walk() == nil {
 				bySums++
@@ -87,15 +87,15 @@ func TestLostWriteIsNoticed(t *testing.T) {
 	}
 	t.Logf("%d lost writes, %d of them noticed by the sums alone", lost, bySums)
 	if bySums == 0 {
-		t.Error("every lost write was noticed by the form of the pages, so the sums were not tested")
+		t.Error("every lost write was noticed by the form of the pages, so the test has not tested the sums")
 	}
 }
 
-// openedAs reports whether a file holds the same records as the store, or is refused. A lost write may change no record: bbolt does not clear a page
-// behind its last record, so old and new page may differ only there.
-func openedAs(t *testing.T, s *Store, content []byte) bool {
+// sameRecordsOrRefused reports whether OpenReadOnly refuses a file, or finds the same records in it as in the store. A lost write may change no record:
+// bbolt does not clear a page behind its last record, so the old and the new page may differ only there.
+func sameRecordsOrRefused(t *testing.T, s *Store, content []byte) bool {
 	t.Helper()
-	image, err := OpenReadOnly(dirWith(t, content), Options{})
+	image, err := OpenReadOnly(dirWithFile(t, content), Options{})
 	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
 		return true // an old root page that has no record at all, not even the format
 	}
@@ -106,16 +106,16 @@ func openedAs(t *testing.T, s *Store, content []byte) bool {
 	return storetest.Listing(t, s) == storetest.Listing(t, image)
 }
 
-// lifetimes fills batches with random steps of the lives of tasks, so that pages are freed and used again.
-type lifetimes struct {
-	lives
+// randomSteps fills batches with random steps of tasks, so that pages are freed and reused.
+type randomSteps struct {
+	taskSteps
 	rnd     *rand.Rand
 	next    uint64
 	waiting []lease.TaskID
 	held    []lease.TaskID
 }
 
-func (h *lifetimes) fill(b *store.Batch) {
+func (h *randomSteps) fill(b *store.Batch) {
 	for range h.rnd.IntN(30) {
 		h.next++
 		h.submit(b, lease.TaskID{Space: 1, Seq: h.next})
