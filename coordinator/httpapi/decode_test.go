@@ -30,6 +30,8 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"queue": "\ud83d\ud83d\ude00"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"resourceRefs": [{"metadata": {"\udead": ""}}]}`: "resourceRefs[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
 		`{"payload": {"\ud800": "\ud800"}}`:                ``, // kept as it is
+		`{"queue": "q"} x`:                                 `the body has more data after its JSON object`,
+		`{"affinity": {"key": "k"}, "resourceRefs": [{}` + strings.Repeat(", {}", maxDepth) + `]}`: ``, // many, but not deep
 	} {
 		got := ""
 		if p := parse([]byte(body), &submitRequest{}, strict); p != nil {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -35,6 +36,21 @@ func TestLimits(t *testing.T) {
 		p.write(w)
 		if w.Code != want || p.body.Code != code || p.body.RetryAfterMs != 1500 || w.Header().Get("Retry-After") != "2" {
 			t.Errorf("%s is %d, %+v, Retry-After %q; want %d", code, w.Code, p.body, w.Header().Get("Retry-After"), want)
+		}
+	}
+}
+
+// H2: the statuses that mean no verdict are answered with 503, so that a worker makes the call again; what the caller must change is a 4xx.
+func TestStatuses(t *testing.T) {
+	t.Attr("rules", "H2")
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		want := map[codes.Code]int{
+			codes.InvalidArgument: 400, codes.OutOfRange: 400, codes.Unauthenticated: 401, codes.PermissionDenied: 403, codes.NotFound: 404,
+			codes.AlreadyExists: 409, codes.FailedPrecondition: 409, codes.Aborted: 409, codes.ResourceExhausted: 429,
+			codes.Unavailable: 503, codes.DeadlineExceeded: 503, codes.Canceled: 503,
+		}[code]
+		if p := failed(status.Error(code, "why")); p.status != cmp.Or(want, 500) || p.body.Verdict != nil || p.body.Message != "why" {
+			t.Errorf("%v is %d, %+v; want %d", code, p.status, p.body, want)
 		}
 	}
 }
