@@ -13,19 +13,19 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// wantLeaseEnded waits until the worker is told that its lease has ended, and for which reason.
+// wantLeaseEnded checks that the next frame is a cancel which says that the lease of a has ended for this reason.
 func (worker *testWorker) wantLeaseEnded(a *lessorv1.Assignment, reason lessorv1.Reason) {
 	worker.t.Helper()
 	m := worker.nextFrame()
 	c := wantPayload[*lessorv1.Cancel](worker, m)
 	if c.GetLeaseId() != a.GetLeaseId() || c.GetTaskId() != a.GetTask().GetTaskId() || c.GetReason() != reason || c.GetGrace() != nil {
-		worker.t.Fatalf("%s: told %v, want the end of %s for %v", worker.name, c, a.GetLeaseId(), reason)
+		worker.t.Fatalf("%s: received %v, want the end of the lease %s for %v", worker.name, c, a.GetLeaseId(), reason)
 	}
 	wantEqual(worker.t, "corr", m.GetCorr(), c.GetTaskId())
 }
 
-// W5: a dispatch that is not acknowledged for 5 s is taken back, and counts in no budget. The session gets no work until it sends a frame. A late ack
-// is answered with a cancel.
+// W5: a dispatch that is not acknowledged within 5 s is taken back, and counts neither as a loss nor as a failure. The session gets no tasks until it
+// sends a frame. A late acknowledgement is answered with a cancel.
 func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 	t.Attr("rules", "W5")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -38,24 +38,24 @@ func TestUnacknowledgedDispatchIsTakenBack(t *testing.T) {
 		began := time.Now()
 		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
 		if late := time.Since(began); late > 100*time.Millisecond {
-			t.Errorf("noticed %v late", late)
+			t.Errorf("the cancel came %v after the 5 s, want at most 100 ms", late)
 		}
 		time.Sleep(30 * time.Second)
 		worker.wantNoFrame()
 		got := r.get(t, a.GetTask().GetTaskId())
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 0 || got.GetFailures() != 0 {
-			t.Errorf("the task is %v", got)
+			t.Errorf("the task is %v, want READY without losses and failures", got)
 		}
 		worker.ack(m)
 		synctest.Wait()
 		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_DISPATCH_UNACKED)
-		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 { // the late ack was a frame
-			t.Errorf("dispatched again: %v", again)
+		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 { // the late ack counts as a frame
+			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
 }
 
-// W5: if the task was granted to another worker meanwhile, the late ack is answered with SUPERSEDED.
+// W5: if the task has been granted to another worker in the meantime, a late acknowledgement is answered with SUPERSEDED.
 func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -73,7 +73,8 @@ func TestLateAckOfATaskThatAnotherWorkerHas(t *testing.T) {
 	})
 }
 
-// W5: a late ack in the frame of a Start that is REJECTED is answered, too: the verdict does not say that the lease has ended.
+// W5: if a late acknowledgement comes in the frame of a Start that is REJECTED, the worker also gets a cancel, because the verdict does not say that the
+// lease has ended.
 func TestLateAckBesideARefusedStart(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -87,23 +88,23 @@ func TestLateAckBesideARefusedStart(t *testing.T) {
 		f := worker.newFrame(&lessorv1.Reports{Reports: []*lessorv1.Report{bad}})
 		f.Ack = &lessorv1.Ack{For: m.GetId()}
 		worker.sendFrame(f)
-		var told, refused int
-		for range 3 { // the third one dispatches the task again
+		var cancels, verdicts int
+		for range 3 { // the third frame dispatches the task again
 			switch m := payload(worker.nextFrame()).(type) {
 			case *lessorv1.Cancel:
-				told++
+				cancels++
 				if m.GetLeaseId() != a.GetLeaseId() || m.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNACKED {
-					t.Errorf("told %v", m)
+					t.Errorf("received %v, want the end of the lease for DISPATCH_UNACKED", m)
 				}
 			case *lessorv1.Verdicts:
-				refused++
+				verdicts++
 				if got := m.GetVerdicts()[0].GetReason(); got != lessorv1.Reason_REASON_INVALID_REQUEST {
-					t.Errorf("the start got %v", got)
+					t.Errorf("the Start got %v, want INVALID_REQUEST", got)
 				}
 			}
 		}
-		if told != 1 || refused != 1 {
-			t.Errorf("%d cancels and %d verdicts, want one of each", told, refused)
+		if cancels != 1 || verdicts != 1 {
+			t.Errorf("received %d cancels and %d verdicts, want one of each", cancels, verdicts)
 		}
 	})
 }
@@ -134,7 +135,7 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 				worker.t.Errorf("a start under another lease got %v", v)
 			}
 		},
-		"ack beside what is refused as a whole": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+		"ack beside reports that are refused as a whole": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
 			f := worker.newFrame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
 			worker.sendFrame(f)
@@ -166,7 +167,7 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 	}
 }
 
-// W5: a lease that is shorter than the time for an ack expires first. The session then gets no work until it sends a frame, either.
+// W5: a lease that is shorter than the time for an acknowledgement expires first. The session then also gets no tasks until it sends a frame.
 func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -180,12 +181,12 @@ func TestShortLeaseRunsOutUnacknowledged(t *testing.T) {
 		worker.wantNoFrame()
 		worker.heartbeat()
 		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
-			t.Errorf("dispatched again: %v", again)
+			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
 }
 
-// An ack that comes after the report of the task is not late: it is not answered with a cancel.
+// An acknowledgement that comes after the report of its task is not late, and is not answered with a cancel.
 func TestAckAfterTheReport(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -197,7 +198,7 @@ func TestAckAfterTheReport(t *testing.T) {
 	})
 }
 
-// W5: a dispatch that is not acknowledged counts against its session. Only after six different sessions in a row the task is FAILED.
+// W5: a task is FAILED if six different sessions in a row do not acknowledge its dispatch.
 func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 	t.Attr("rules", "W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -209,12 +210,12 @@ func TestSixUnacknowledgedDispatchesFailTheTask(t *testing.T) {
 		}
 		got := r.get(t, id)
 		if got.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || got.GetReason() != lessorv1.Reason_REASON_DISPATCH_UNAVAILABLE {
-			t.Errorf("the task is %v", got)
+			t.Errorf("the task is %v, want FAILED for DISPATCH_UNAVAILABLE", got)
 		}
 	})
 }
 
-// T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the Start.
+// T10: if a Start comes in the frame that acknowledges its dispatch, the history has only the event STARTED, not ACKNOWLEDGED.
 func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 	t.Attr("rules", "T10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -227,8 +228,8 @@ func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 			lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED,
 		} {
 			got := r.get(t, all[i].GetTask().GetTaskId()).GetHistory()
-			if len(got) < 3 || got[2].GetType() != want { // behind the submit and the grant
-				t.Errorf("the history of task %d is %v, want %v", i, got, want)
+			if len(got) < 3 || got[2].GetType() != want { // events 0 and 1 are the submit and the grant
+				t.Errorf("the history of task %d is %v, want %v as event 2", i, got, want)
 			}
 		}
 	})

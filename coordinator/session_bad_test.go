@@ -17,15 +17,15 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W1: a stream without a handshake is closed after a time, even if it sends other frames.
+// W1, W14: a stream without a handshake is reset after handshakeWithin, even if the worker sends other frames.
 func TestStreamWithoutAHandshake(t *testing.T) {
 	t.Attr("rules", "W1 W14")
-	for _, talks := range []bool{false, true} {
+	for _, sendsFrames := range []bool{false, true} {
 		serve(t, nil, func(t *testing.T, r *rig) {
 			worker := r.openStream(t, "w")
 			for range 9 {
 				time.Sleep(handshakeWithin / 10)
-				if talks {
+				if sendsFrames {
 					worker.send(&lessorv1.Error{})
 				}
 			}
@@ -33,13 +33,13 @@ func TestStreamWithoutAHandshake(t *testing.T) {
 			time.Sleep(handshakeWithin / 10)
 			wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
 			if err := worker.waitForEnd(); err != nil {
-				t.Errorf("ended with %v", err)
+				t.Errorf("the stream ended with %v, want OK", err)
 			}
 		})
 	}
 }
 
-// Numbers of slots out of range are refused with the name of the field. 0 means no new work. Other workers are not affected.
+// A number of slots out of range is refused with the name of the field. 0 slots mean no new tasks. Other workers are not affected.
 func TestSlotsAtTheirLimits(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker, other := r.openSession(t, "w", 1), r.openSession(t, "other", 1)
@@ -54,7 +54,7 @@ func TestSlotsAtTheirLimits(t *testing.T) {
 	})
 }
 
-// V2, V3: a worker that reports under leases of others, or under forged ones, gets REJECTED; the owner of the lease can still report.
+// V2, V3: a report under a lease of another task or under a forged lease is REJECTED. The holder of the lease can still report.
 func TestReportsUnderForeignLeases(t *testing.T) {
 	t.Attr("rules", "V2 V3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -65,8 +65,8 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 		work := worker.receiveAssignments(2)
 		mixed := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: work[1].GetLeaseId()}
 		forged := &lessorv1.Assignment{Task: work[0].GetTask(), LeaseId: "A" + work[0].GetLeaseId()[1:] + "A"}
-		nowhere := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "t0000000000000000"}, LeaseId: "x"}
-		for i, v := range stranger.report(completed(mixed, ""), completed(forged, ""), completed(nowhere, "")) {
+		unknown := &lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "t0000000000000000"}, LeaseId: "x"}
+		for i, v := range stranger.report(completed(mixed, ""), completed(forged, ""), completed(unknown, "")) {
 			want := []lessorv1.Reason{
 				lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_INVALID_LEASE, lessorv1.Reason_REASON_UNKNOWN_TASK,
 			}[i]
@@ -78,11 +78,11 @@ func TestReportsUnderForeignLeases(t *testing.T) {
 	})
 }
 
-// W11: a worker that sends heartbeats without a pause, and reads the answers, slows only its own stream: heartbeats are judged at a limited rate,
-// memory does not grow, and other workers do not wait.
+// W11: a worker that sends heartbeats without a pause, and reads the answers, delays only its own stream. The coordinator handles heartbeats at a limited
+// rate, its memory does not grow, and other workers do not wait.
 func TestFloodOfHeartbeats(t *testing.T) {
 	t.Attr("rules", "W11")
-	const lasts = 2 * time.Second
+	const duration = 2 * time.Second
 	for name, leases := range map[string]int{"empty": 0, "full": 1000} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
@@ -91,30 +91,30 @@ func TestFloodOfHeartbeats(t *testing.T) {
 				flood.send(registration(1))
 				flood.send(&lessorv1.Capacity{MaxParallel: 0})
 				synctest.Wait()
-				most := int64((beatsAhead + lasts) / (beatTakes + time.Duration(leases)*leaseTakes))
+				most := int64((beatsAhead + duration) / (beatTakes + time.Duration(leases)*leaseTakes))
 				before, began := heapBytes(), time.Now()
 				answered := flood.floodHeartbeats(leases, 4*most)
-				for time.Since(began) < lasts {
-					time.Sleep(lasts / 4)
+				for time.Since(began) < duration {
+					time.Sleep(duration / 4)
 					r.submitAll(t, 1)
 					asked := time.Now()
 					wantCommitted(t, other.report(completed(other.receiveAssignments(1)[0], "")))
 					if waited := time.Since(asked); waited > 0 {
-						t.Errorf("another worker has waited for %v", waited)
+						t.Errorf("another worker has waited %v for its task and its verdict, want no wait", waited)
 					}
 				}
 				if n := answered.Load(); n < most*9/10 || n > most+2 {
-					t.Errorf("%d heartbeats were judged, want %d", n, most)
+					t.Errorf("%d heartbeats were answered, want %d to %d", n, most*9/10, most+2)
 				}
 				if grown := heapBytes() - before; grown > 8<<20 {
-					t.Errorf("the heap has grown by %d bytes", grown)
+					t.Errorf("the heap has grown by %d bytes, want at most %d", grown, 8<<20)
 				}
 			})
 		})
 	}
 }
 
-// W8, W11: a stream was lost while a heartbeat waited for room for its answer. That does not delay the heartbeats of the session's next stream.
+// W8, W11: if a stream is lost while a heartbeat waits for room for its answer, the heartbeats of the session's next stream do not wait for it.
 func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -141,7 +141,7 @@ func TestNewStreamDoesNotWaitForHeartbeatsOfTheOld(t *testing.T) {
 	})
 }
 
-// manyBeats makes a heartbeat that names so many leases, all with an id that is none.
+// manyBeats returns a heartbeat that names this number of leases, all with the unknown id id.
 func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	beat := &lessorv1.WorkerHeartbeat{Healthy: true}
 	for range leases {
@@ -150,7 +150,7 @@ func manyBeats(leases int, id string) *lessorv1.WorkerHeartbeat {
 	return beat
 }
 
-// floodHeartbeats sends up to most heartbeats, each naming so many leases, as fast as they are read, and counts the answers.
+// floodHeartbeats sends up to most heartbeats without a pause, each with this number of leases. answered counts the answers.
 func (worker *testWorker) floodHeartbeats(leases int, most int64) (answered *atomic.Int64) {
 	go func() {
 		for range most {
@@ -174,6 +174,7 @@ func (worker *testWorker) floodHeartbeats(leases int, most int64) (answered *ato
 	return answered
 }
 
+// heapBytes returns the size of the heap after a garbage collection.
 func heapBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -181,7 +182,7 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// frozenConn is a connection that can be frozen: then nothing passes in either direction, without an error.
+// frozenConn is a connection that can be frozen. While it is frozen, it loses all bytes in both directions and returns no error.
 type frozenConn struct {
 	net.Conn
 	frozen atomic.Bool
@@ -203,16 +204,16 @@ func (c *frozenConn) Read(b []byte) (int, error) {
 	}
 }
 
-// W8: the coordinator notices by its pings that a connection is dead. The session then goes on as after a broken stream.
+// W8: the coordinator notices by its pings that a connection is dead, and ends the stream. The worker can continue on a new stream.
 func TestDeadConnectionIsNoticed(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		var line *frozenConn
+		var wire *frozenConn
 		conn, err := grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				c, err := r.listener.DialContext(ctx)
-				line = &frozenConn{Conn: c}
-				return line, err
+				wire = &frozenConn{Conn: c}
+				return wire, err
 			}))
 		if err != nil {
 			t.Fatal(err)
@@ -225,11 +226,11 @@ func TestDeadConnectionIsNoticed(t *testing.T) {
 		r.submitAll(t, 1)
 		work := worker.receiveAssignments(1)
 		synctest.Wait()
-		line.frozen.Store(true)
+		wire.frozen.Store(true)
 		time.Sleep(pingAfter + pingTimeout + 5*time.Second)
 		synctest.Wait()
 		if w := r.listedWorker(t, "w"); w != nil {
-			t.Errorf("still listed: %v", w)
+			t.Errorf("the worker is still listed: %v", w)
 		}
 		again := r.openSession(t, "w", 1)
 		wantCommitted(t, again.report(completed(work[0], "")))

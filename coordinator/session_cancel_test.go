@@ -11,6 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// cancel cancels the task of a.
 func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 	t.Helper()
 	_, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId(), Reason: "not needed"})
@@ -19,7 +20,8 @@ func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
 	}
 }
 
-// T7: a cancel is sent to the worker's stream at once, with the grace. Each heartbeat of the lease repeats it, and the worker's report ends it.
+// T7: when a task is cancelled, its worker gets a cancel frame with the grace at once. The answer to each heartbeat of the lease repeats it, and the
+// worker's report ends the cancelling.
 func TestCancelReachesTheStream(t *testing.T) {
 	t.Attr("rules", "T7")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -31,24 +33,24 @@ func TestCancelReachesTheStream(t *testing.T) {
 		c := nextPayload[*lessorv1.Cancel](worker)
 		if c.GetReason() != lessorv1.Reason_REASON_TASK_CANCELLED || c.GetGrace().AsDuration() != 10*time.Second ||
 			c.GetDetail() != "not needed" || c.GetLeaseId() != a.GetLeaseId() {
-			t.Errorf("told %v", c)
+			t.Errorf("the cancel is %v, want TASK_CANCELLED with a grace of 10 s and the reason", c)
 		}
 		got := worker.heartbeat(a)[0]
 		if got.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || !got.GetShouldCancel() || got.GetCancelReason() != "not needed" {
-			t.Errorf("heartbeat: %v, want should_cancel", got)
+			t.Errorf("the heartbeat got %v, want COMMITTED with should_cancel", got)
 		}
 		r.cancel(t, a) // a repeated cancel is not sent again
 		worker.wantNoFrame()
 		wantCommitted(t, worker.report(released(a)))
 		if s := r.get(t, a.GetTask().GetTaskId()).GetState(); s != lessorv1.TaskState_TASK_STATE_CANCELLED {
-			t.Errorf("the task is %v", s)
+			t.Errorf("the task is %v, want CANCELLED", s)
 		}
 		time.Sleep(50 * time.Second)
 		worker.wantNoFrame()
 	})
 }
 
-// When a lease is lost, the worker gets a cancel without a grace, with the reason.
+// When a worker loses a lease, it gets a cancel without a grace that has the reason.
 func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lose   func(*testing.T, *rig, *lessorv1.Assignment)
@@ -88,7 +90,7 @@ func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 					}
 					c := wantPayload[*lessorv1.Cancel](worker, m)
 					if c.GetReason() != tt.reason || c.GetLeaseId() != a.GetLeaseId() {
-						t.Errorf("told %v, want the loss for %v", c, tt.reason)
+						t.Errorf("the cancel is %v, want the loss of the lease for %v", c, tt.reason)
 					}
 					return
 				}
@@ -97,7 +99,7 @@ func TestWorkerIsToldThatItsLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A cancel is sent after the dispatch of its task, and the loss of a lease before the next dispatch, even if both had to wait.
+// The coordinator sends a cancel after the dispatch of its task and before the next dispatch, even if all of them have to wait.
 func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openUnreadStream(t, "w") // it reads nothing, so that frames have to wait
@@ -113,19 +115,19 @@ func TestDispatchesAndCancelsKeepTheirOrder(t *testing.T) {
 		}
 		last := r.submit(t, nil).GetTaskId()
 		synctest.Wait()
-		var told []string
-		for len(told) < 5 {
+		var got []string
+		for len(got) < 5 {
 			m, err := worker.stream.Recv()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range m.GetDispatch().GetAssignments() {
-				told = append(told, a.GetTask().GetTaskId())
+				got = append(got, a.GetTask().GetTaskId())
 			}
 			if c := m.GetCancel(); c != nil {
-				told = append(told, "cancel "+c.GetTaskId())
+				got = append(got, "cancel "+c.GetTaskId())
 			}
 		}
-		wantEqual(t, "the end", strings.Join(told[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
+		wantEqual(t, "what came after the first two tasks", strings.Join(got[2:], ", "), strings.Join([]string{id, "cancel " + id, last}, ", "))
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W1: a session without frames is reset after a time; any frame keeps it alive, in any state.
+// W1: a session whose worker sends no frame for defaultIdle is reset. Any frame keeps it alive, in any state.
 func TestSilentSessionIsReset(t *testing.T) {
 	t.Attr("rules", "W1")
 	for _, state := range []int{1, 2, 4} {
@@ -35,17 +35,17 @@ func TestSilentSessionIsReset(t *testing.T) {
 				synctest.Wait()
 				wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeTimeout)
 				if err := worker.waitForEnd(); err != nil {
-					t.Errorf("ended with %v", err)
+					t.Errorf("the stream ended with %v, want OK", err)
 				}
 				if w := r.listedWorker(t, "w"); w != nil {
-					t.Errorf("still listed: %v", w)
+					t.Errorf("the worker is still listed: %v", w)
 				}
 			})
 		})
 	}
 }
 
-// A worker whose frame waits because the coordinator is busy does not count as silent.
+// A session is not reset while a frame of its worker waits because the coordinator is busy.
 func TestBusySessionIsNotSilent(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
@@ -59,8 +59,8 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
-		time.Sleep(defaultIdle + defaultIdle/4)         // less than a TTL, which is the most that a stall gives back
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // this frame has to wait for the commit
+		time.Sleep(defaultIdle + defaultIdle/4)         // less than a TTL, which is the most time that the coordinator gives back after a stall
 		worker.wantNoFrame()
 		release()
 		worker.receiveAssignments(1)
@@ -68,19 +68,19 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 	})
 }
 
-// blockCommits makes commits wait until release is called.
+// blockCommits makes every commit wait until release is called.
 func blockCommits(st *memstore.Store) (release func()) {
-	gate := make(chan struct{})
+	released := make(chan struct{})
 	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-		<-gate
+		<-released
 		apply()
 		return nil
 	})
-	return func() { close(gate) }
+	return func() { close(released) }
 }
 
-// A report that was received before the end of a session gets its verdict before the end, for whatever reason the session ends. If there is a reset,
-// it is the last frame.
+// A report that the coordinator has received before a session ends gets its verdict before the end, whatever the reason for the end is. If there is a
+// reset, it is the last frame.
 func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(*testing.T, *rig, *testWorker)
@@ -119,39 +119,39 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 					wantEqual(t, "the reset", nextPayload[*lessorv1.Reset](worker).GetCode(), tt.reset)
 				}
 				if err := worker.waitForEnd(); status.Code(err) != tt.code {
-					t.Errorf("ended with %v, want %v", err, tt.code)
+					t.Errorf("the stream ended with %v, want %v", err, tt.code)
 				}
 			})
 		})
 	}
 }
 
-// A coordinator that stops sends a reset to every stream in every state, and says when to come back.
+// A coordinator that stops sends a reset to every stream in every state. The reset says after which time the worker may connect again.
 func TestStopResetsEveryStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		silent := r.openStream(t, "silent")
-		half := r.openStream(t, "half")
-		half.handshake()
-		all := []*testWorker{silent, half, r.openSession(t, "w", 1), r.openSession(t, "drains", 1)}
+		unregistered := r.openStream(t, "unregistered")
+		unregistered.handshake()
+		all := []*testWorker{silent, unregistered, r.openSession(t, "w", 1), r.openSession(t, "drains", 1)}
 		all[3].send(&lessorv1.Drain{})
 		synctest.Wait()
 		r.stop()
 		for _, worker := range all {
 			reset := nextPayload[*lessorv1.Reset](worker)
 			if reset.GetCode() != refusal.CodeStopping || reset.GetRetryAfter().AsDuration() <= 0 {
-				t.Errorf("%s: reset by %v", worker.name, reset)
+				t.Errorf("%s: the reset is %v, want %s with retry_after", worker.name, reset, refusal.CodeStopping)
 			}
 			if err := worker.waitForEnd(); err != nil {
-				t.Errorf("%s: ended with %v", worker.name, err)
+				t.Errorf("%s: the stream ended with %v, want OK", worker.name, err)
 			}
 		}
 		if err := <-r.served; err != nil {
-			t.Errorf("Serve returned %v", err)
+			t.Errorf("Serve returned %v, want nil", err)
 		}
 	})
 }
 
-// scriptedStream is a stream with given frames; the coordinator stops before one of them.
+// scriptedStream is the coordinator's end of a stream on which frames come. It calls stop before it delivers the frame with the index before.
 type scriptedStream struct {
 	grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse]
 	ctx    context.Context
@@ -167,7 +167,7 @@ func (s *scriptedStream) Send(*lessorv1.SessionResponse) error { return nil }
 func (s *scriptedStream) RecvMsg(v any) error {
 	if s.before--; s.before == -1 {
 		s.stop()
-		time.Sleep(time.Millisecond) // so that the handler has handled the frame before
+		time.Sleep(time.Millisecond) // until the previous frame is handled
 	}
 	if len(s.frames) == 0 {
 		<-s.ctx.Done()
@@ -181,24 +181,24 @@ func (s *scriptedStream) RecvMsg(v any) error {
 	return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, v)
 }
 
-// A stop while a session opens leaves no session behind, at whichever frame it comes.
+// A stop while a session is being opened leaves no session behind, whichever frame it comes before.
 func TestStopWhileASessionOpens(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
-		open, words := session.NewRegistry(), &testWorker{name: "w"}
+		open, worker := session.NewRegistry(), &testWorker{name: "w"}
 		for i := range 3 {
 			stopping, stop := context.WithCancel(t.Context())
 			ctx, cancel := context.WithCancel(contextAfterGate(t.Context(), t))
 			e := &edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}
 			s := e.streams(r.engine, open)
-			frames := []*lessorv1.SessionRequest{words.newFrame(handshakeOf("w")), words.newFrame(registration(1))}
+			frames := []*lessorv1.SessionRequest{worker.newFrame(handshakeOf("w")), worker.newFrame(registration(1))}
 			if err := s.Serve(&scriptedStream{ctx: ctx, frames: frames, before: i, stop: stop}, opener(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			cancel() // as grpc does after a handler has returned
+			cancel() // as gRPC does after a handler has returned
 			held, err := r.engine.LeasesBySession(t.Context())
 			if err != nil || len(held) != 0 || open.Len() != 0 {
-				t.Errorf("stopped before frame %d: %d sessions are left in the engine (%v), %d in the register", i, len(held), err, open.Len())
+				t.Errorf("stop before frame %d: %d sessions are left in the engine (%v) and %d in the registry, want none", i, len(held), err, open.Len())
 			}
 		}
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// faultyStore cannot be read while a fault is set.
+// faultyStore is a store in memory. While a fault is set, a read calls the fault instead.
 type faultyStore struct {
 	*memstore.Store
 	fault atomic.Pointer[func() error]
@@ -37,8 +37,8 @@ func (s *faultyStore) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// W14: an internal fault ends only the stream in which it happens, with INTERNAL. The leases of its worker live on, and other streams are not
-// affected.
+// W14: an internal error or a panic ends only the stream in which it happens, with INTERNAL. The leases of its worker stay live, and other streams are
+// not affected.
 func TestFaultEndsItsStream(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, fault := range map[string]func() error{
@@ -54,7 +54,7 @@ func TestFaultEndsItsStream(t *testing.T) {
 				st.fault.Store(&fault)
 				r.submitAll(t, 1)
 				if err := worker.waitForEnd(); status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
-					t.Errorf("ended with %v, want INTERNAL and %s", err, refusal.CodeInternal)
+					t.Errorf("the stream ended with %v, want INTERNAL and %s", err, refusal.CodeInternal)
 				}
 				st.fault.Store(nil)
 				other.wantNoFrame()
@@ -65,7 +65,7 @@ func TestFaultEndsItsStream(t *testing.T) {
 	}
 }
 
-// W14, W3: a report that cannot be judged gets an error with a wait, at its place among the verdicts. The stream goes on.
+// W14, W3: if the coordinator cannot judge a report, the report gets an error with a wait in the place of its verdict. The stream does not end.
 func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 	t.Attr("rules", "W14 W3")
 	items := []*lessorv1.Report{started(&lessorv1.Assignment{LeaseId: "x"}), started(&lessorv1.Assignment{LeaseId: "y"})}
@@ -78,7 +78,7 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 			wantEqual(t, "code", v.GetError().GetCode(), code)
 		}
 	}
-	t.Run("too much waits", func(t *testing.T) {
+	t.Run("the engine is overloaded", func(t *testing.T) {
 		st := memstore.New()
 		serve(t, st, func(t *testing.T, r *rig) {
 			worker := r.openSession(t, "w", 1)
@@ -88,7 +88,7 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 			defer blockCommits(st)()
 			worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}})
 			synctest.Wait()
-			for range 2 { // twice, because the engine takes some of the first ones out
+			for range 2 { // fill the queue twice, because the engine takes some commands out after the first time
 				for !errors.Is(r.engine.Post(gate.DefaultTenant, nil, func([]lease.Answer, error) {}), engine.ErrOverloaded) {
 				}
 				synctest.Wait()
@@ -102,13 +102,13 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 			wantNone(t, worker.report(items...), refusal.CodeStopping)
 			worker.send(&lessorv1.Goodbye{})
 			if err := worker.waitForEnd(); err != nil {
-				t.Errorf("ended with %v", err)
+				t.Errorf("the stream ended with %v, want OK", err)
 			}
 		})
 	})
 }
 
-// withoutEngine serves workers with an engine that has stopped.
+// withoutEngine returns a rig that serves workers with an engine that has stopped.
 func withoutEngine(t *testing.T) *rig {
 	t.Helper()
 	var cfg Config

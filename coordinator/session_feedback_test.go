@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
+// feedback returns an item under the lease of a, with this stage, progress 0.5, and a chunk of text for each word.
 func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
 	m := &lessorv1.FeedbackItem{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Stage: stage, Progress: 0.5}
 	for i, w := range words {
@@ -25,7 +26,7 @@ func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.F
 	return m
 }
 
-// S5: feedback reaches watchers in order and after the Start, and GetTask shows the last of it. Feedback after the report is dropped.
+// S5: watchers get feedback in order and after the event STARTED. GetTask shows the last progress and the chunks. Feedback after the report is dropped.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -42,7 +43,7 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 			words += c.GetText()
 		}
 		if words != "abc" || shown.GetProgress().GetStage() != "two" || shown.GetProgress().GetFraction() != 0.5 {
-			t.Errorf("GetTask shows %v and %q", shown.GetProgress(), words)
+			t.Errorf("GetTask shows %v and %q, want stage two, progress 0.5 and \"abc\"", shown.GetProgress(), words)
 		}
 		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
 		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{feedback(a, "late", "d")}})
@@ -51,12 +52,12 @@ func TestFeedbackReachesWatchers(t *testing.T) {
 		_, volatile, _ := strings.Cut(eventNames(events), "STARTED ")
 		wantEqual(t, "the watch", volatile, "progress chunk chunk progress chunk COMPLETED")
 		if shown := r.get(t, id); shown.GetProgress().GetStage() != "two" || len(shown.GetFeedback()) != 3 {
-			t.Errorf("after the attempt GetTask shows %v, %v", shown.GetProgress(), shown.GetFeedback())
+			t.Errorf("after the report GetTask shows %v and %v, want stage two and three chunks", shown.GetProgress(), shown.GetFeedback())
 		}
 	})
 }
 
-// S5: feedback that was sent before a report reaches watchers before the outcome, and stays with the task, even if the report follows at once.
+// S5: watchers get feedback that was sent before a report before the outcome, and the task keeps it, even if the report follows at once.
 func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -72,15 +73,15 @@ func TestFeedbackBeforeAReportIsKept(t *testing.T) {
 		worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(a, "")}})
 		synctest.Wait()
 		if n := strings.Count(eventNames(stop()), "chunk"); n != words {
-			t.Errorf("a watcher got %d chunks, want all %d", n, words)
+			t.Errorf("a watcher got %d chunks, want %d", n, words)
 		}
 		if n := len(r.get(t, id).GetFeedback()); n != words {
-			t.Errorf("%d chunks stay with the task, want all %d", n, words)
+			t.Errorf("the task keeps %d chunks, want %d", n, words)
 		}
 	})
 }
 
-// Feedback for a lease that has ended, is forged or is of another task is dropped silently. Other items of the frame count.
+// Feedback under a lease that has ended, is forged, or is of another task is dropped without an answer. Other items of the frame are accepted.
 func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 3)
@@ -97,22 +98,22 @@ func TestFeedbackOfEndedLeasesIsDropped(t *testing.T) {
 		worker.wantNoFrame()
 		for i, want := range []string{"", "", "live"} {
 			if got := r.get(t, a[i].GetTask().GetTaskId()).GetProgress().GetStage(); got != want {
-				t.Errorf("task %d shows %q, want %q", i, got, want)
+				t.Errorf("the stage of task %d is %q, want %q", i, got, want)
 			}
 		}
 		time.Sleep(40 * time.Second)
 		worker.heartbeat(a[2])
 		time.Sleep(59 * time.Second) // meanwhile the other leases expire
 		if shown := r.get(t, again.GetTask().GetTaskId()); shown.GetProgress().GetAttempt() != 2 || shown.GetLease() != nil {
-			t.Errorf("after its lease: %v", shown)
+			t.Errorf("after its lease has expired, the task is %v, want the progress of attempt 2 and no lease", shown)
 		}
 		if shown := r.get(t, a[2].GetTask().GetTaskId()); shown.GetProgress().GetStage() != "live" {
-			t.Errorf("under a live lease: %v", shown)
+			t.Errorf("the task with a live lease is %v, want the stage live", shown)
 		}
 	})
 }
 
-// A bad item of feedback is refused with the name of the field; the other items count.
+// A bad item of feedback is refused with the name of the field. The other items of the frame are accepted.
 func TestBadFeedbackIsRefused(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -146,26 +147,27 @@ func TestBadFeedbackIsRefused(t *testing.T) {
 	})
 }
 
-// Progress in a heartbeat is shown; it is not shown if the value is bad.
+// GetTask shows the progress of a heartbeat, unless its value is bad.
 func TestProgressOfAHeartbeat(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
 		id := r.submit(t, nil).GetTaskId()
 		a := worker.receiveAssignments(1)[0]
-		say := func(stage string, fraction float64) {
+		beat := func(stage string, fraction float64) {
 			m := renewal(a)
 			m.Progress = &lessorv1.Progress{Stage: stage, Fraction: fraction}
 			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Leases: []*lessorv1.HeartbeatRequest{m}})
 		}
-		say("good", 0.25)
-		say("bad", 2)
+		beat("good", 0.25)
+		beat("bad", 2)
 		if p := r.get(t, id).GetProgress(); p.GetStage() != "good" || p.GetFraction() != 0.25 {
-			t.Errorf("shown: %v", p)
+			t.Errorf("GetTask shows %v, want the stage good and 0.25", p)
 		}
 	})
 }
 
-// submitAndBlockCommit keeps a commit under way until release. What arrives meanwhile goes into the next one together.
+// submitAndBlockCommit submits a task of the queue "other", and makes its commit wait until release is called. All commands that arrive in the meantime
+// go into the next commit together.
 func (r *rig) submitAndBlockCommit(t *testing.T, st *memstore.Store) (release func()) {
 	t.Helper()
 	synctest.Wait()
@@ -180,7 +182,8 @@ func (r *rig) submitAndBlockCommit(t *testing.T, st *memstore.Store) (release fu
 	return release
 }
 
-// A6, S5: the last feedback of an attempt is stored with the end of the attempt, even if all of it is one commit, and is deleted with the task.
+// A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback and report are one commit. It is deleted with the
+// task.
 func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	t.Attr("rules", "A6 S5")
 	st := memstore.New()
@@ -205,7 +208,7 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 		wantEqual(t, "the watch", eventNames(events), "SUBMITTED GRANTED ACKNOWLEDGED STARTED progress chunk chunk COMPLETED")
 		wantIncreasing(t, events)
 		if p := events[4].GetProgress(); p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 {
-			t.Errorf("told %v", p)
+			t.Errorf("the progress event is %v, want the metrics and attempt 1", p)
 		}
 		r.close(t)
 
@@ -215,10 +218,10 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 		shown := again.get(t, id)
 		chunks := shown.GetFeedback()
 		if p := shown.GetProgress(); p.GetStage() != "run" || p.GetMetrics()["loss"] != 0.25 || p.GetAttempt() != 1 || len(chunks) != 2 {
-			t.Fatalf("after a restart: %v, %v", p, chunks)
+			t.Fatalf("after a restart GetTask shows %v and %v, want the progress of attempt 1 and two chunks", p, chunks)
 		}
 		if c := chunks[1]; c.GetMimeType() != "image/png" || c.GetIndex() != 7 || string(c.GetData()) != "png" {
-			t.Errorf("after a restart: %v", c)
+			t.Errorf("after a restart the second chunk is %v, want the png with index 7", c)
 		}
 		if _, err := again.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
@@ -227,7 +230,7 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 		err := reopened.View(func(rd store.Reader) error {
 			left, err := records.Feedback(rd, task)
 			if left != nil {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("after the task was deleted, the store still has its feedback: %v", left)
 			}
 			return err
 		})
@@ -237,7 +240,7 @@ func TestLastFeedbackIsStoredWithTheTask(t *testing.T) {
 	})
 }
 
-// S5: zero_progress sets progress back to 0; the value 0 alone means that nothing is said. Watchers get the complete progress each time.
+// S5: zero_progress sets the progress to 0; progress 0 without it means that the progress does not change. Each event has the complete progress.
 func TestProgressGoesBackToZero(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -245,14 +248,14 @@ func TestProgressGoesBackToZero(t *testing.T) {
 		id := r.submit(t, nil).GetTaskId()
 		a := worker.receiveAssignments(1)[0]
 		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
-		ids := func(m *lessorv1.FeedbackItem) *lessorv1.FeedbackItem {
+		withIDs := func(m *lessorv1.FeedbackItem) *lessorv1.FeedbackItem {
 			m.TaskId, m.LeaseId = id, a.GetLeaseId()
 			return m
 		}
 		worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{
-			ids(&lessorv1.FeedbackItem{Progress: 0.75, Stage: "first"}),
-			ids(&lessorv1.FeedbackItem{Message: "more to do"}),
-			ids(&lessorv1.FeedbackItem{ZeroProgress: true, Stage: "second"}),
+			withIDs(&lessorv1.FeedbackItem{Progress: 0.75, Stage: "first"}),
+			withIDs(&lessorv1.FeedbackItem{Message: "more to do"}),
+			withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Stage: "second"}),
 		}})
 		synctest.Wait()
 		var seen []string
@@ -261,14 +264,14 @@ func TestProgressGoesBackToZero(t *testing.T) {
 				seen = append(seen, strings.TrimSpace(fmt.Sprintf("%g %s %s", p.GetFraction(), p.GetStage(), p.GetMessage())))
 			}
 		}
-		wantEqual(t, "seen", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
-		bad := worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{ids(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
+		wantEqual(t, "the progress events", strings.Join(seen, "; "), "0.75 first; 0.75 first more to do; 0 second more to do")
+		bad := worker.send(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{withIDs(&lessorv1.FeedbackItem{ZeroProgress: true, Progress: 0.5})}})
 		worker.wantError(bad, refusal.CodeInvalid, "feedback.items[0].zero_progress: is set, but progress is 0.5")
 	})
 }
 
-// W11: feedback that a session sends faster than it can be passed on is dropped, the oldest first. Watchers are told how much they missed, and a
-// metric counts it. The session's verdicts and other sessions' feedback are not affected.
+// W11: if a session sends feedback faster than the coordinator can pass it on, the oldest is dropped. Watchers get the number of dropped items, and a
+// metric counts them. The verdicts of the session, and the feedback of other sessions, are not affected.
 func TestTooMuchFeedbackIsDropped(t *testing.T) {
 	t.Attr("rules", "W11")
 	st := memstore.New()
@@ -297,9 +300,9 @@ func TestTooMuchFeedbackIsDropped(t *testing.T) {
 			}
 		}
 		if kept+int(missed) != flood || last != fmt.Sprint(flood-1) || missed < flood/2 || kept < 20 {
-			t.Errorf("%d of %d were told, %d missed; the last one was %s", kept, flood, missed, last)
+			t.Errorf("watchers got %d of %d items and missed %d; the last one was %s; want the last ones, and at least half missed", kept, flood, missed, last)
 		}
-		wantContains(t, "the neighbour", eventNames(neighbour()), "progress chunk")
+		wantContains(t, "the watch of the other session's task", eventNames(neighbour()), "progress chunk")
 		wantContains(t, "metrics", getPath(t, r, "/metrics", http.StatusOK), fmt.Sprintf("lessor_feedback_dropped_total %d", missed))
 	})
 }

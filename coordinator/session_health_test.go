@@ -25,22 +25,23 @@ const (
 	unhealthy = lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY
 )
 
+// wantHealth checks the health that ListWorkers shows for the worker.
 func (worker *testWorker) wantHealth(want lessorv1.WorkerHealth) {
 	worker.t.Helper()
 	synctest.Wait()
 	if got := worker.r.listedWorker(worker.t, worker.name).GetHealth(); got != want {
-		worker.t.Fatalf("%s is %v, want %v", worker.name, got, want)
+		worker.t.Fatalf("the health of %s is %v, want %v", worker.name, got, want)
 	}
 }
 
-// sendMetrics sends a heartbeat with gauges.
+// sendMetrics sends a heartbeat with these metrics.
 func (worker *testWorker) sendMetrics(metrics map[string]float64) {
 	worker.t.Helper()
 	worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
 }
 
-// W9: heartbeats are expected from the registration on. After one missed heartbeat the worker is shown as WARN, after two it gets no new work, after
-// three its session is reset. Other frames do not replace heartbeats. The leases live until they expire.
+// W9: a worker must send heartbeats from its registration on; other frames do not count as heartbeats. After one missed heartbeat its health is WARN,
+// after two it gets no new tasks, after three its session is reset. Its leases stay live until they expire.
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -50,10 +51,10 @@ func TestMissedHeartbeats(t *testing.T) {
 		wantCommitted(t, worker.report(started(a)))
 		pass := func(d time.Duration) {
 			t.Helper()
-			time.Sleep(time.Millisecond) // so that no frame comes at the very moment when a heartbeat is due
+			time.Sleep(time.Millisecond) // so that no frame comes at the instant when a heartbeat is due
 			for range int(d / time.Second) {
 				time.Sleep(time.Second / 2)
-				worker.send(&lessorv1.Error{}) // not at the moment of a miss either
+				worker.send(&lessorv1.Error{}) // nor at the instant when one counts as missed
 				time.Sleep(time.Second / 2)
 			}
 		}
@@ -67,7 +68,7 @@ func TestMissedHeartbeats(t *testing.T) {
 		worker.wantNoFrame()
 		worker.heartbeat()
 		worker.wantHealth(healthy)
-		worker.receiveAssignments(1) // the worker may get work again
+		worker.receiveAssignments(1) // a healthy worker gets tasks again
 		pass(34 * time.Second)
 		worker.wantNoFrame()
 		time.Sleep(time.Second + time.Millisecond)
@@ -75,36 +76,29 @@ func TestMissedHeartbeats(t *testing.T) {
 		wantEqual(t, "code", reset.GetCode(), refusal.CodeTimeout)
 		wantContains(t, "reason", reset.GetReason(), "3 heartbeats were missed")
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 		if w := r.listedWorker(t, "w"); w != nil {
-			t.Errorf("still listed: %v", w)
+			t.Errorf("the worker is still listed: %v", w)
 		}
 		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_RUNNING {
-			t.Errorf("its task is %v, want RUNNING: the lease has not run out", s)
+			t.Errorf("its task is %v, want RUNNING: the lease has not expired", s)
 		}
 		time.Sleep(30 * time.Second)
 		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetLosses() != 1 {
-			t.Errorf("after its lease: %v", got)
+			t.Errorf("after its lease has expired, the task is %v, want READY with one loss", got)
 		}
 	})
 }
 
-// W9: a heartbeat that the coordinator was too busy to read does not count as missed.
+// W9: a heartbeat that arrives in time does not count as missed if the coordinator is too busy to read it.
 func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	t.Attr("rules", "W9")
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
-		synctest.Wait()
-		release := blockCommits(st)
-		go func() {
-			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
-				t.Error(err)
-			}
-		}()
-		synctest.Wait()
-		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // its answer has to wait for the commit
+		release := r.submitAndBlockCommit(t, st)
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // this frame has to wait for the commit
 		time.Sleep(50 * time.Second)
 		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
 		worker.wantNoFrame()
@@ -114,8 +108,8 @@ func TestHeartbeatBehindABusyReaderIsNotMissed(t *testing.T) {
 	})
 }
 
-// W9: a worker whose memory or disk is nearly full gets no new work until the value is 5 points lower. Its state does not change. A heartbeat without
-// this gauge, or with NaN, changes nothing.
+// W9: a worker whose memory or disk is nearly full is SUSPENDED: it gets no new tasks until the value is 5 points below the limit. The state of its
+// session does not change. A heartbeat without this metric, or with NaN, changes nothing.
 func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	t.Attr("rules", "W9")
 	for gauge, limit := range map[string]float64{"mem_pct": 90, "disk_pct": 95} {
@@ -133,7 +127,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 				worker.wantNoFrame()
 				w := r.listedWorker(t, "w")
 				if w.GetState() != lessorv1.WorkerState_WORKER_STATE_HEARTBEATING {
-					t.Errorf("its state is %v", w.GetState())
+					t.Errorf("the state of the session is %v, want HEARTBEATING", w.GetState())
 				}
 				wantContains(t, "detail", w.GetHealthDetail(), fmt.Sprintf("%s is %.4g:", gauge, limit-4.9))
 				worker.sendMetrics(map[string]float64{gauge: limit - 5})
@@ -144,7 +138,7 @@ func TestNearlyFullWorkerIsSuspended(t *testing.T) {
 	}
 }
 
-// W9: a worker whose slots were all in use for a minute is shown as SATURATED; it still gets work.
+// W9: a worker whose slots were all in use for a minute is SATURATED. It still gets tasks.
 func TestSaturatedWorkerIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -160,7 +154,7 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 		worker.sendMetrics(map[string]float64{"inflight": 1})
 		worker.wantHealth(healthy)
 		worker.send(&lessorv1.Capacity{MaxParallel: 1})
-		for range 7 { // without the gauge inflight, the leases that heartbeats name are counted
+		for range 7 { // without the metric inflight, the leases in the heartbeat count
 			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"x": 1}, Leases: []*lessorv1.HeartbeatRequest{renewal(a[0])}})
 			time.Sleep(10 * time.Second)
 		}
@@ -168,7 +162,7 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 	})
 }
 
-// W9: the heartbeat interval and the thresholds can be configured, also for single tenants. accept has the interval.
+// W9: the heartbeat interval and the thresholds can be configured, the thresholds also for single tenants. The accept has the interval.
 func TestThresholdsCanBeSet(t *testing.T) {
 	t.Attr("rules", "W9")
 	cfg := Config{Sessions: session.Config{
@@ -178,7 +172,7 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
 		worker := r.openStream(t, "w")
 		if d := worker.handshake().GetHeartbeatInterval().AsDuration(); d != time.Second {
-			t.Errorf("accept says %v", d)
+			t.Errorf("the heartbeat interval of the accept is %v, want 1s", d)
 		}
 		worker.send(registration(1))
 		worker.sendMetrics(map[string]float64{"mem_pct": 50})
@@ -192,13 +186,13 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	})
 }
 
-// W9: a worker that gets no new work is told the reason in each heartbeat's answer. The log has it once for each change.
+// W9: if a worker gets no new tasks, the answer to each heartbeat has the reason. The log has one line for each change.
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
-		const why = "disk_pct is 96: no new work at 95 or more, until it falls to 90"
-		for i, want := range []string{"", why, why, ""} {
+		const reason = "disk_pct is 96: no new work at 95 or more, until it falls to 90"
+		for i, want := range []string{"", reason, reason, ""} {
 			pct := 20.0
 			if want != "" {
 				pct = 96
@@ -208,15 +202,15 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 		}
 		ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{})
 		wantEqual(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
-		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, why: 1} {
+		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, reason: 1} {
 			if got := strings.Count(r.log.String(), words); got != want {
-				t.Errorf("the log says %s %d times, want %d", words, got, want)
+				t.Errorf("the log has %s %d times, want %d", words, got, want)
 			}
 		}
 	})
 }
 
-// W9: if several reasons apply, the gravest health is shown. The metrics have a gauge for each health.
+// W9: if several causes apply, the worker has the worst health of them. The metrics have a gauge for each health.
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -9,7 +9,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// ListWorkers shows for each session its worker, state, registration, number of leases, and health.
+// ListWorkers shows the worker, the state, the registration, the number of leases and the health of each session.
 func TestListWorkersShowsSessions(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		connected := time.Now()
@@ -31,7 +31,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 			t.Errorf("connected at %v, want %v", at, connected)
 		}
 		if at := got.GetLastSeenAt().AsTime(); !at.Equal(connected.Add(2 * time.Second)) {
-			t.Errorf("seen at %v, want 2 s later", at)
+			t.Errorf("last seen at %v, want %v", at, connected.Add(2*time.Second))
 		}
 		got.ConnectedAt, got.LastSeenAt = nil, nil
 		want := &lessorv1.Worker{
@@ -46,7 +46,7 @@ func TestListWorkersShowsSessions(t *testing.T) {
 	})
 }
 
-// ListWorkers is ordered by worker, can be filtered by queue, and has pages.
+// ListWorkers lists the sessions in the order of the workers' names, in pages, and can select those of one queue.
 func TestListWorkersPages(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for _, name := range []string{"c", "a", "d", "b"} {
@@ -80,7 +80,7 @@ func TestListWorkersPages(t *testing.T) {
 		wantEqual(t, "of no queue", list(&lessorv1.ListWorkersRequest{Queue: "none"}), "")
 		status, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil || status.GetSessions() != 4 {
-			t.Errorf("status is %v (%v), want 4 sessions", status, err)
+			t.Errorf("the status is %v (%v), want 4 sessions", status, err)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// The accept answers the handshake. It has the session id, the version and the time of the coordinator, the heartbeat interval and the idle timeout.
 func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openStream(t, "w")
@@ -26,29 +27,29 @@ func TestAcceptHasTheSettingsOfTheSession(t *testing.T) {
 		wantEqual(t, "session_id", a.GetSessionId(), r.listedWorker(t, "w").GetSessionId())
 		wantEqual(t, "coordinator_version", a.GetCoordinatorVersion(), "test")
 		if a.GetHeartbeatInterval().AsDuration() != defaultHeartbeat || a.GetIdleTimeout().AsDuration() != defaultIdle || a.GetServerTime() == nil {
-			t.Errorf("accept is %v", a)
+			t.Errorf("the accept is %v, want interval %v, idle timeout %v and a server time", a, defaultHeartbeat, defaultIdle)
 		}
 	})
 }
 
-// A frame with another tenant or sender than that of the stream, or with an unknown protocol version, is refused and ends the session. The log warns of
-// it, but not if the first frame may only ask for the tenant of the caller.
+// A frame with another tenant or sender than its stream has, or with an unknown protocol version, is refused and ends the session. The refusal is logged
+// as a warning; a wrong tenant in the first frame is logged at info, because a worker may send one to learn the right tenant.
 func TestDeniedFrameEndsTheSession(t *testing.T) {
-	greet := func(m *lessorv1.SessionRequest) { setPayload(m, handshakeOf("w")) }
+	withHandshake := func(m *lessorv1.SessionRequest) { setPayload(m, handshakeOf("w")) }
 	for _, tt := range []struct {
 		name   string
-		opened bool
+		opened bool // the frame comes after the handshake
 		change func(*lessorv1.SessionRequest)
-		word   string
-		remedy string
+		word   string // in the message of the error
+		remedy string // in its remediation
 	}{
-		{"no tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "" }, `tenant: is ""; it must be "default"`, "send that tenant"},
-		{"another tenant", false, func(m *lessorv1.SessionRequest) { greet(m); m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
-		{"no sender", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender = nil }, "sender.role:", "set sender"},
-		{"another role", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
-		{"another name", false, func(m *lessorv1.SessionRequest) { greet(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},
-		{"no protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol: is 0;", "version"},
-		{"newer protocol", false, func(m *lessorv1.SessionRequest) { greet(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol: is 2;", "version"},
+		{"no tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "" }, `tenant: is ""; it must be "default"`, "send that tenant"},
+		{"another tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
+		{"no sender", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender = nil }, "sender.role:", "set sender"},
+		{"another role", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
+		{"another name", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},
+		{"no protocol", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.GetHandshake().Protocol = 0 }, "handshake.protocol: is 0;", "version"},
+		{"newer protocol", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.GetHandshake().Protocol = 2 }, "handshake.protocol: is 2;", "version"},
 		{"another tenant later", true, func(m *lessorv1.SessionRequest) { m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
 		{"another role later", true, func(m *lessorv1.SessionRequest) { m.Sender.Role = "" }, "sender.role:", "leave it out"},
 		{"another sender later", true, func(m *lessorv1.SessionRequest) { m.Sender.Id = "other" }, "sender.id:", "a separate stream for each"},
@@ -72,10 +73,10 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 				}
 				err := worker.waitForEnd()
 				if status.Code(err) != codes.PermissionDenied || refusal.CodeOf(err) != refusal.CodeDenied {
-					t.Errorf("ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
+					t.Errorf("the stream ended with %v, want PERMISSION_DENIED and %s", err, refusal.CodeDenied)
 				}
 				if w := r.listedWorker(t, "w"); w != nil {
-					t.Errorf("still listed: %v", w)
+					t.Errorf("the worker is still listed: %v", w)
 				}
 			})
 		})
@@ -93,7 +94,7 @@ func TestLaterFramesMayLeaveOutTenantAndSender(t *testing.T) {
 	})
 }
 
-// A bad field in a handshake or register changes nothing and is named in the error. The stream goes on, and a corrected frame is accepted.
+// A handshake or register with a bad field is refused, and the error names the field. The stream does not end, and a corrected frame is accepted.
 func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 	long := text(257)
 	type change func(*lessorv1.Handshake, *lessorv1.Register)
@@ -159,7 +160,7 @@ func TestBadFieldOfHandshakeOrRegisterIsNamed(t *testing.T) {
 	}
 }
 
-// A frame without a valid id, or one that cannot be decoded, is refused. That is not counted as the handshake, which may still follow.
+// A frame without a valid id, and a frame that cannot be decoded, is refused. Neither counts as the handshake, so that a handshake may still follow.
 func TestBadFrames(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened=%v", opened), func(t *testing.T) {
@@ -168,15 +169,15 @@ func TestBadFrames(t *testing.T) {
 				if opened {
 					worker.handshake()
 				}
-				nameless := worker.newFrame(&lessorv1.Goodbye{})
-				nameless.Id = ""
-				worker.sendFrame(nameless)
+				badID := worker.newFrame(&lessorv1.Goodbye{})
+				badID.Id = ""
+				worker.sendFrame(badID)
 				worker.wantError("", refusal.CodeInvalid, "id: must not be empty")
-				nameless.Id = text(257)
-				worker.sendFrame(nameless)
+				badID.Id = text(257)
+				worker.sendFrame(badID)
 				worker.wantError("", refusal.CodeInvalid, "id: has 257 bytes; the limit is 256")
-				nameless.Id, nameless.Corr = "short", text(257)
-				worker.sendFrame(nameless)
+				badID.Id, badID.Corr = "short", text(257)
+				worker.sendFrame(badID)
 				worker.wantError("short", refusal.CodeInvalid, "corr: has 257 bytes; the limit is 256")
 
 				m := worker.newFrame(&lessorv1.Goodbye{Reason: "REASON"})
@@ -203,7 +204,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// A frame over the message limit ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip it.
+// A frame over the size limit of messages ends the stream with RESOURCE_EXHAUSTED, because gRPC cannot skip a message.
 func TestOversizedFrameEndsTheStream(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -212,12 +213,12 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := worker.waitForEnd(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("ended with %v, want RESOURCE_EXHAUSTED", err)
+			t.Errorf("the stream ended with %v, want RESOURCE_EXHAUSTED", err)
 		}
 	})
 }
 
-// Workers that send no instance_id get a new one for each stream, so that their streams do not displace each other.
+// A worker that sends no instance_id gets a new one for each stream, so that its streams do not displace each other.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var all []*testWorker
@@ -234,7 +235,7 @@ func TestNamelessInstancesAreDistinct(t *testing.T) {
 		}
 		res, err := r.admin.ListWorkers(context.Background(), &lessorv1.ListWorkersRequest{})
 		if err != nil || len(res.GetWorkers()) != 3 {
-			t.Errorf("listed %v (%v), want three", res, err)
+			t.Errorf("listed are %v (%v), want three sessions", res, err)
 		}
 	})
 }

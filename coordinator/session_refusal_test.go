@@ -11,13 +11,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// refuseTask sends the error with which a worker refuses a task because of its concurrency key.
 func (worker *testWorker) refuseTask(a *lessorv1.Assignment) {
 	worker.t.Helper()
 	worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 }
 
-// W14, T5: a worker refuses a task because it already runs one with the same concurrency key. The task goes to another worker at once, and the
-// refusal counts in no budget.
+// W14, T5: a worker may refuse a task because it already runs a task with the same concurrency key. The refused task goes to another worker at once, and
+// the refusal counts neither as a loss nor as a failure.
 func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	t.Attr("rules", "W14 T5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -34,7 +35,7 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 		second := other.receiveAssignments(1)[0]
 		other.send(&lessorv1.Capacity{MaxParallel: 0})
 		other.wantNoFrame()
-		other.refuseTask(runs) // not its own: nothing happens
+		other.refuseTask(runs) // it does not hold this lease: nothing happens
 		worker.send(&lessorv1.Capacity{MaxParallel: 2})
 		other.refuseTask(&lessorv1.Assignment{Task: runs.GetTask(), LeaseId: second.GetLeaseId()})
 		other.refuseTask(&lessorv1.Assignment{Task: second.GetTask(), LeaseId: "forged"})
@@ -43,14 +44,14 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 		other.wantLeaseEnded(second, lessorv1.Reason_REASON_REVOKED)
 		again := worker.receiveAssignments(1)[0]
 		if again.GetAttempt() != 2 || again.GetTask().GetFailures() != 0 || again.GetTask().GetLosses() != 0 {
-			t.Errorf("handed on: %v", again)
+			t.Errorf("the other worker got %v, want attempt 2 without losses and failures", again)
 		}
 		wantCommitted(t, worker.report(completed(runs, ""), completed(again, "")))
 	})
 }
 
-// W14: a session that refuses a task without running another one of its key gets no work for 5 s, so that it does not get the same task again at
-// once.
+// W14: if a session refuses a task although it runs no other task with the same key, it gets no tasks for 5 s. Otherwise it would get the same task again
+// at once.
 func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 	t.Attr("rules", "W14")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -63,12 +64,13 @@ func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {
 		worker.wantNoFrame()
 		time.Sleep(time.Millisecond)
 		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
-			t.Errorf("handed over again: %v", again)
+			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 		}
 	})
 }
 
-// W14: after such a refusal, the session gets no second task of a concurrency key, even if it changes its capacity or registers again.
+// W14: after a session has refused a task because of its concurrency key, it gets at most one task of each key at a time, even if it changes its capacity
+// or registers again.
 func TestRefusalIsRemembered(t *testing.T) {
 	t.Attr("rules", "W14")
 	for name, say := range map[string]proto.Message{
@@ -90,7 +92,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 				worker.wantNoFrame()
 				wantCommitted(t, worker.report(completed(runs, "")))
 				if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
-					t.Errorf("handed over again: %v", again)
+					t.Errorf("the task was dispatched again as %v, want attempt 2", again)
 				}
 			})
 		})

@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// describeVerdict describes a verdict in a few words.
+// describeVerdict returns kind, verdict and reason of a verdict, and "replayed" if it is a replay.
 func describeVerdict(v *lessorv1.ReportVerdict) string {
 	words := []string{
 		strings.TrimPrefix(v.GetKind().String(), "REPORT_KIND_"),
@@ -33,7 +33,7 @@ func describeVerdict(v *lessorv1.ReportVerdict) string {
 	return strings.Join(words, " ")
 }
 
-// W3: a frame may have many reports. They are judged independently of each other; the verdicts are in the order of the reports, with their ids.
+// W3: a frame may have many reports. Each is judged independently of the others. The verdicts are in the order of the reports, and have their ids.
 func TestReportsAreIndependentAndInOrder(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -48,14 +48,14 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		badField.GetComplete().ReportId = text(257)
 		tooLarge := completed(a[3], "")
 		tooLarge.GetComplete().Output = make([]byte, 1<<20+1)
-		stranger := started(a[4])
-		stranger.GetStart().TaskId, stranger.GetStart().LeaseId = lease.TaskID{Space: 1, Seq: 1 << 40}.String(), "x"
+		unknown := started(a[4])
+		unknown.GetStart().TaskId, unknown.GetStart().LeaseId = lease.TaskID{Space: 1, Seq: 1 << 40}.String(), "x"
 		crossed := started(a[4])
 		crossed.GetStart().TaskId = a[0].GetTask().GetTaskId()
 		reports := []*lessorv1.Report{
 			started(a[0]), completed(a[0], "x"), completed(a[0], "x"), completed(a[0], "y"), started(a[0]),
 			{},
-			failed, released(a[2]), badField, tooLarge, stranger, crossed, completed(a[3], ""),
+			failed, released(a[2]), badField, tooLarge, unknown, crossed, completed(a[3], ""),
 		}
 		want := []string{
 			"START COMMITTED NONE", "COMPLETE COMMITTED NONE", "COMPLETE COMMITTED NONE replayed", "COMPLETE REJECTED DUPLICATE_REPORT",
@@ -65,12 +65,12 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		}
 		got := worker.report(reports...)
 		if len(got) != len(want) {
-			t.Fatalf("%d verdicts on %d reports", len(got), len(want))
+			t.Fatalf("received %d verdicts on %d reports", len(got), len(want))
 		}
 		for i, v := range got {
 			wantEqual(t, fmt.Sprintf("verdict %d", i), describeVerdict(v), want[i])
 			if v.GetServerTime() == nil || v.GetError() != nil {
-				t.Errorf("verdict %d is %v", i, v)
+				t.Errorf("verdict %d is %v, want a server time and no error", i, v)
 			}
 		}
 		wantEqual(t, "task", got[1].GetTaskId(), a[0].GetTask().GetTaskId())
@@ -78,13 +78,13 @@ func TestReportsAreIndependentAndInOrder(t *testing.T) {
 		wantEqual(t, "report_id", got[1].GetReportId(), reports[1].GetComplete().GetReportId())
 		wantEqual(t, "report_id", got[6].GetReportId(), "f")
 		if got[0].GetExpiresIn().AsDuration() != 90*time.Second || got[6].GetRetryAt() == nil {
-			t.Errorf("start: %v, fail: %v; want expires_in, retry_at", got[0], got[6])
+			t.Errorf("the Start got %v and the Fail %v, want expires_in and retry_at", got[0], got[6])
 		}
 		wantContains(t, "detail", got[8].GetDetail(), "report_id: has 257 bytes; the limit is 256")
 	})
 }
 
-// S7: the number of items in a frame is limited, but not by a smaller limit of batches; a frame with more is refused as a whole.
+// S7: a frame may have at most 1000 items, whatever the limit of batches is. A frame with more is refused as a whole.
 func TestFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
@@ -115,13 +115,13 @@ func TestFramesAreBounded(t *testing.T) {
 		}
 		full := slices.Repeat([]*lessorv1.Report{started(a)}, 1000)
 		if n := len(worker.report(full...)); n != 1000 {
-			t.Errorf("%d verdicts on 1000 reports", n)
+			t.Errorf("received %d verdicts on 1000 reports", n)
 		}
 		wantCommitted(t, worker.report(completed(a, "")))
 	})
 }
 
-// W4: a heartbeat renews only the leases that it names; each gets a verdict.
+// W4: a heartbeat renews exactly the leases that it names. Each of them gets a verdict.
 func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -134,10 +134,10 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 			got := worker.heartbeat(a[0], &lessorv1.Assignment{})
 			if len(got) != 2 || got[0].GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED ||
 				got[0].GetLeaseId() != a[0].GetLeaseId() || got[0].GetExpiresIn().AsDuration() != 90*time.Second {
-				t.Fatalf("renewed: %v", got)
+				t.Fatalf("the heartbeat got %v, want COMMITTED with 90 s for the first lease", got)
 			}
 			if got[1].GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
-				t.Errorf("a lease without a name got %v", got[1])
+				t.Errorf("an entry without ids got %v, want INVALID_REQUEST", got[1])
 			}
 		}
 		worker.wantLeaseEnded(a[1], lessorv1.Reason_REASON_LEASE_EXPIRED)
@@ -145,7 +145,7 @@ func TestHeartbeatRenewsWhatItNames(t *testing.T) {
 	})
 }
 
-// V4: a report whose verdict was lost with its stream is repeated on the next one, and gets the same verdict, replayed.
+// V4: if a verdict was lost with its stream, the worker repeats the report on its next stream, and gets the same verdict, replayed.
 func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	t.Attr("rules", "V4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -160,7 +160,7 @@ func TestVerdictIsReplayedOnANewStream(t *testing.T) {
 	})
 }
 
-// A10: if a commit fails, its reports get errors instead of verdicts, at their places, and the coordinator stops.
+// A10: if a commit fails, each report of it gets an error in the place of its verdict, and the coordinator stops.
 func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
@@ -175,15 +175,15 @@ func TestNoVerdictWhereTheStoreFails(t *testing.T) {
 		for i, v := range worker.report(completed(a[0], ""), started(a[1])) {
 			if v.GetError().GetCode() != refusal.CodeStore || v.GetError().GetRetryAfter() == nil || v.GetVerdict() != 0 ||
 				v.GetLeaseId() != a[i].GetLeaseId() || v.GetTaskId() != a[i].GetTask().GetTaskId() || v.GetKind() == 0 {
-				t.Errorf("item %d is %v, want an error", i, v)
+				t.Errorf("verdict %d is %v, want an error with the ids of the report", i, v)
 			}
 		}
 		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeStopping)
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
-			t.Errorf("Serve returned %v", err)
+			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// openSessionWith opens and registers a session, and returns its worker and its accept.
+// openSessionWith opens and registers a session, and returns its worker and its accept. change may change the handshake.
 func (r *rig) openSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*testWorker, *lessorv1.Accept) {
 	t.Helper()
 	worker := r.openStream(t, name)
@@ -29,32 +29,32 @@ func (r *rig) openSessionWith(t *testing.T, name string, slots uint32, change fu
 	return worker, a
 }
 
-// resumeFrom changes a handshake so that it resumes a session, of which the frames up to seen have been received.
+// resumeFrom returns a change of a handshake: it resumes the session of the accept a, and says that the worker has received the frames up to seq seen.
 func resumeFrom(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
 	return func(h *lessorv1.Handshake) {
 		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
 	}
 }
 
-// W8, W7: with its token a worker resumes its session. The frames that it has not received come again, in order and with the same ids, and no others.
-// The worker's own sequence goes on.
+// W8, W7: a worker resumes its session with its token. It gets exactly the frames that it has not received, in order and with the same ids. The sequence
+// of its own frames continues.
 func TestResume(t *testing.T) {
 	t.Attr("rules", "W8 W7")
 	for name, lose := range map[string]func(*testWorker){
-		"after a cut":        func(worker *testWorker) { worker.cut(); synctest.Wait() },
-		"a half open line":   func(*testWorker) {},
-		"after a half close": func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
+		"after a cut":           func(worker *testWorker) { worker.cut(); synctest.Wait() },
+		"old stream still open": func(*testWorker) {},
+		"after a half close":    func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
 				old, a := r.openSessionWith(t, "w", 3, nil)
 				if a.GetResumed() || a.GetNextSeq() != 1 {
-					t.Errorf("a new session begins with %v", a)
+					t.Errorf("a new session begins with %v, want next_seq 1 and not resumed", a)
 				}
 				r.submitAll(t, 2)
 				work := old.receiveAssignments(2)
 				old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0])}}))
-				seen := old.nextFrame()
+				seen := old.nextFrame() // the last frame that the worker says it has received
 				old.sendFrame(old.numberedFrame(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], "")}}))
 				missed := old.nextFrame()
 				r.submitAll(t, 1)
@@ -64,42 +64,42 @@ func TestResume(t *testing.T) {
 
 				worker, b := r.openSessionWith(t, "w", 3, resumeFrom(a, seen.GetSeq()))
 				if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 3 || b.GetSessionToken() == a.GetSessionToken() {
-					t.Errorf("the session goes on with %v", b)
+					t.Errorf("the resumed session begins with %v, want the same session, a new token and next_seq 3", b)
 				}
 				m := worker.nextFrame()
 				if m.GetId() != missed.GetId() || m.GetSeq() != seen.GetSeq()+1 {
-					t.Errorf("the missed verdict came as %v", m)
+					t.Errorf("the first frame sent again is %v, want the missed verdicts %s", m, missed.GetId())
 				}
 				wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
 				m = worker.nextFrame()
 				again := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
 				if m.GetId() != dispatch.GetId() || len(again) != 1 || again[0].GetAttempt() != 1 {
-					t.Errorf("the dispatch came as %v", m)
+					t.Errorf("the second frame sent again is %v, want the dispatch %s", m, dispatch.GetId())
 				}
 				worker.ack(m)
-				worker.wantAck(worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))) // it was received on the other stream
+				worker.wantAck(worker.sendFrame(worker.numberedFrame(2, &lessorv1.Capacity{MaxParallel: 1}))) // the coordinator received seq 2 on the old stream
 				wantCommitted(t, worker.report(completed(work[1], ""), completed(again[0], "")))
-				if name == "a half open line" {
+				if name == "old stream still open" {
 					wantEqual(t, "the reset of the old stream", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 					if err := old.waitForEnd(); err != nil {
-						t.Errorf("the old stream ended with %v", err)
+						t.Errorf("the old stream ended with %v, want OK", err)
 					}
 				}
 				if w := r.listedWorker(t, "w"); w.GetLeases() != 0 || w.GetSessionId() != a.GetSessionId() {
-					t.Errorf("listed as %v", w)
+					t.Errorf("the worker is listed as %v, want no leases and the same session", w)
 				}
 			})
 		})
 	}
 }
 
-// W8: a verdict that is due when a new stream takes over is sent on the new stream. The old stream then ends, even if it was half-closed and waited
-// for that verdict.
+// W8: if a new stream resumes a session while a report is being judged, the verdict is sent on the new stream. The old stream ends, even if it was
+// half-closed and waited for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*testWorker){
-		"a half open line":   func(*testWorker) {},
-		"after a half close": func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
+		"old stream still open": func(*testWorker) {},
+		"after a half close":    func(worker *testWorker) { _ = worker.stream.CloseSend(); synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()
@@ -117,7 +117,7 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 				resumeFrom(a, 2)(h)
 				worker.send(h)
 				if b := nextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
-					t.Errorf("the report under way was not counted: %v", b)
+					t.Errorf("the accept is %v, want next_seq 2: the report has been received", b)
 				}
 				worker.send(registration(1))
 				synctest.Wait()
@@ -132,8 +132,8 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 	}
 }
 
-// W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, both sequences begin anew, and leases that were
-// not acknowledged are dispatched again at once.
+// W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, a resume begins both sequences at 1. After a restart,
+// leases that were not acknowledged are dispatched again at once.
 func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, restart := range []bool{false, true} {
@@ -157,11 +157,11 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 			}
 			worker, b := r.openSessionWith(t, "w", 2, resumeFrom(a, 3))
 			if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 1 {
-				t.Errorf("restart %v: the session goes on with %v", restart, b)
+				t.Errorf("restart %v: the resumed session begins with %v, want the same session with next_seq 1", restart, b)
 			}
 			if restart {
 				if again := worker.receiveAssignments(1); again[0].GetAttempt() != 1 {
-					t.Errorf("handed over again: %v", again)
+					t.Errorf("the lease was dispatched again as %v, want attempt 1", again)
 				}
 			}
 			wantCommitted(t, worker.report(completed(work[0], "")))
@@ -170,7 +170,7 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 	}
 }
 
-// W8, W5: a worker that comes back without a token also gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
+// W8, W5: a worker that connects again without a token gets its unacknowledged leases again at once, and does not have to wait 5 s for them.
 func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 	t.Attr("rules", "W8 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -183,14 +183,14 @@ func TestReconnectWithoutATokenGetsItsLeasesAgain(t *testing.T) {
 		again := r.openSession(t, "w", 2)
 		left := again.receiveAssignments(1)
 		if left[0].GetLeaseId() != work[1].GetLeaseId() {
-			t.Errorf("handed over again: %v, want the lease that was not acknowledged", left)
+			t.Errorf("dispatched again are %v, want the lease that was not acknowledged", left)
 		}
 		wantCommitted(t, again.report(completed(work[0], ""), completed(left[0], "")))
 	})
 }
 
-// W9, W8: a goodbye of a resumed session gives its leases back at once, even before register. A session that was opened without a token has no leases
-// to give back: those of its instance belong to another stream.
+// W9, W8: a goodbye of a resumed session gives its leases back at once, even before the register. A goodbye of a session that was opened without a token
+// gives nothing back before the register: the leases of its instance belong to another stream.
 func TestGoodbyeBeforeRegister(t *testing.T) {
 	t.Attr("rules", "W9 W8")
 	for name, tt := range map[string]struct{ open, resumes, restart bool }{
@@ -225,12 +225,12 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 				nextPayload[*lessorv1.Accept](worker)
 				worker.send(&lessorv1.Goodbye{})
 				if err := worker.waitForEnd(); err != nil {
-					t.Errorf("ended with %v", err)
+					t.Errorf("the stream ended with %v, want OK", err)
 				}
 				synctest.Wait()
 				got := r.get(t, work.GetTask().GetTaskId())
 				if released := got.GetState() == lessorv1.TaskState_TASK_STATE_READY; released != tt.resumes || got.GetLosses() != 0 {
-					t.Errorf("after the goodbye: %v", got)
+					t.Errorf("after the goodbye the task is %v, want READY: %v, and no losses", got, tt.resumes)
 				}
 				if tt.open && !tt.resumes {
 					old.heartbeat(work)
@@ -240,8 +240,8 @@ func TestGoodbyeBeforeRegister(t *testing.T) {
 	}
 }
 
-// W8, W14: a session token is valid for one session of one instance, for a limited time. Any other ends the stream with UNAUTHENTICATED; the worker
-// can then open a new session without one.
+// W8, W14: a session token is valid for one session of one instance, for a limited time. A resume with another token ends the stream with UNAUTHENTICATED.
+// The worker can then open a new session without a token.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "W8 W14")
 	for name, change := range map[string]func(t *testing.T, h *lessorv1.Handshake){
@@ -258,13 +258,13 @@ func TestBadTokens(t *testing.T) {
 		"of another session":  func(_ *testing.T, h *lessorv1.Handshake) { h.Resume.SessionId += "x" },
 		"of another instance": func(_ *testing.T, h *lessorv1.Handshake) { h.Worker.InstanceId = "other" },
 		"of another worker":   func(_ *testing.T, h *lessorv1.Handshake) { h.Worker.Name = "other" },
-		"over its time":       func(*testing.T, *lessorv1.Handshake) { time.Sleep(tokenLife) },
+		"expired":             func(*testing.T, *lessorv1.Handshake) { time.Sleep(tokenLife) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			serve(t, nil, func(t *testing.T, r *rig) {
 				old, a := r.openSessionWith(t, "w", 1, nil)
 				if got := a.GetExpiresAt().AsTime().Sub(a.GetServerTime().AsTime()); got != tokenLife {
-					t.Errorf("the token is good for %v", got)
+					t.Errorf("the token is valid for %v, want %v", got, tokenLife)
 				}
 				old.cut()
 				h := handshakeOf("w")
@@ -273,7 +273,7 @@ func TestBadTokens(t *testing.T) {
 				worker := r.openStream(t, h.GetWorker().GetName())
 				worker.wantError(worker.send(h), refusal.CodeToken, "handshake.resume.session_token")
 				if err := worker.waitForEnd(); status.Code(err) != codes.Unauthenticated || refusal.CodeOf(err) != refusal.CodeToken {
-					t.Errorf("ended with %v, want UNAUTHENTICATED and %s", err, refusal.CodeToken)
+					t.Errorf("the stream ended with %v, want UNAUTHENTICATED and %s", err, refusal.CodeToken)
 				}
 				r.openSession(t, "w", 1).heartbeat()
 			})
@@ -281,8 +281,8 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// W8: if a resume was accepted but the worker never received the new token, the one before is still valid. Once the new token was used, the old one
-// is not.
+// W8: if a resume was accepted, but its stream was lost before the worker received the new token, the token before is still valid. Once the
+// worker has registered on the stream of a newer token, older tokens are refused.
 func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -293,27 +293,25 @@ func TestUnusedNewTokenLeavesTheOldOneValid(t *testing.T) {
 		resumeFrom(a, 1)(h)
 		lost.send(h)
 		nextPayload[*lessorv1.Accept](lost)
-		lost.cut() // before register
+		lost.cut() // before the register
 		synctest.Wait()
 		worker, b := r.openSessionWith(t, "w", 1, resumeFrom(a, 1))
 		if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() {
-			t.Errorf("the session goes on with %v", b)
+			t.Errorf("the second resume begins with %v, want the same session", b)
 		}
-		for name, token := range map[string]*lessorv1.Accept{"used": a} {
-			late := r.openStream(t, "w")
-			h := handshakeOf("w")
-			resumeFrom(token, 1)(h)
-			late.send(h)
-			wantEqual(t, name, nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
-			if err := late.waitForEnd(); err != nil {
-				t.Errorf("ended with %v", err)
-			}
+		late := r.openStream(t, "w")
+		h = handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		late.send(h)
+		wantEqual(t, "the reset of a third resume", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeStaleBinding)
+		if err := late.waitForEnd(); err != nil {
+			t.Errorf("the third stream ended with %v, want OK", err)
 		}
-		worker.heartbeat() // the newest stream goes on
+		worker.heartbeat() // the newest stream has not ended
 	})
 }
 
-// W8: a handshake that is refused replaces no other instance.
+// W8: a refused handshake does not replace the instance that it names as replaced.
 func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -334,7 +332,7 @@ func TestRefusedHandshakeReplacesNobody(t *testing.T) {
 	})
 }
 
-// W8: a session that was displaced by a newer session of the same instance cannot be resumed.
+// W8: a session cannot be resumed once a newer session of the same instance has displaced it.
 func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -350,7 +348,7 @@ func TestDisplacedSessionCannotBeResumed(t *testing.T) {
 	})
 }
 
-// W8: an instance that a handshake names as replaced loses its stream and its leases at once; this counts in no budget.
+// W8: an instance that a handshake names as replaced loses its stream and its leases at once. This counts neither as a loss nor as a failure.
 func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, cut := range []bool{false, true} {
@@ -370,17 +368,18 @@ func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 				wantEqual(t, "the reset", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
 			}
 			if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
-				t.Errorf("handed on: %v", again)
+				t.Errorf("the new instance got %v, want attempt 2 without losses", again)
 			}
 			got := worker.report(completed(work[0], ""))
 			if got[0].GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
-				t.Errorf("the old lease: %v", got)
+				t.Errorf("a report under the old lease got %v, want SUPERSEDED", got)
 			}
 		})
 	}
 }
 
-// W8, K1: after a restart, a worker reports its tasks while they are being dispatched again. After their verdicts they must not be dispatched.
+// W8, K1: after a restart, a worker may report its tasks while the coordinator dispatches them again. Once their verdicts are sent, they must not be
+// dispatched.
 func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 	t.Attr("rules", "W8 K1")
 	synctest.Test(t, func(t *testing.T) {
@@ -402,14 +401,7 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 		resumeFrom(a, 1)(h)
 		worker.send(h)
 		nextPayload[*lessorv1.Accept](worker)
-		synctest.Wait()
-		release := blockCommits(st) // so that both frames are handled before either is answered
-		go func() {
-			if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}}); err != nil {
-				t.Error(err)
-			}
-		}()
-		synctest.Wait()
+		release := r.submitAndBlockCommit(t, st) // so that both frames are handled before either is answered
 		worker.send(registration(tasks))
 		report := &lessorv1.Reports{}
 		for _, w := range work {
@@ -427,7 +419,7 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 				judged = true
 			}
 			if n := len(m.GetDispatch().GetAssignments()); judged && n > 0 {
-				t.Errorf("%d tasks are handed over after their verdicts", n)
+				t.Errorf("%d tasks are dispatched after their verdicts, want none", n)
 			}
 		}
 		worker.wantNoFrame()

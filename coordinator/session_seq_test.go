@@ -13,31 +13,31 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// numberedFrame returns a frame with a seq.
+// numberedFrame returns a frame with this payload and seq.
 func (worker *testWorker) numberedFrame(seq uint64, payload proto.Message) *lessorv1.SessionRequest {
 	m := worker.newFrame(payload)
 	m.Seq = seq
 	return m
 }
 
-// slots returns how many slots the worker has for the coordinator.
+// slots returns the number of the worker's slots that ListWorkers shows.
 func (worker *testWorker) slots() uint32 {
 	worker.t.Helper()
 	synctest.Wait()
 	return worker.r.listedWorker(worker.t, worker.name).GetCapabilities().GetConcurrency().GetMaxParallel()
 }
 
-// wantAck checks that the next frame only acknowledges the frame id.
+// wantAck checks that the next frame has no payload and acknowledges the frame id.
 func (worker *testWorker) wantAck(id string) {
 	worker.t.Helper()
 	m := worker.nextFrame()
 	if m.GetPayload() != nil || m.GetAck().GetFor() != id {
-		worker.t.Fatalf("heard %v, want the ack of %s", m, id)
+		worker.t.Fatalf("received %v, want only the ack of %s", m, id)
 	}
 }
 
-// W7: frames in order are handled. A repeated frame changes nothing and is acknowledged again. A frame that comes too early is dropped, and the gap
-// is reported.
+// W7: the coordinator handles the frames of a worker in order. A repeated frame changes nothing and is acknowledged again. A frame that comes too early is
+// dropped, and the gap is reported.
 func TestSequenceOfTheWorker(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -53,14 +53,14 @@ func TestSequenceOfTheWorker(t *testing.T) {
 		worker.wantNoFrame() // no frame asked for an ack
 		worker.wantAck(worker.sendFrame(first))
 		if n := worker.slots(); n != 3 {
-			t.Errorf("a repeat made it %d slots", n)
+			t.Errorf("%d slots after a repeated frame, want 3", n)
 		}
 		early := worker.numberedFrame(4, &lessorv1.Capacity{MaxParallel: 5})
 		worker.wantGap(worker.sendFrame(early), 3)
 		worker.sendFrame(worker.numberedFrame(5, &lessorv1.Capacity{MaxParallel: 6})) // the gap is reported only once
 		worker.heartbeat()                                                            // frames without a seq do not wait for it
 		if n := worker.slots(); n != 3 {
-			t.Errorf("early frames made it %d slots", n)
+			t.Errorf("%d slots after frames that came too early, want 3", n)
 		}
 		worker.wantGap(worker.sendFrame(early), 3) // the repeated frame did not close the gap
 		worker.sendFrame(third)
@@ -74,17 +74,17 @@ func TestSequenceOfTheWorker(t *testing.T) {
 	})
 }
 
-// wantGap checks that the next frame reports a gap before the frame corr.
+// wantGap checks that the next frame answers the frame corr with a gap, and asks for the frame expected.
 func (worker *testWorker) wantGap(corr string, expected uint64) {
 	worker.t.Helper()
 	m := worker.nextFrame()
 	e := wantPayload[*lessorv1.Error](worker, m)
 	if m.GetCorr() != corr || e.GetCode() != refusal.CodeSeqGap || e.GetExpectedSeq() != expected {
-		worker.t.Fatalf("heard %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
+		worker.t.Fatalf("received %v, want %s with expected_seq %d on %s", m, refusal.CodeSeqGap, expected, corr)
 	}
 }
 
-// W7: a refused frame counts in the sequence, and so does one whose payload cannot be decoded.
+// W7: a refused frame counts in the sequence, and so does a frame whose payload cannot be decoded.
 func TestRefusedFramesCountInTheSequence(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -106,7 +106,7 @@ func TestRefusedFramesCountInTheSequence(t *testing.T) {
 	})
 }
 
-// W6: a frame without a seq that comes twice changes nothing the second time and is acknowledged again, if it is among the last 1,024.
+// W6: if a frame without a seq is repeated, it changes nothing and is acknowledged again. This holds for the last 1,024 frames.
 func TestRepeatsWithoutASeq(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -116,16 +116,16 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 		worker.sendFrame(worker.newFrame(&lessorv1.Capacity{MaxParallel: 1}))
 		worker.wantAck(worker.sendFrame(grow))
 		if n := worker.slots(); n != 1 {
-			t.Errorf("a repeat made it %d slots", n)
+			t.Errorf("%d slots after a repeated frame, want 1", n)
 		}
 		other := proto.CloneOf(grow)
 		other.Corr = "about something else"
 		worker.sendFrame(other)
 		if n := worker.slots(); n != 2 {
-			t.Errorf("%d slots after a frame of another corr, want 2", n)
+			t.Errorf("%d slots after a frame with the same id and another corr, want 2", n)
 		}
 		beat := worker.newFrame(&lessorv1.WorkerHeartbeat{Healthy: true})
-		for range 2 { // a repeat does not fill the memory of frames
+		for range 2 { // the repeated heartbeat does not count among the last frames
 			worker.sendFrame(beat)
 			nextPayload[*lessorv1.HeartbeatAck](worker)
 		}
@@ -134,7 +134,7 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 		}
 		worker.sendFrame(grow)
 		if n := worker.slots(); n != 2 {
-			t.Errorf("%d slots: a frame of long ago is still remembered", n)
+			t.Errorf("%d slots, want 2: a frame before the last %d is not remembered", n, maxRecent)
 		}
 		worker.wantNoFrame()
 	})
@@ -153,7 +153,7 @@ func TestRepeatedHandshake(t *testing.T) {
 	})
 }
 
-// W6: the coordinator acknowledges the worker's frames in the next frame that it sends anyway.
+// W6: the coordinator sends no frame only to acknowledge the worker's frames. The next frame that it sends anyway acknowledges them.
 func TestAckComesInTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -166,12 +166,12 @@ func TestAckComesInTheNextFrame(t *testing.T) {
 		wantEqual(t, "the ack of the next frame", m.GetAck().GetFor(), second)
 		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
 		if m := worker.nextFrame(); m.GetAck() != nil {
-			t.Errorf("acknowledged again: %v", m)
+			t.Errorf("the frame after that is %v, want no second ack", m)
 		}
 	})
 }
 
-// W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, except for leases that have ended.
+// W7: a worker that reports a gap gets all frames from that seq on again, in order and with the same ids, but without leases that have ended.
 func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -185,11 +185,11 @@ func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
 		again := worker.nextFrame()
 		if again.GetId() != dispatch.GetId() || again.GetSeq() != dispatch.GetSeq() || !again.GetAck().GetRequest() {
-			t.Errorf("sent again as %v", again)
+			t.Errorf("the frame sent again is %v, want %s with the same seq", again, dispatch.GetId())
 		}
 		left := wantPayload[*lessorv1.Dispatch](worker, again).GetAssignments()
 		if len(left) != 1 || left[0].GetLeaseId() != work[1].GetLeaseId() { // the other lease has ended
-			t.Errorf("handed over again: %v", left)
+			t.Errorf("the dispatch sent again has %v, want only the live lease", left)
 		}
 		for range 2 {
 			wantCommitted(t, nextPayload[*lessorv1.Verdicts](worker).GetVerdicts())
@@ -197,13 +197,13 @@ func TestFramesAfterAReportedGapAreSentAgain(t *testing.T) {
 		wantCommitted(t, worker.report(completed(work[1], "")))
 		worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: dispatch.GetSeq()})
 		if m := worker.nextFrame(); m.GetId() != dispatch.GetId() || m.GetPayload() != nil {
-			t.Errorf("a dispatch of which no lease lives comes again as %v, want a bare envelope", m)
+			t.Errorf("a dispatch without live leases was sent again as %v, want no payload", m)
 		}
 		r.wantMetric(t, `lessor_frame_gaps_total{dir="out"}`, 2)
 	})
 }
 
-// W7: if the frames that a worker asks for are not kept any more, or never existed, the session is reset.
+// W7: if a worker asks for frames that are not kept any more or never existed, its session is reset.
 func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 	t.Attr("rules", "W7")
 	for name, expected := range map[string]func(last uint64) uint64{
@@ -222,14 +222,14 @@ func TestGapThatCannotBeFilledResetsTheSession(t *testing.T) {
 				worker.send(&lessorv1.Error{Code: refusal.CodeSeqGap, ExpectedSeq: expected(last.GetSeq())})
 				wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeSeqGap)
 				if err := worker.waitForEnd(); err != nil {
-					t.Errorf("ended with %v", err)
+					t.Errorf("the stream ended with %v, want OK", err)
 				}
 			})
 		})
 	}
 }
 
-// W7: if the worker has acknowledged the frame that it then reports as missing, it has come meanwhile, and nothing is sent again.
+// W7: if a worker reports a frame as missing that it has acknowledged, the frame has arrived in the meantime, and nothing is sent again.
 func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 	t.Attr("rules", "W7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -241,12 +241,12 @@ func TestGapBeforeAnAcknowledgedFrameIsIgnored(t *testing.T) {
 		worker.wantNoFrame() // a reset would be sent only after the answer below
 		worker.send(&lessorv1.WorkerHeartbeat{Healthy: true})
 		if next := worker.nextFrame(); next.GetHeartbeatAck() == nil || next.GetSeq() != last.GetSeq()+1 {
-			t.Errorf("heard %v, want the answer to the heartbeat", next)
+			t.Errorf("received %v, want the answer to the heartbeat with the next seq", next)
 		}
 	})
 }
 
-// W6: a frame that asks for an acknowledgement is sent again up to 6 times, at growing intervals, until it is acknowledged; but only to a worker that
+// W6: if a frame that asks for an acknowledgement gets none, it is sent again up to 6 times, at growing intervals. It is sent again only to a worker that
 // numbers its frames.
 func TestResends(t *testing.T) {
 	t.Attr("rules", "W6")
@@ -261,7 +261,7 @@ func TestResends(t *testing.T) {
 		for i := range 4 { // within the time for an acknowledgement
 			m := worker.nextFrame()
 			if m.GetId() != first.GetId() || m.GetSeq() != first.GetSeq() {
-				t.Fatalf("resend %d is %v", i+1, m)
+				t.Fatalf("resend %d is %v, want %s with the same seq", i+1, m, first.GetId())
 			}
 			wantPayload[*lessorv1.Dispatch](worker, m)
 			waited := time.Since(before)
@@ -278,11 +278,11 @@ func TestResends(t *testing.T) {
 			case m.GetPayload() == nil && m.GetSeq() == first.GetSeq():
 				bare++ // the lease has ended meanwhile
 			default:
-				t.Errorf("heard %v", m)
+				t.Errorf("received %v, want a cancel or a dispatch without payload", m)
 			}
 		}
 		if cancels != 1+resendTries || bare != resendTries-4 {
-			t.Errorf("%d times the cancel, %d times an empty dispatch", cancels, bare)
+			t.Errorf("received %d cancels and %d dispatches without payload, want %d and %d", cancels, bare, 1+resendTries, resendTries-4)
 		}
 		time.Sleep(resendMost)
 		worker.wantNoFrame()
@@ -290,7 +290,7 @@ func TestResends(t *testing.T) {
 	})
 }
 
-// W6: frames that were sent before the worker sent its first numbered frame are sent again from then on.
+// W6: once a worker has sent its first numbered frame, earlier frames that it has not acknowledged are sent again, too.
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -309,7 +309,7 @@ func TestResendsBeginLate(t *testing.T) {
 	})
 }
 
-// W6, W5: an acknowledgement covers all frames before it, and ends their resends.
+// W6, W5: an acknowledgement holds for all earlier frames, and ends their resends.
 func TestAckEndsResends(t *testing.T) {
 	t.Attr("rules", "W6 W5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -327,8 +327,8 @@ func TestAckEndsResends(t *testing.T) {
 	})
 }
 
-// W6: a frame that was sent again and again, and then acknowledged, does not hold up the resends of the next one, although it would have waited for long
-// by then.
+// W6: the intervals between resends begin anew for each frame. After a frame was sent several times and then acknowledged, the next frame is first sent
+// again after the shortest interval.
 func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 	t.Attr("rules", "W6")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -345,7 +345,7 @@ func TestResendsBeginAnewForTheNextFrame(t *testing.T) {
 		second, before := worker.nextFrame(), time.Now()
 		wantEqual(t, "the frame sent again", worker.nextFrame().GetId(), second.GetId())
 		if waited := time.Since(before); waited > resendBase*5/4 {
-			t.Errorf("it was sent again after %v, want %v and some jitter", waited, resendBase)
+			t.Errorf("the next frame was sent again after %v, want %v and some jitter", waited, resendBase)
 		}
 	})
 }

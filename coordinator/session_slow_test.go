@@ -16,17 +16,17 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// W11: a worker that sends frames but never reads is served until the buffers for its answers are full. Then only its own stream stands still, and it
-// is ended after a time. Without these bounds each kind of frame would fill the coordinator's memory.
+// W11: if a worker sends frames but never reads, the coordinator reads its frames until the buffers for the answers are full. Then it reads no more from
+// this stream, and ends the stream after defaultSend. Without these bounds, each kind of frame would fill the coordinator's memory.
 func TestWorkerThatNeverReads(t *testing.T) {
 	t.Attr("rules", "W11")
 	big := strings.Repeat("x", 100<<10)
 	for name, tt := range map[string]struct {
 		payload proto.Message
-		most    int64 // about how many frames are read before the stream stands still
+		most    int64 // more frames than the coordinator reads before the buffers are full
 	}{
 		"reports": {&lessorv1.Reports{Reports: []*lessorv1.Report{{}}}, 20_000},
-		"reports with large words": {&lessorv1.Reports{Reports: []*lessorv1.Report{
+		"reports with large ids": {&lessorv1.Reports{Reports: []*lessorv1.Report{
 			{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: big}}},
 		}}, 100},
 		"empty heartbeats": {&lessorv1.WorkerHeartbeat{Healthy: true}, 20_000},
@@ -54,27 +54,27 @@ func TestWorkerThatNeverReads(t *testing.T) {
 					t.Error("the session has ended before its time")
 				}
 				synctest.Wait()
-				if taken := sent.Load(); taken > tt.most { // after that some more are read and dropped while the stream ends
-					t.Errorf("%d frames were taken from a worker that reads nothing", taken)
+				if taken := sent.Load(); taken > tt.most { // checked now, because the coordinator reads and drops more frames while the stream ends
+					t.Errorf("%d frames were read from a worker that reads nothing, want at most %d", taken, tt.most)
 				}
 				time.Sleep(defaultSend / 6) // heartbeats are answered at a limited rate, and so fill the buffers later
 				synctest.Wait()
 				if w := r.listedWorker(t, "slow"); w != nil {
-					t.Errorf("still listed after %v: %v", time.Since(began), w)
+					t.Errorf("the worker is still listed after %v: %v", time.Since(began), w)
 				}
 				var err error
 				for err == nil {
 					_, err = slow.stream.Recv()
 				}
 				if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeTimeout {
-					t.Errorf("ended with %v, want RESOURCE_EXHAUSTED and %s", err, refusal.CodeTimeout)
+					t.Errorf("the stream ended with %v, want RESOURCE_EXHAUSTED and %s", err, refusal.CodeTimeout)
 				}
 			})
 		})
 	}
 }
 
-// W11: a worker that reads slowly keeps its session, however much waits to be sent to it.
+// W11: a worker that reads slowly keeps its session, however many frames wait to be sent to it.
 func TestWorkerThatReadsSlowly(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -97,7 +97,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 			time.Sleep(defaultSend / 3)
 			m, err := worker.stream.Recv()
 			if err != nil {
-				t.Fatalf("after %d of %d frames: %v", verdicts, frames, err)
+				t.Fatalf("the stream ended after %d of %d frames: %v", verdicts, frames, err)
 			}
 			if m.GetVerdicts() != nil {
 				verdicts++
@@ -106,7 +106,7 @@ func TestWorkerThatReadsSlowly(t *testing.T) {
 	})
 }
 
-// W11: a worker that does not read its tasks gets no more, whatever it sends.
+// W11: a worker that does not read its dispatches gets no more tasks, whatever it sends.
 func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -127,13 +127,14 @@ func TestWorkerThatReadsNoTasksGetsNoMore(t *testing.T) {
 		}
 		for _, task := range res.GetTasks() {
 			if task.GetAttempt() > 1 || task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
-				t.Errorf("granted %d times, now %v", task.GetAttempt(), task.GetState())
+				t.Errorf("a task was granted %d times and is %v, want at most once and READY", task.GetAttempt(), task.GetState())
 			}
 		}
 	})
 }
 
-// W11: a worker for which too much waits gets no more tasks, even if it has free slots. Others get them, and so does this worker as soon as it reads.
+// W11: while too many bytes wait to be sent to a worker, it gets no more tasks, even if it has free slots. Other workers get them, and so does this worker
+// as soon as it reads.
 func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 	t.Attr("rules", "W11")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -148,7 +149,7 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 		synctest.Wait()
 		first := r.listedWorker(t, "slow").GetLeases()
 		if first < 4 || first > 8 {
-			t.Errorf("%d tasks of 1 MiB are with a worker that reads nothing", first)
+			t.Errorf("a worker that reads nothing holds %d tasks of 1 MiB, want 4 to 8", first)
 		}
 		other := r.openSession(t, "other", 2)
 		for range 2 {
@@ -158,14 +159,15 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 		for got < tasks-2 {
 			m, err := slow.stream.Recv()
 			if err != nil {
-				t.Fatalf("after %d: %v", got, err)
+				t.Fatalf("the stream ended after %d tasks: %v", got, err)
 			}
 			got += len(m.GetDispatch().GetAssignments())
 		}
 	})
 }
 
-// workerWithFullBuffers returns a worker that has read only its accept. Four tasks are on their way to it; the last one waits in the coordinator.
+// workerWithFullBuffers returns a worker that has read only its accept. It holds four tasks, whose dispatches it has not read; the last dispatch waits in
+// the coordinator.
 func (r *rig) workerWithFullBuffers(t *testing.T) (slow *testWorker, accept *lessorv1.SessionResponse) {
 	t.Helper()
 	slow = r.openUnreadStream(t, "slow")
@@ -176,32 +178,32 @@ func (r *rig) workerWithFullBuffers(t *testing.T) (slow *testWorker, accept *les
 	}
 	slow.send(registration(4))
 	synctest.Wait()
-	for range 4 { // the windows have no room for the last one
+	for range 4 { // the flow-control windows have no room for the last dispatch
 		r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 900<<10) })
 		synctest.Wait()
 	}
 	return slow, accept
 }
 
-// W11, W8: a task that waited to be sent until its lease had ended is not sent any more, neither when the worker reads again nor when it resumes: the
-// worker would run it beside the next attempt.
+// W11, W8: if a dispatch waits until its lease has ended, it is not sent any more, neither when the worker reads again nor when it resumes its session.
+// Otherwise the worker would run the task at the same time as the next attempt.
 func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W11 W8")
 	for name, resumes := range map[string]bool{"read at last": false, "resumed": true} {
 		t.Run(name, func(t *testing.T) {
 			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
 				slow, first := r.workerWithFullBuffers(t)
-				time.Sleep(20 * time.Second) // all four were taken back by then
+				time.Sleep(20 * time.Second) // by then all four leases have ended
 				read := time.Now()
-				hear := slow.stream.Recv
+				receive := slow.stream.Recv
 				if resumes {
 					slow.cut()
 					synctest.Wait()
 					worker, _ := r.openSessionWith(t, "slow", 4, resumeFrom(first.GetAccept(), first.GetSeq()))
-					hear = func() (*lessorv1.SessionResponse, error) { return worker.nextFrame(), nil }
+					receive = func() (*lessorv1.SessionResponse, error) { return worker.nextFrame(), nil }
 				}
 				for lost := 0; lost < 4; {
-					m, err := hear()
+					m, err := receive()
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -210,7 +212,7 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 					}
 					for _, a := range m.GetDispatch().GetAssignments() {
 						if a.GetAttempt() == 1 && !a.GetServerTime().AsTime().Before(read) {
-							t.Errorf("frame %d hands over %s, good for %v; its lease had ended", m.GetSeq(), a.GetAttemptId(), a.GetExpiresIn().AsDuration())
+							t.Errorf("frame %d dispatches %s for %v, although its lease has ended", m.GetSeq(), a.GetAttemptId(), a.GetExpiresIn().AsDuration())
 						}
 					}
 				}
@@ -219,7 +221,7 @@ func TestTaskThatWaitedTooLongIsNotDispatched(t *testing.T) {
 	}
 }
 
-// W8, W10: a task that waits for the next stream of its session is not sent if an operator has taken it back meanwhile.
+// W8, W10: if a dispatch waits for the next stream of its session, and an operator takes its lease back in the meantime, it is not sent.
 func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 	t.Attr("rules", "W8 W10")
 	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
@@ -231,7 +233,7 @@ func TestTaskThatWasTakenBackIsNotDispatched(t *testing.T) {
 		for again := 0; again < 4; {
 			for _, a := range worker.nextFrame().GetDispatch().GetAssignments() {
 				if a.GetAttempt() == 1 {
-					t.Errorf("%s is handed over, which was taken back", a.GetAttemptId())
+					t.Errorf("%s was dispatched, although an operator took it back", a.GetAttemptId())
 				}
 				again++
 			}

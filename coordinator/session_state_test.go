@@ -14,7 +14,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The states of a session in order, and the frame that leads to each.
+// states has the states of a session in order, and the frame that leads to each of them.
 var states = []struct {
 	name  string
 	enter proto.Message
@@ -26,8 +26,8 @@ var states = []struct {
 	{"DRAINING", &lessorv1.Drain{}},
 }
 
-// W1: every kind of frame in every state. A cell has the code or payload of the answer ("-" for no answer, "end" for the end of the stream), and the
-// state after it. If the answer is E.CMD.UNKNOWN, nothing must have changed.
+// W1: this test sends every kind of frame in every state. A cell of the table has the answer and the state after the frame. The answer is the code of an
+// error, the name of a payload, "-" for no answer, or "end" for the end of the stream. A frame that gets E.CMD.UNKNOWN must change nothing.
 func TestEveryFrameInEveryState(t *testing.T) {
 	t.Attr("rules", "W1")
 	const unknown = refusal.CodeUnknown
@@ -77,7 +77,7 @@ func TestEveryFrameInEveryState(t *testing.T) {
 	}
 }
 
-// sessionInState brings a session of worker w to a state.
+// sessionInState opens a session of the worker w and brings it into a state.
 func (r *rig) sessionInState(t *testing.T, state int) *testWorker {
 	t.Helper()
 	worker := r.openStream(t, "w")
@@ -89,7 +89,7 @@ func (r *rig) sessionInState(t *testing.T, state int) *testWorker {
 	return worker
 }
 
-// answerTo returns the code or payload of the answer to a frame; "-" if there is none.
+// answerTo returns the answer to the frame corr as TestEveryFrameInEveryState writes it.
 func (worker *testWorker) answerTo(corr string) string {
 	worker.t.Helper()
 	synctest.Wait()
@@ -108,6 +108,7 @@ func (worker *testWorker) answerTo(corr string) string {
 	}
 }
 
+// stateOf returns the state of a listed worker; NONE if it is not listed.
 func stateOf(w *lessorv1.Worker) string {
 	if w == nil {
 		return "NONE"
@@ -124,8 +125,8 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 	return proto.Equal(a, b)
 }
 
-// A frame may have no payload if it acknowledges or asks for an acknowledgement. A frame whose payload this version does not know is refused; it is
-// recognized by its unknown field.
+// A frame may have no payload if it acknowledges a frame or asks for an acknowledgement. A frame whose payload this version does not know is refused; the
+// coordinator recognizes it by its unknown field.
 func TestFramesWithoutAPayload(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -134,7 +135,7 @@ func TestFramesWithoutAPayload(t *testing.T) {
 		worker.sendFrame(ping)
 		m := worker.nextFrame()
 		if m.GetAck().GetFor() != ping.GetId() || m.GetPayload() != nil || m.GetCorr() != ping.GetId() {
-			t.Errorf("a frame that asks for an ack got %v", m)
+			t.Errorf("a frame that asks for an ack got %v, want only the ack", m)
 		}
 		worker.ack(&lessorv1.SessionResponse{Id: "never sent"})
 		worker.wantNoFrame()
@@ -143,12 +144,13 @@ func TestFramesWithoutAPayload(t *testing.T) {
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))
 		worker.wantError(worker.sendFrame(newer), refusal.CodeUnknown, "no payload that this coordinator knows")
 		if m := worker.nextFrame(); m.GetAck().GetFor() != newer.GetId() {
-			t.Errorf("the newer frame got %v, want an ack beside the error", m)
+			t.Errorf("the frame with an unknown payload got %v after its error, want the ack", m)
 		}
 	})
 }
 
-// An acknowledgement that is asked for comes exactly once, in the answer or alone, also for a refused frame or the last one.
+// A frame that asks for an acknowledgement gets exactly one, in its answer or in a frame of its own. This also holds for a refused frame and for the last
+// frame of a session.
 func TestRequestedAckComesOnce(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -171,12 +173,12 @@ func TestRequestedAckComesOnce(t *testing.T) {
 			}
 		}
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("goodbye ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 	})
 }
 
-// W3: the coordinator's frames have a seq that rises by one, ids of their own, tenant, sender and time.
+// W3: the coordinator numbers its frames from seq 1 on. Each frame has an id of its own, the tenant, the sender and a time.
 func TestEnvelopeOfTheCoordinator(t *testing.T) {
 	t.Attr("rules", "W3")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -193,15 +195,15 @@ func TestEnvelopeOfTheCoordinator(t *testing.T) {
 		for m := range worker.received {
 			seq++
 			if m.GetSeq() != seq || ids[m.GetId()] || m.GetId() == "" {
-				t.Errorf("frame %d has id %q and seq %d", seq, m.GetId(), m.GetSeq())
+				t.Errorf("frame %d has id %q and seq %d, want a new id and seq %d", seq, m.GetId(), m.GetSeq(), seq)
 			}
 			ids[m.GetId()] = true
 			if m.GetTenant() != gate.DefaultTenant || m.GetSender().GetRole() != "coordinator" || m.GetSender().GetId() == "" || m.GetTs() == nil {
-				t.Errorf("envelope of %v", m)
+				t.Errorf("the frame %v lacks tenant, sender or time", m)
 			}
 		}
 		if seq != 4 {
-			t.Errorf("%d frames came, want accept, verdicts, error and dispatch", seq)
+			t.Errorf("received %d frames, want 4: accept, verdicts, error and dispatch", seq)
 		}
 	})
 }

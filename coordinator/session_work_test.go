@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// W4: tasks are dispatched at once, up to the number of slots. When a report is committed, its slot is filled again, after the verdict.
+// W4: the coordinator dispatches tasks at once, up to the number of slots. When a report is committed, it fills the free slot again, after the verdict.
 func TestDispatchFillsTheSlots(t *testing.T) {
 	t.Attr("rules", "W4")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -25,7 +25,7 @@ func TestDispatchFillsTheSlots(t *testing.T) {
 		worker.ack(m)
 		work := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()
 		if len(work) != 2 {
-			t.Fatalf("%d assignments for two slots", len(work))
+			t.Fatalf("received %d assignments for two slots, want 2", len(work))
 		}
 		worker.wantNoFrame()
 		wantCommitted(t, worker.report(started(work[0]), completed(work[0], "")))
@@ -38,7 +38,7 @@ func TestDispatchFillsTheSlots(t *testing.T) {
 	})
 }
 
-// S2: an assignment has everything that the worker needs.
+// S2: an assignment has the task with its payload, the attempt, the lease id, the fencing token and the time until the lease expires.
 func TestAssignmentIsComplete(t *testing.T) {
 	t.Attr("rules", "S2")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -48,12 +48,12 @@ func TestAssignmentIsComplete(t *testing.T) {
 		wantEqual(t, "payload", string(a.GetTask().GetSpec().GetPayload()), "payload")
 		wantEqual(t, "type", a.GetTask().GetSpec().GetType(), "kind")
 		if a.GetAttempt() != 1 || a.GetLeaseId() == "" || a.GetFencingToken() == 0 || a.GetExpiresIn().AsDuration() != 90*time.Second {
-			t.Errorf("the assignment is %v", a)
+			t.Errorf("the assignment is %v, want attempt 1, a lease id, a fencing token and 90 s", a)
 		}
 	})
 }
 
-// capacity changes the number of slots at any time. If it is lower than the number of leases in use, none is revoked; 0 stops new work.
+// A capacity frame changes the number of slots at any time. A number below that of the live leases revokes none of them. 0 means no new tasks.
 func TestCapacityChangesTheSlots(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -67,12 +67,12 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 		worker.send(&lessorv1.Capacity{MaxParallel: 0})
 		for _, renewed := range worker.heartbeat(work...) {
 			if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-				t.Errorf("without slots: %v, want the lease to live", renewed)
+				t.Errorf("a heartbeat without slots got %v, want COMMITTED", renewed)
 			}
 		}
 		wantCommitted(t, worker.report(completed(work[0], "")))
 		worker.wantNoFrame()
-		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // as many as are in use
+		worker.send(&lessorv1.Capacity{MaxParallel: 2}) // as many as there are live leases
 		worker.wantNoFrame()
 		wantCommitted(t, worker.report(completed(work[1], "")))
 		worker.receiveAssignments(1)
@@ -87,27 +87,27 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 	})
 }
 
-// A worker that says that it is not healthy gets no new tasks; those that it has go on.
+// A worker that reports that it is not healthy gets no new tasks. Its leases stay live.
 func TestUnhealthyWorkerGetsNoNewTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 2)
-		well := func(h bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: h}) }
-		well(false)
+		setHealthy := func(h bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: h}) }
+		setHealthy(false)
 		r.submitAll(t, 2)
 		worker.wantNoFrame()
 		worker.send(&lessorv1.Capacity{MaxParallel: 1})
 		worker.wantNoFrame()
-		well(true)
+		setHealthy(true)
 		work := worker.receiveAssignments(1)
-		well(false)
+		setHealthy(false)
 		wantCommitted(t, worker.report(completed(work[0], "")))
 		worker.wantNoFrame()
-		well(true)
+		setHealthy(true)
 		worker.receiveAssignments(1)
 	})
 }
 
-// A worker gets only the types that it names; all types, if it names none. A later register replaces the earlier one (W2).
+// A worker gets only tasks of the types that it registers, or of all types if it registers none. A later register replaces the earlier one (W2).
 func TestTypesAreMatched(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openStream(t, "w")
@@ -128,7 +128,7 @@ func TestTypesAreMatched(t *testing.T) {
 	})
 }
 
-// W10: a worker that drains gets no new work, whatever it sends; its tasks go on and get their verdicts, until it says goodbye.
+// W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and get their verdicts until it sends a goodbye.
 func TestDrainFromTheWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -145,22 +145,22 @@ func TestDrainFromTheWorker(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wantCommitted(t, worker.report(completed(work[0], "")))
 		worker.wantNoFrame()
-		// The last verdict comes even if the goodbye follows the report at once.
+		// The worker gets the last verdict even if its goodbye follows the report at once.
 		last := worker.send(&lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[1], "")}})
 		worker.send(&lessorv1.Goodbye{})
 		m := worker.nextFrame()
 		wantEqual(t, "corr", m.GetCorr(), last)
 		wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("goodbye ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 		if w := r.listedWorker(t, "w"); w != nil {
-			t.Errorf("still listed: %v", w)
+			t.Errorf("the worker is still listed: %v", w)
 		}
 	})
 }
 
-// W9: a goodbye gives all leases back at once; this counts in no budget.
+// W9: a goodbye gives all leases back at once. This counts neither as a loss nor as a failure.
 func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -175,16 +175,16 @@ func TestGoodbyeGivesLeasesBack(t *testing.T) {
 		worker.send(&lessorv1.Goodbye{Reason: "home"})
 		for _, a := range other.receiveAssignments(2) {
 			if a.GetAttempt() != 2 || a.GetTask().GetLosses() != 0 || a.GetTask().GetFailures() != 0 {
-				t.Errorf("handed on: %v", a)
+				t.Errorf("the other worker got %v, want attempt 2 without losses and failures", a)
 			}
 		}
 		if err := worker.waitForEnd(); err != nil {
-			t.Errorf("goodbye ended with %v", err)
+			t.Errorf("the stream ended with %v, want OK", err)
 		}
 	})
 }
 
-// W8: a lost stream revokes nothing: on its new stream the instance has its leases, and they fill its slots.
+// W8: the loss of a stream revokes no lease. On the new stream the instance still has its leases, and they fill its slots.
 func TestLostStreamRevokesNothing(t *testing.T) {
 	t.Attr("rules", "W8")
 	for name, lose := range map[string]func(*testWorker){
@@ -199,11 +199,11 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 				synctest.Wait() // until the dispatch is acknowledged
 				lose(worker)
 				for range worker.received {
-					t.Error("heard more than the end")
+					t.Error("a frame came before the end of the stream, want none")
 				}
 				synctest.Wait()
 				if w := r.listedWorker(t, "w"); w != nil {
-					t.Errorf("still listed: %v", w)
+					t.Errorf("the worker is still listed: %v", w)
 				}
 				r.openSession(t, "other", 1).receiveAssignments(1)
 				again := r.openSession(t, "w", 2)
@@ -214,7 +214,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 				again.wantNoFrame() // no slot is free
 				for _, renewed := range again.heartbeat(work...) {
 					if renewed.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-						t.Errorf("renewal on the new stream: %v", renewed)
+						t.Errorf("a heartbeat on the new stream got %v, want COMMITTED", renewed)
 					}
 				}
 				wantCommitted(t, again.report(completed(work[0], "")))
@@ -227,7 +227,7 @@ func TestLostStreamRevokesNothing(t *testing.T) {
 // W8: a lease moves to the stream that sends a heartbeat or a Start for it, and fills a slot there.
 func TestLeaseFollowsTheStream(t *testing.T) {
 	t.Attr("rules", "W8")
-	for name, speak := range map[string]func(*testWorker, *lessorv1.Assignment){
+	for name, renew := range map[string]func(*testWorker, *lessorv1.Assignment){
 		"heartbeat": func(worker *testWorker, a *lessorv1.Assignment) { worker.heartbeat(a) },
 		"start":     func(worker *testWorker, a *lessorv1.Assignment) { wantCommitted(worker.t, worker.report(started(a))) },
 	} {
@@ -236,7 +236,7 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 				r.submitAll(t, 1)
 				a := r.lease(t)
 				worker := r.openSession(t, "w", 1)
-				speak(worker, a)
+				renew(worker, a)
 				r.submitAll(t, 1)
 				worker.wantNoFrame()
 				if n := r.listedWorker(t, "w").GetLeases(); n != 1 {
@@ -251,7 +251,7 @@ func TestLeaseFollowsTheStream(t *testing.T) {
 	}
 }
 
-// A9: live leases survive a restart of the coordinator, and still fill the slots of their instance.
+// A9: live leases stay live over a restart of the coordinator, and still fill the slots of their instance.
 func TestSlotsSurviveARestart(t *testing.T) {
 	t.Attr("rules", "A9")
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestSlotsSurviveARestart(t *testing.T) {
 	})
 }
 
-// W8: a newer stream of the same instance takes over the leases; the older one is reset.
+// W8: a newer stream of the same instance takes over its leases, and the older stream is reset.
 func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 	t.Attr("rules", "W8")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -285,11 +285,11 @@ func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 		reset := nextPayload[*lessorv1.Reset](old)
 		wantEqual(t, "code", reset.GetCode(), refusal.CodeStaleBinding)
 		if err := old.waitForEnd(); err != nil {
-			t.Errorf("the older stream ended with %v", err)
+			t.Errorf("the older stream ended with %v, want OK", err)
 		}
 		stranger.wantNoFrame()
 		if w := r.listedWorker(t, "w"); w.GetLeases() != 1 {
-			t.Errorf("listed as %v, want the lease of the older stream", w)
+			t.Errorf("the worker is listed as %v, want the lease of the older stream", w)
 		}
 		r.submitAll(t, 1)
 		worker.wantNoFrame()
@@ -298,7 +298,7 @@ func TestNewerStreamDisplacesTheOlder(t *testing.T) {
 	})
 }
 
-// S7: dispatch frames stay far below the message limit, however large the tasks are.
+// S7: dispatch frames stay far below the size limit of messages, however large the tasks are.
 func TestDispatchFramesAreBounded(t *testing.T) {
 	t.Attr("rules", "S7")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -321,11 +321,11 @@ func TestDispatchFramesAreBounded(t *testing.T) {
 			n := len(wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments())
 			got += n
 			if size := proto.Size(m); size > maxDispatch+4096 && n > 1 {
-				t.Errorf("a dispatch of %d tasks has %d bytes", n, size)
+				t.Errorf("a dispatch of %d tasks has %d bytes, want at most %d", n, size, maxDispatch+4096)
 			}
 		}
 		if frames < 4 || frames > 10 {
-			t.Errorf("%d frames for %d tasks", frames, tasks)
+			t.Errorf("received %d frames for %d tasks, want 4 to 10", frames, tasks)
 		}
 	})
 }
