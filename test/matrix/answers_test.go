@@ -15,29 +15,29 @@ import (
 
 // answer is what a cell was answered.
 type answer struct {
-	text    string   // the whole answer, in a form that can be compared
-	gist    []string // a summary in a few words
-	code    string   // the code of an error
-	refusal string   // status, code, and what is wrong with the credential if the answer says that
-	drawn   []string // random values in it
+	text         string   // the whole answer, in a form that can be compared
+	summary      []string // a summary in a few words
+	code         string   // the code of an error
+	refusal      string   // status, code, and what is wrong with the credential if the answer says that
+	randomValues []string // random values in it
 }
 
-// hear adds a message to the answer.
-func (a *answer) hear(m proto.Message) {
-	a.gist = append(a.gist, gistOf(m.ProtoReflect())...)
+// addMessage adds a message to the answer.
+func (a *answer) addMessage(m proto.Message) {
+	a.summary = append(a.summary, summaryOf(m.ProtoReflect())...)
 	a.text += plainText(m) + "\n"
-	a.drawn = drawn(m.ProtoReflect(), a.drawn)
+	a.randomValues = randomValues(m.ProtoReflect(), a.randomValues)
 }
 
 // end adds how the call ended; a nil error means OK.
 func (a *answer) end(err error) {
 	if err == nil {
-		a.gist = slices.Insert(a.gist, 0, "OK")
+		a.summary = slices.Insert(a.summary, 0, "OK")
 		return
 	}
 	name, info := codev1.Code(status.Code(err)).String(), infoOf(err).GetMetadata()
 	a.code, a.refusal = info["code"], strings.TrimSpace(name+" "+info["code"]+" "+info["problem"])
-	a.gist = slices.Insert(a.gist, 0, name, a.code)
+	a.summary = slices.Insert(a.summary, 0, name, a.code)
 	a.text += plainText(status.Convert(err).Proto()) + "\n"
 }
 
@@ -56,8 +56,8 @@ func plainText(m proto.Message) string {
 	return strings.Join(strings.Fields(prototext.MarshalOptions{Multiline: true}.Format(m)), " ")
 }
 
-// gistOf summarizes an answer: the verdict, numbers of items, what was done.
-func gistOf(m protoreflect.Message) (words []string) {
+// summaryOf summarizes an answer: the verdict, numbers of items, what was done.
+func summaryOf(m protoreflect.Message) (words []string) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
@@ -67,9 +67,9 @@ func gistOf(m protoreflect.Message) (words []string) {
 		case f.Name() == "verdict" || f.Name() == "reason" && f.Enum() != nil || f.Name() == "code" && f.Kind() == protoreflect.StringKind:
 			words = append(words, lastWord(f, v))
 		case f.Name() == "result", f.Name() == "error", f.ContainingOneof() != nil && f.Message() != nil:
-			words = append(append(words, string(f.Name())), gistOf(v.Message())...)
+			words = append(append(words, string(f.Name())), summaryOf(v.Message())...)
 		case f.IsList() && (f.Name() == "verdicts" || f.Name() == "leases" || f.Name() == "results"):
-			words = append(append(words, fmt.Sprint(v.List().Len(), " ", f.Name())), gistOf(v.List().Get(0).Message())...)
+			words = append(append(words, fmt.Sprint(v.List().Len(), " ", f.Name())), summaryOf(v.List().Get(0).Message())...)
 		case f.IsList():
 			words = append(words, fmt.Sprint(v.List().Len(), " ", f.Name()))
 		case f.Name() == "created", f.Name() == "resumed", f.Name() == "replayed":
@@ -90,22 +90,22 @@ func lastWord(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return strings.TrimPrefix(strings.TrimPrefix(name, "VERDICT_"), "REASON_")
 }
 
-// drawnByChance lists the fields of answers that have a random value when they are new.
-var drawnByChance = map[protoreflect.Name]bool{
+// randomFields lists the fields of answers that have a random value when they are new.
+var randomFields = map[protoreflect.Name]bool{
 	"lease_id": true, "session_id": true, "session_token": true, "token": true, "token_id": true, "key_id": true, "task_token": true,
 }
 
-func drawn(m protoreflect.Message, found []string) []string {
+func randomValues(m protoreflect.Message, found []string) []string {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.IsMap():
 		case f.IsList() && f.Message() != nil:
 			for i := range v.List().Len() {
-				found = drawn(v.List().Get(i).Message(), found)
+				found = randomValues(v.List().Get(i).Message(), found)
 			}
 		case f.Message() != nil:
-			found = drawn(v.Message(), found)
-		case drawnByChance[f.Name()]:
+			found = randomValues(v.Message(), found)
+		case randomFields[f.Name()]:
 			found = append(found, v.String())
 		}
 		return true

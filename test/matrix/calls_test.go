@@ -23,87 +23,87 @@ import (
 
 // callRow declares who may make a call, with a good request. For fleeting see place.
 type callRow struct {
-	roles    auth.Role
-	whole    func(n names) proto.Message
-	fleeting bool
+	roles         auth.Role
+	goodRequest   func(n names) proto.Message
+	changesMemory bool
 }
 
 // Sets of roles.
 const (
 	working   = auth.Worker | auth.Operator
 	producing = auth.Producer | auth.Operator
-	looking   = auth.Producer | auth.Viewer | auth.Operator
+	reading   = auth.Producer | auth.Viewer | auth.Operator
 	watching  = auth.Viewer | auth.Operator
 	operating = auth.Operator
 )
 
 // calls has a row for each RPC of lessor.v1 but Session, whose frames have rows of their own.
 var calls = map[string]callRow{
-	"Lease": {roles: working, whole: func(n names) proto.Message {
+	"Lease": {roles: working, goodRequest: func(n names) proto.Message {
 		return &lessorv1.LeaseRequest{WorkerId: n["worker"], Queues: []string{n["queue"]}, MaxTasks: 10}
 	}},
-	"Start": {roles: working, whole: func(n names) proto.Message {
+	"Start": {roles: working, goodRequest: func(n names) proto.Message {
 		return &lessorv1.StartRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Traceparent: n["trace"]}
 	}},
-	"Heartbeat": {roles: working, whole: func(n names) proto.Message {
+	"Heartbeat": {roles: working, goodRequest: func(n names) proto.Message {
 		return &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], WorkerId: n["worker"], Checkpoint: []byte(checkpointMark)}
 	}},
-	"Complete": {roles: working, whole: func(n names) proto.Message { return complete(n) }},
-	"Fail":     {roles: working, whole: func(n names) proto.Message { return fail(n) }},
-	"Release":  {roles: working, whole: func(n names) proto.Message { return release(n) }},
+	"Complete": {roles: working, goodRequest: func(n names) proto.Message { return complete(n) }},
+	"Fail":     {roles: working, goodRequest: func(n names) proto.Message { return fail(n) }},
+	"Release":  {roles: working, goodRequest: func(n names) proto.Message { return release(n) }},
 
-	"SubmitTask": {roles: producing, whole: func(n names) proto.Message { return &lessorv1.SubmitTaskRequest{Task: pinnedSpec(n)} }},
-	"BatchSubmitTasks": {roles: producing, whole: func(n names) proto.Message {
+	"SubmitTask": {roles: producing, goodRequest: func(n names) proto.Message { return &lessorv1.SubmitTaskRequest{Task: pinnedSpec(n)} }},
+	"BatchSubmitTasks": {roles: producing, goodRequest: func(n names) proto.Message {
 		return &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{pinnedSpec(n), spec(n)}}
 	}},
-	"SubmitStream": {roles: producing, whole: func(n names) proto.Message {
+	"SubmitStream": {roles: producing, goodRequest: func(n names) proto.Message {
 		return &lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{pinnedSpec(n), spec(n)}}
 	}},
-	"GetTask":     {roles: looking, whole: func(n names) proto.Message { return &lessorv1.GetTaskRequest{TaskId: n["task"]} }},
-	"ListTasks":   {roles: looking, whole: func(n names) proto.Message { return listTasks(n) }},
-	"ExplainTask": {roles: looking, whole: func(n names) proto.Message { return &lessorv1.ExplainTaskRequest{TaskId: n["task"]} }},
-	"WatchTask":   {roles: looking, whole: func(n names) proto.Message { return &lessorv1.WatchTaskRequest{RunId: n["run"]} }},
-	"CancelTask":  {roles: producing, whole: func(n names) proto.Message { return &lessorv1.CancelTaskRequest{TaskId: n["task"]} }},
-	"RetryTask":   {roles: producing, whole: func(n names) proto.Message { return &lessorv1.RetryTaskRequest{TaskId: n["task"]} }},
-	"DeleteTask": {roles: operating, whole: func(n names) proto.Message {
+	"GetTask":     {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.GetTaskRequest{TaskId: n["task"]} }},
+	"ListTasks":   {roles: reading, goodRequest: func(n names) proto.Message { return listTasks(n) }},
+	"ExplainTask": {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.ExplainTaskRequest{TaskId: n["task"]} }},
+	"WatchTask":   {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.WatchTaskRequest{RunId: n["run"]} }},
+	"CancelTask":  {roles: producing, goodRequest: func(n names) proto.Message { return &lessorv1.CancelTaskRequest{TaskId: n["task"]} }},
+	"RetryTask":   {roles: producing, goodRequest: func(n names) proto.Message { return &lessorv1.RetryTaskRequest{TaskId: n["task"]} }},
+	"DeleteTask": {roles: operating, goodRequest: func(n names) proto.Message {
 		return &lessorv1.DeleteTaskRequest{TaskId: n["task"], Force: true}
 	}},
-	"AdoptResult": {roles: operating, whole: func(n names) proto.Message { return &lessorv1.AdoptResultRequest{TaskId: n["task"]} }},
-	"BatchCancelTasks": {roles: producing, whole: func(n names) proto.Message {
+	"AdoptResult": {roles: operating, goodRequest: func(n names) proto.Message { return &lessorv1.AdoptResultRequest{TaskId: n["task"]} }},
+	"BatchCancelTasks": {roles: producing, goodRequest: func(n names) proto.Message {
 		return &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}}
 	}},
-	"BatchRetryTasks": {roles: producing, whole: func(n names) proto.Message {
+	"BatchRetryTasks": {roles: producing, goodRequest: func(n names) proto.Message {
 		return &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}}
 	}},
-	"BatchDeleteTasks": {roles: operating, whole: func(n names) proto.Message {
+	"BatchDeleteTasks": {roles: operating, goodRequest: func(n names) proto.Message {
 		return &lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{RunId: n["run"]}, Force: true}
 	}},
 
-	"ListQueues": {roles: watching, whole: func(names) proto.Message { return &lessorv1.ListQueuesRequest{PageSize: 1} }},
-	"GetQueue":   {roles: watching, whole: func(n names) proto.Message { return &lessorv1.GetQueueRequest{Name: n["queue"]} }},
-	"UpdateQueue": {roles: operating, whole: func(n names) proto.Message {
+	"ListQueues": {roles: watching, goodRequest: func(names) proto.Message { return &lessorv1.ListQueuesRequest{PageSize: 1} }},
+	"GetQueue":   {roles: watching, goodRequest: func(n names) proto.Message { return &lessorv1.GetQueueRequest{Name: n["queue"]} }},
+	"UpdateQueue": {roles: operating, goodRequest: func(n names) proto.Message {
 		return &lessorv1.UpdateQueueRequest{Name: n["queue"], Paused: proto.Bool(true)}
 	}},
-	"PurgeQueue":  {roles: operating, whole: func(n names) proto.Message { return &lessorv1.PurgeQueueRequest{Name: n["queue"]} }},
-	"ListWorkers": {roles: watching, whole: func(names) proto.Message { return &lessorv1.ListWorkersRequest{} }},
-	"GetWorker":   {roles: watching, whole: func(n names) proto.Message { return &lessorv1.GetWorkerRequest{WorkerId: n["worker"]} }},
-	"DrainWorker": {roles: operating, fleeting: true, whole: func(n names) proto.Message {
+	"PurgeQueue":  {roles: operating, goodRequest: func(n names) proto.Message { return &lessorv1.PurgeQueueRequest{Name: n["queue"]} }},
+	"ListWorkers": {roles: watching, goodRequest: func(names) proto.Message { return &lessorv1.ListWorkersRequest{} }},
+	"GetWorker":   {roles: watching, goodRequest: func(n names) proto.Message { return &lessorv1.GetWorkerRequest{WorkerId: n["worker"]} }},
+	"DrainWorker": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
 		return &lessorv1.DrainWorkerRequest{WorkerId: n["worker"]}
 	}},
-	"KickWorker": {roles: operating, fleeting: true, whole: func(n names) proto.Message {
+	"KickWorker": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
 		return &lessorv1.KickWorkerRequest{WorkerId: n["worker"], Requeue: true}
 	}},
-	"ListAuditEvents": {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
-	"Backup":          {roles: auth.Nobody, whole: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
-	"GetStatus":       {roles: auth.Everybody, whole: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
+	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
+	"Backup":          {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
+	"GetStatus":       {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
 
-	"CreateToken": {roles: operating, whole: func(names) proto.Message {
+	"CreateToken": {roles: operating, goodRequest: func(names) proto.Message {
 		return &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "made"}
 	}},
-	"ListTokens":  {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListTokensRequest{PageSize: 1} }},
-	"RevokeToken": {roles: operating, whole: func(n names) proto.Message { return &lessorv1.RevokeTokenRequest{TokenId: n["token"]} }},
-	"RotateKey":   {roles: operating, whole: func(names) proto.Message { return &lessorv1.RotateKeyRequest{} }},
-	"ListKeys":    {roles: operating, whole: func(names) proto.Message { return &lessorv1.ListKeysRequest{} }},
+	"ListTokens":  {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListTokensRequest{PageSize: 1} }},
+	"RevokeToken": {roles: operating, goodRequest: func(n names) proto.Message { return &lessorv1.RevokeTokenRequest{TokenId: n["token"]} }},
+	"RotateKey":   {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.RotateKeyRequest{} }},
+	"ListKeys":    {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListKeysRequest{} }},
 }
 
 // complete reports the leased task of a tenant as completed.
@@ -139,19 +139,19 @@ func callPlaces(t *testing.T) (places []*place) {
 		used[name] = true
 		switch {
 		case service == healthService || strings.HasPrefix(service, reflectionService):
-			row = callRow{roles: auth.Everybody, whole: func(names) proto.Message { return newMessage(m.Input()) }}
+			row = callRow{roles: auth.Everybody, goodRequest: func(names) proto.Message { return newMessage(m.Input()) }}
 		case name == "Session":
 			continue
 		case !declared:
 			t.Errorf("%s: declare in calls who may make it, with a good request", m.FullName())
 			continue
 		}
-		fields := fieldsOf(t, row.whole(names{}).ProtoReflect())
+		fields := fieldsOf(t, row.goodRequest(names{}).ProtoReflect())
 		places = append(places, &place{
-			name: name, action: name, roles: row.roles, declarer: operator, unguarded: service == healthService, fleeting: row.fleeting,
-			whole:  func(n names) request { return message{row.whole(n)} },
-			fields: fields, together: together(fields, func(field) bool { return true }),
-			say: func(h *house, c credential, r request) answer { return h.call(c, m, r.(message).Message) },
+			name: name, action: name, roles: row.roles, declaringCredential: operator, unguarded: service == healthService, changesMemory: row.changesMemory,
+			goodRequest: func(n names) request { return message{row.goodRequest(n)} },
+			fields:      fields, together: together(fields, func(field) bool { return true }),
+			say: func(h *host, c credential, r request) answer { return h.call(c, m, r.(message).Message) },
 		})
 	}
 	for name := range calls {
@@ -188,7 +188,7 @@ func newMessage(d protoreflect.MessageDescriptor) proto.Message {
 }
 
 // call makes a call of any kind with one message, and collects all answers that come before fake time has to pass.
-func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Message) (a answer) {
+func (h *host) call(c credential, m protoreflect.MethodDescriptor, req proto.Message) (a answer) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.with(c.headers))
 	defer cancel()
@@ -207,7 +207,7 @@ func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Me
 			if err = stream.RecvMsg(res); err != nil {
 				return
 			}
-			a.hear(res)
+			a.addMessage(res)
 		}
 	}()
 	synctest.Wait()
@@ -217,7 +217,7 @@ func (h *house) call(c credential, m protoreflect.MethodDescriptor, req proto.Me
 	default:
 		cancel()
 		<-ended
-		a.gist = append(a.gist, "and goes on")
+		a.summary = append(a.summary, "and goes on")
 	}
 	return a
 }

@@ -17,11 +17,11 @@ const (
 )
 
 // say sends the request of a cell. said has the names in it; see cell.request.
-func (h *house) say(c cell) (a answer, said map[string]kind) {
+func (h *host) say(c cell) (a answer, said map[string]kind) {
 	h.t.Helper()
 	r, said := c.request(h.parties)
 	a = c.say(h, c.credential, r)
-	for _, name := range a.drawn {
+	for _, name := range a.randomValues {
 		if len(name) > longestID {
 			h.secrets = append(h.secrets, name)
 		}
@@ -32,24 +32,24 @@ func (h *house) say(c cell) (a answer, said map[string]kind) {
 // longestID is the length of a session id. A random value that is longer is a lease id or a token, which no log may have.
 const longestID = 30
 
-// refused checks a cell that must be refused: the answer must not depend on the request, and nothing may change.
-func (h *house) refused(c cell) {
+// askRefused checks a cell that must be refused: the answer must not depend on the request, and nothing may change.
+func (h *host) askRefused(c cell) {
 	h.t.Helper()
 	a, _ := h.say(c)
 	code, want := c.refusal()
 	if a.refusal != want {
-		h.t.Errorf("%v: %q, want %s", c, a.text, want)
+		h.t.Errorf("%v: refused with %q, want %s", c, a.text, want)
 	}
 	for _, n := range h.parties {
 		if name := leaked(a.text, n, nil); name != "" {
-			h.t.Errorf("%v: the refusal has %s in it: %s", c, name, a.text)
+			h.t.Errorf("%v: the refusal contains the name %s: %s", c, name, a.text)
 		}
 	}
-	h.accuse(c, code)
+	h.checkRefusalEffects(c, code)
 }
 
 // refusal returns how the cell must be refused.
-func (c cell) refusal() (code, whole string) {
+func (c cell) refusal() (code, refusal string) {
 	name, status, code := "PERMISSION_DENIED", http.StatusForbidden, codeForbidden
 	if c.problem != "" {
 		name, status, code = "UNAUTHENTICATED", http.StatusUnauthorized, codeToken
@@ -60,76 +60,76 @@ func (c cell) refusal() (code, whole string) {
 	return code, strings.TrimSpace(name + " " + code + " " + string(c.problem))
 }
 
-// accuse checks that a refusal changed nothing, except for the audit: it has one entry for each credential whose owner is known, made at its first
+// checkRefusalEffects checks that a refusal changed nothing, except for the audit: it has one entry for each credential whose owner is known, made at its first
 // refusal.
-func (h *house) accuse(c cell, code string) {
+func (h *host) checkRefusalEffects(c cell, code string) {
 	h.t.Helper()
 	left := h.effects()
 	if len(left.records) > 0 {
-		h.t.Errorf("%v: refused, and all the same the store has changed: %v", c, left.records)
+		h.t.Errorf("%v: a refused request has changed the store: %v", c, left.records)
 	}
 	entries := 0
-	if owned := c.problem == "" || c.owned; owned && !h.accused[c.credential.name] {
+	if owned := c.problem == "" || c.owned; owned && !h.refusalAudited[c.credential.name] {
 		entries = 1
 	}
-	h.aged, h.accused[c.credential.name] = true, true
+	h.auditDiffers, h.refusalAudited[c.credential.name] = true, true
 	if len(left.entries) != entries {
 		h.t.Errorf("%v: %d entries in the audit, want %d", c, len(left.entries), entries)
 	}
 	for _, a := range left.entries {
 		if h.entry(c, a); a.Outcome != code {
-			h.t.Errorf("%v: the outcome in the audit is %s", c, a.Outcome)
+			h.t.Errorf("%v: the outcome in the audit is %s, want %s", c, a.Outcome, code)
 		}
 	}
 }
 
 // outcome is the result of a good cell.
 type outcome struct {
-	gist string // the answer in short, and what has changed
-	text string // the whole answer, in a form that can be compared
+	summary string // the answer in short, and what has changed
+	text    string // the whole answer, in a form that can be compared
 }
 
-// answered asks a cell that must be answered, and checks that the answer has nothing of the other tenant, and that nothing of it has changed.
-func (h *house) answered(c cell) outcome {
+// askAllowed asks a cell that must be answered, and checks that the answer has nothing of the other tenant, and that nothing of it has changed.
+func (h *host) askAllowed(c cell) outcome {
 	h.t.Helper()
 	a, said := h.say(c)
-	if a.code == codeForbidden && c.declarer != holder { // a task token for another task is refused with this code, too
-		h.t.Errorf("%v: %s", c, a.text)
+	if a.code == codeForbidden && c.declaringCredential != holder { // a task token for another task is refused with this code, too
+		h.t.Errorf("%v: the credential is refused, want an answer: %s", c, a.text)
 	}
 	stranger := map[string]string{acme: evil, evil: acme}[c.tenant]
 	if name := leaked(a.text, h.parties[stranger], said); name != "" {
-		h.t.Errorf("%v: the answer has %s of the other tenant in it: %s", c, name, a.text)
+		h.t.Errorf("%v: the answer contains the name %s of the other tenant: %s", c, name, a.text)
 	}
 	left := h.effects()
 	for tenant, what := range left.records {
 		if tenant != c.tenant {
-			h.t.Errorf("%v: %q has changed: %s", c, tenant, what)
+			h.t.Errorf("%v: records of tenant %q have changed: %s", c, tenant, what)
 		}
 	}
-	gist := []string{strings.Join(a.gist, " ")}
+	summary := []string{strings.Join(a.summary, " ")}
 	if changed := left.records[c.tenant]; changed != "" {
-		gist = append(gist, changed)
+		summary = append(summary, changed)
 	}
 	for _, entry := range left.entries {
-		short, whole := h.entry(c, entry)
-		gist = append(gist, short)
-		a.text += whole
+		short, text := h.entry(c, entry)
+		summary = append(summary, short)
+		a.text += text
 	}
-	h.spent = len(gist) > 1 || c.fleeting
-	return outcome{strings.Join(gist, "; "), h.comparable(a, said)}
+	h.storeChanged = len(summary) > 1 || c.changesMemory
+	return outcome{strings.Join(summary, "; "), h.comparable(a, said)}
 }
 
 // comparable returns an answer without what may differ: the names that the request had, and random values.
-func (h *house) comparable(a answer, said map[string]kind) string {
-	drawn := map[string]kind{}
-	for _, name := range a.drawn {
-		drawn[name] = h.whose(name)
+func (h *host) comparable(a answer, said map[string]kind) string {
+	randomValues := map[string]kind{}
+	for _, name := range a.randomValues {
+		randomValues[name] = h.ownerAndKind(name)
 	}
-	return without(without(a.text, said), drawn)
+	return replaceNames(replaceNames(a.text, said), randomValues)
 }
 
-// whose returns the tenant and the kind of a name; "new" if no tenant had it.
-func (h *house) whose(name string) kind {
+// ownerAndKind returns the tenant and the kind of a name; "new" if no tenant had it.
+func (h *host) ownerAndKind(name string) kind {
 	for _, tenant := range []string{acme, evil} {
 		for k, known := range h.parties[tenant] {
 			if name == known {
@@ -140,8 +140,8 @@ func (h *house) whose(name string) kind {
 	return "new"
 }
 
-// without replaces names in a text by what they name, the longer ones first.
-func without(text string, said map[string]kind) string {
+// replaceNames replaces names in a text by what they name, the longer ones first.
+func replaceNames(text string, said map[string]kind) string {
 	order := slices.SortedFunc(maps.Keys(said), func(a, b string) int {
 		if d := len(b) - len(a); d != 0 {
 			return d
@@ -149,12 +149,12 @@ func without(text string, said map[string]kind) string {
 		return strings.Compare(a, b)
 	})
 	for _, name := range order {
-		switch whole := "<" + string(said[name]) + ">"; {
-		case canTell(name):
-			text = strings.ReplaceAll(text, name, whole)
+		switch tag := "<" + string(said[name]) + ">"; {
+		case isDistinctive(name):
+			text = strings.ReplaceAll(text, name, tag)
 		case name != "":
 			alone := regexp.MustCompile(`(^|[^-\w])` + name + `($|[^-\w])`) // not part of a token, which may end in -4 by chance
-			text = alone.ReplaceAllString(text, "${1}"+whole+"${2}")
+			text = alone.ReplaceAllString(text, "${1}"+tag+"${2}")
 		}
 	}
 	return text
@@ -162,24 +162,24 @@ func without(text string, said map[string]kind) string {
 
 // leaked returns a name of the given ones that is in the text although the request did not have it; empty if there is none.
 func leaked(text string, of names, said map[string]kind) string {
-	text = without(text, said)
+	text = replaceNames(text, said)
 	for _, name := range of {
-		if canTell(name) && strings.Contains(text, name) {
+		if isDistinctive(name) && strings.Contains(text, name) {
 			return name
 		}
 	}
 	return ""
 }
 
-// canTell is false for short numbers, which may be anything.
-func canTell(name string) bool { return len(name) >= len(acme) }
+// isDistinctive is false for short numbers, which may be anything.
+func isDistinctive(name string) bool { return len(name) >= len(acme) }
 
 // A short number is replaced only where it stands alone, not inside a random value.
-func TestWithout(t *testing.T) {
+func TestReplaceNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"after":4}`: `{"after":<sequence>}`, "4": "<sequence>", "1-4": "1-4", `"lst_AQAA-4"`: `"lst_AQAA-4"`, "4-x": "4-x", "14": "14",
 	} {
-		if got := without(text, map[string]kind{"4": "sequence"}); got != want {
+		if got := replaceNames(text, map[string]kind{"4": "sequence"}); got != want {
 			t.Errorf("without(%q) = %q, want %q", text, got, want)
 		}
 	}

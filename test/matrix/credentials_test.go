@@ -38,7 +38,7 @@ var roles = []auth.Role{auth.Worker, auth.Producer, auth.Operator, auth.Viewer}
 func bearer(token string) []string { return []string{"Bearer " + token} }
 
 // credentials returns all credentials except task tokens. Each role has a good one, which is of a wrong role for some places.
-func (e *estate) credentials() []credential {
+func (e *environment) credentials() []credential {
 	all := []credential{
 		{name: "none", problem: auth.Missing},
 		{name: "malformed", headers: bearer("secret"), problem: auth.Malformed},
@@ -65,14 +65,14 @@ var ending = []credential{
 	{name: "revoked while it is used", problem: auth.Revoked, used: true},
 }
 
-// mortal creates such a credential; end makes it bad.
-func (h *house) mortal(c credential) (alive credential, end func()) {
+// createEndingCredential creates such a credential; end makes it bad.
+func (h *host) createEndingCredential(c credential) (alive credential, end func()) {
 	h.t.Helper()
-	h.aged = true
+	h.auditDiffers = true
 	ctx := h.as(h.tokens["acme operator"])
 	const life = 2 * time.Second
 	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{
-		Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-mortal", Ttl: durationpb.New(life),
+		Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-ending", Ttl: durationpb.New(life),
 	}))(h.t)
 	h.secrets = append(h.secrets, secretsOf(made.GetToken())...)
 	c.headers, c.tenant = bearer(made.GetToken()), acme
@@ -89,7 +89,7 @@ func (h *house) mortal(c credential) (alive credential, end func()) {
 }
 
 // issue makes a token in the store, without a coordinator.
-func (e *estate) issue(t *testing.T, st store.Store, name string, r auth.Request) (id string) {
+func (e *environment) issue(t *testing.T, st store.Store, name string, r auth.Request) (id string) {
 	t.Helper()
 	audience := ""
 	if name == "audience" {
@@ -101,7 +101,7 @@ func (e *estate) issue(t *testing.T, st store.Store, name string, r auth.Request
 }
 
 // issueAll issues the good tokens of both tenants, and tokens that are bad or will expire.
-func (e *estate) issueAll(t *testing.T, st store.Store) {
+func (e *environment) issueAll(t *testing.T, st store.Store) {
 	t.Helper()
 	for _, tenant := range []string{acme, evil} {
 		for _, role := range roles {
@@ -119,7 +119,7 @@ func (e *estate) issueAll(t *testing.T, st store.Store) {
 }
 
 // retire issues a token whose key is then retired. It must come first: the others get a newer key.
-func (e *estate) retire(t *testing.T, st *memstore.Store) {
+func (e *environment) retire(t *testing.T, st *memstore.Store) {
 	t.Helper()
 	e.issue(t, st, "retired", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
 	h := e.openOver(t, st)
@@ -128,7 +128,7 @@ func (e *estate) retire(t *testing.T, st *memstore.Store) {
 }
 
 // revoke issues a token and revokes it.
-func (e *estate) revoke(t *testing.T, h *house) {
+func (e *environment) revoke(t *testing.T, h *host) {
 	t.Helper()
 	ctx := h.as(e.tokens["acme operator"])
 	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-bad"}))(t)

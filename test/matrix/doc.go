@@ -8,13 +8,13 @@
 // Places and fields are read from the descriptors of the protos and from the OpenAPI document. A place without a row fails the test, and so does a
 // field of which no row says what it names.
 //
-// A cell is one combination of these four. It is sent to a coordinator (a "house", house_test) whose store begins as the same snapshot (the "estate",
-// estate_test) for each, and three things are checked (cells_test):
+// A cell is one combination of these four. It is sent to a coordinator (a host, host_test) whose store begins as the same snapshot (the environment,
+// environment_test) for each, and three things are checked (cells_test):
 //
 //   - the answer. A bad credential is refused with the same words whatever the request says. With a good one, the answer about another tenant's
 //     objects is byte for byte that about objects that do not exist, except for the name itself.
 //   - the store (effects_test). A refusal changes nothing, except for an entry in the audit of the credential's owner. Nothing of the other tenant
 //     ever changes. What else a cell changes is declared beside its answer, in testdata; `go test ./test/matrix -update` writes these files anew,
 //     and the change must be reviewed.
-//   - the log (house_test), with all debug messages: no credential, lease id or payload may be in it.
+//   - the log (host_test), with all debug messages: no credential, lease id or payload may be in it.
 package matrix

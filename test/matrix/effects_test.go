@@ -21,7 +21,7 @@ type record struct {
 }
 
 // contents reads the store.
-func (h *house) contents() contents {
+func (h *host) contents() contents {
 	h.t.Helper()
 	all := contents{}
 	err := h.store.View(func(r store.Reader) error {
@@ -70,19 +70,19 @@ type effects struct {
 }
 
 // effects returns what has changed since its last call.
-func (h *house) effects() effects {
+func (h *host) effects() effects {
 	h.t.Helper()
 	if h.commits == 0 {
 		return effects{}
 	}
 	h.commits = 0
-	before, audited := h.kept, h.audited
-	h.kept, h.audited = h.contents(), h.audit()
-	return effects{difference(before, h.kept), h.audited[len(audited):]}
+	before, auditBefore := h.contentsBefore, h.auditBefore
+	h.contentsBefore, h.auditBefore = h.contents(), h.audit()
+	return effects{difference(before, h.contentsBefore), h.auditBefore[len(auditBefore):]}
 }
 
 // audit reads all entries of the audit, in the order of their times; of entries with the same time, acme's come first.
-func (h *house) audit() (all []*records.Audit) {
+func (h *host) audit() (all []*records.Audit) {
 	h.t.Helper()
 	for _, tenant := range []string{acme, evil} {
 		err := h.store.View(func(r store.Reader) error {
@@ -130,18 +130,18 @@ func difference(before, now contents) map[string]string {
 	return told
 }
 
-// entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole without what differs from house to house.
-func (h *house) entry(c cell, a *records.Audit) (gist, text string) {
+// entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole without what differs from host to host.
+func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 	h.t.Helper()
 	tenant, subject := c.tenant, c.tenant+"-"+c.role.String()
 	if c.problem != "" {
 		tenant, subject = acme, "acme-bad"
 	}
 	if a.Tenant != tenant || a.Action != c.action || a.Subject != subject || a.Credential == "" || a.Peer == "" {
-		h.t.Errorf("%v: the entry in the audit is %+v", c, a)
+		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer", c, a, tenant, c.action, subject)
 	}
 	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail, a.Corr, a.Tasks)
-	for _, secret := range append(h.secrets, h.estate.secrets...) {
+	for _, secret := range append(h.secrets, h.environment.secrets...) {
 		if strings.Contains(text, secret) {
 			h.t.Errorf("%v: the audit has the secret %s: %s", c, secret, text)
 		}

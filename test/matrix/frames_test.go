@@ -83,13 +83,13 @@ func framePlaces(t *testing.T) (places []*place) {
 			t.Errorf("frame %s: declare in frames a good one", kind)
 			continue
 		}
-		p := &place{name: kind, action: "Session", roles: working, declarer: operator, fleeting: kind == "handshake", say: (*house).frame}
-		p.whole = func(n names) request {
+		p := &place{name: kind, action: "Session", roles: working, declaringCredential: operator, changesMemory: kind == "handshake", say: (*host).frame}
+		p.goodRequest = func(n names) request {
 			m := row(n)
 			m.Id, m.Sender = "said-"+n["tenant"], &lessorv1.Sender{Role: "worker", Id: n["worker"]}
 			return frameRequest{message{m}, n["worker"]}
 		}
-		p.fields = fieldsOf(t, p.whole(names{}).(frameRequest).ProtoReflect())
+		p.fields = fieldsOf(t, p.goodRequest(names{}).(frameRequest).ProtoReflect())
 		p.together = together(p.fields, func(f field) bool { return len(f.path) > 1 && (f.path[0] != "sender" || kind == "handshake") })
 		places = append(places, p)
 	}
@@ -128,13 +128,13 @@ func join(prefix, name string) string {
 }
 
 // frame sends a frame in a new session, unless the frame itself opens one.
-func (h *house) frame(c credential, r request) answer {
+func (h *host) frame(c credential, r request) answer {
 	h.t.Helper()
 	said := r.(frameRequest)
 	m := said.Message.(*lessorv1.SessionRequest)
 	end := func() {}
 	if c.used {
-		c, end = h.mortal(c)
+		c, end = h.createEndingCredential(c)
 	}
 	s := h.stream(c.headers)
 	defer synctest.Wait()
@@ -144,7 +144,7 @@ func (h *house) frame(c credential, r request) answer {
 		s.open(c.tenant, said.worker, fmt.Sprintf("instance-%09d", h.streams))
 	}
 	end()
-	from := len(s.heard)
+	from := len(s.received)
 	s.say(m)
 	return s.answer(from)
 }
@@ -152,18 +152,18 @@ func (h *house) frame(c credential, r request) answer {
 // answer returns what was heard, in a fixed order: the coordinator may send frames and acknowledgements in another one.
 func (s *stream) answer(from int) (a answer) {
 	var all []answer
-	for _, m := range s.heard[from:] {
+	for _, m := range s.received[from:] {
 		m = proto.CloneOf(m)
 		m.Id, m.Seq, m.Ack = "", 0, nil
 		if m.GetPayload() != nil {
 			var one answer
-			one.hear(m)
+			one.addMessage(m)
 			all = append(all, one)
 		}
 	}
 	slices.SortFunc(all, func(a, b answer) int { return strings.Compare(a.text, b.text) })
 	for _, one := range all {
-		a.gist, a.text, a.drawn = append(a.gist, one.gist...), a.text+one.text, append(a.drawn, one.drawn...)
+		a.summary, a.text, a.randomValues = append(a.summary, one.summary...), a.text+one.text, append(a.randomValues, one.randomValues...)
 	}
 	if s.ended {
 		a.end(s.err)

@@ -9,6 +9,6 @@ import (
 
 // TestMain fails when a test leaves a goroutine behind.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(1600) // a house uses little memory, but produces much garbage
+	debug.SetGCPercent(1600) // a host uses little memory, but produces much garbage
 	goleak.VerifyTestMain(m)
 }

@@ -8,65 +8,65 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what good cells come to into testdata")
+var update = flag.Bool("update", false, "write the results of the good cells into testdata")
 
-// X1, X2, S4, V2: all calls, with all credentials.
+// X1, X2, S4, V2: each call is answered or refused as the matrix says, with every credential and with names of another tenant.
 func TestCalls(t *testing.T) {
 	t.Attr("rules", "X1 X2 S4 V2")
 	t.Parallel()
-	e := newEstate(t)
-	e.try(t, "calls", callPlaces(t), e.credentials())
+	e := newEnvironment(t)
+	e.checkPlaces(t, "calls", callPlaces(t), e.credentials())
 }
 
-// X1, X2, X3, V2: all frames, also with credentials that become bad while the stream is open.
+// X1, X2, X3, V2: the same for each frame of a session, also with credentials that become bad while the stream is open.
 func TestFrames(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3 V2")
 	t.Parallel()
-	e := newEstate(t)
-	e.try(t, "frames", framePlaces(t), append(e.credentials(), ending...))
+	e := newEnvironment(t)
+	e.checkPlaces(t, "frames", framePlaces(t), append(e.credentials(), ending...))
 }
 
-// X1, X2, V2, H1: all HTTP routes; those of workers' callbacks with task tokens.
+// X1, X2, V2, H1: the same for each HTTP route; the routes of workers' callbacks are tried with task tokens.
 func TestRoutes(t *testing.T) {
 	t.Attr("rules", "X1 X2 V2 H1")
 	t.Parallel()
-	e := newEstate(t)
-	places, holders := routePlaces(t, e.readDocument(t))
-	e.try(t, "routes", places, e.credentials())
-	e.try(t, "callbacks", holders, e.taskTokens())
+	e := newEnvironment(t)
+	places, callbackPlaces := routePlaces(t, e.readDocument(t))
+	e.checkPlaces(t, "routes", places, e.credentials())
+	e.checkPlaces(t, "callbacks", callbackPlaces, e.taskTokens())
 }
 
-// try asks all cells of the places, and compares the results with testdata.
-func (e *estate) try(t *testing.T, what string, places []*place, with []credential) {
+// checkPlaces asks all cells of the places, and compares the results with testdata.
+func (e *environment) checkPlaces(t *testing.T, what string, places []*place, with []credential) {
 	t.Helper()
 	var declaration strings.Builder
 	fields, cells := 0, 0
 	for i, p := range places {
-		came, n := e.ask(t, thin(i, p.cells(with)))
-		came.compare(t, p)
-		came.declare(&declaration, p)
+		results, n := e.askCells(t, sampleCells(i, p.cells(with)))
+		results.compare(t, p)
+		results.declare(&declaration, p)
 		fields, cells = fields+len(p.fields), cells+n
 	}
 	t.Logf("%d %s with %d fields that name something: %d cells", len(places), what, fields, cells)
-	if thinned {
+	if sampled {
 		return
 	}
 	// At least four values and four credentials for each field.
 	if cells < fields*16 {
-		t.Errorf("%d cells for %d fields", cells, fields)
+		t.Errorf("%d cells for %d fields, want at least %d", cells, fields, fields*16)
 	}
 	compareDeclared(t, "testdata/"+what+".txt", declaration.String())
 }
 
-// ask asks the cells of a place, in as few houses as possible, and returns the results of the good ones.
-func (e *estate) ask(t *testing.T, cells []cell) (came outcomes, counted int) {
+// askCells asks the cells of a place, in as few hosts as possible, and returns the results of the good ones.
+func (e *environment) askCells(t *testing.T, cells []cell) (results outcomes, counted int) {
 	t.Helper()
-	came = outcomes{}
+	results = outcomes{}
 	for len(cells) > 0 {
-		e.inHouse(t, func(h *house) {
-			for !h.spent && len(cells) > 0 {
+		e.onHost(t, func(h *host) {
+			for !h.storeChanged && len(cells) > 0 {
 				c := cells[0]
-				if c.good() && h.aged { // the result would depend on what happened in this house before
+				if c.good() && h.auditDiffers { // the result would depend on what happened in this host before
 					return
 				}
 				cells = cells[1:]
@@ -74,14 +74,14 @@ func (e *estate) ask(t *testing.T, cells []cell) (came outcomes, counted int) {
 					counted++
 				}
 				if c.good() {
-					came[question{c.credential.name, c.base, c.field.String(), c.value}] = h.answered(c)
+					results[question{c.credential.name, c.base, c.field.String(), c.value}] = h.askAllowed(c)
 				} else {
-					h.refused(c)
+					h.askRefused(c)
 				}
 			}
 		})
 	}
-	return came, counted
+	return results, counted
 }
 
 // outcomes are the results of the good cells of a place.
@@ -93,8 +93,8 @@ type question struct {
 	value                   value
 }
 
-// like returns the question whose result must be the same. It returns q itself if there is none.
-func (q question) like() question {
+// counterpart returns the question whose result must be the same. It returns q itself if there is none.
+func (q question) counterpart() question {
 	switch {
 	case q.credential == stranger && q.base == acme: // here the stranger repeats exactly what acme would send
 		q.base = nemo
@@ -106,38 +106,38 @@ func (q question) like() question {
 
 // compare checks the results of the good cells of a place against each other: about another tenant's object and about one that does not exist, and of
 // different roles.
-func (came outcomes) compare(t *testing.T, p *place) {
+func (results outcomes) compare(t *testing.T, p *place) {
 	t.Helper()
-	for q, out := range came {
-		if want := came[q.like()]; out != want {
-			t.Errorf("%s: %v came to\n%s\n%s\nand %v to\n%s\n%s", p.name, q, out.gist, out.text, q.like(), want.gist, want.text)
+	for q, out := range results {
+		if want := results[q.counterpart()]; out != want {
+			t.Errorf("%s: the result of %v is\n%s\n%s\nwant that of %v:\n%s\n%s", p.name, q, out.summary, out.text, q.counterpart(), want.summary, want.text)
 		}
 		if q.credential == stranger || p.unguarded {
 			continue
 		}
 		role := q.credential
-		q.credential = p.declarer
-		if want := came[q]; out.gist != want.gist {
-			t.Errorf("%s: %v came to %q, and with %s to %q", p.name, q, want.gist, role, out.gist)
+		q.credential = p.declaringCredential
+		if want := results[q]; out.summary != want.summary {
+			t.Errorf("%s: the result of %v with the credential %s is %q, want %q", p.name, q, role, out.summary, want.summary)
 		}
 	}
 }
 
 // declare writes the results of the good cells. Values of a field with the same result share a line.
-func (came outcomes) declare(b *strings.Builder, p *place) {
+func (results outcomes) declare(b *strings.Builder, p *place) {
 	fmt.Fprintf(b, "%s, for %v\n", p.name, p.roles)
 	for _, f := range append(p.fields, everything) {
 		alike := map[string][]string{}
-		var gists []string
+		var summaries []string
 		for _, v := range values {
-			gist := came[question{p.declarer, acme, f.String(), v}].gist
-			if alike[gist] == nil {
-				gists = append(gists, gist)
+			summary := results[question{p.declaringCredential, acme, f.String(), v}].summary
+			if alike[summary] == nil {
+				summaries = append(summaries, summary)
 			}
-			alike[gist] = append(alike[gist], string(v))
+			alike[summary] = append(alike[summary], string(v))
 		}
-		for _, gist := range gists {
-			fmt.Fprintf(b, "\t%-32s %-24s %s\n", f, strings.Join(alike[gist], " "), gist)
+		for _, summary := range summaries {
+			fmt.Fprintf(b, "\t%-32s %-24s %s\n", f, strings.Join(alike[summary], " "), summary)
 		}
 	}
 }
@@ -157,10 +157,10 @@ func compareDeclared(t *testing.T, file, got string) {
 	want := strings.Split(string(text), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if i >= len(want) || want[i] != line {
-			t.Fatalf("%s:%d: this has come about and is not declared there (-update declares it):\n%s", file, i+1, line)
+			t.Fatalf("%s:%d: this result is not declared there (run with -update, and judge the difference):\n%s", file, i+1, line)
 		}
 	}
 	if string(text) != got {
-		t.Errorf("%s declares more than has come about", file)
+		t.Errorf("%s declares results that did not occur (run with -update, and judge the difference)", file)
 	}
 }

@@ -2,7 +2,7 @@ package matrix
 
 import "strings"
 
-// The two tenants of the estate, and two that do not exist.
+// The two tenants of the environment, and two that do not exist.
 const (
 	acme = "acme"
 	evil = "evil"
@@ -33,8 +33,8 @@ const (
 	late  = "20"
 )
 
-// nobodys returns names of objects that do not exist. The ids among them have a form that could be issued.
-func nobodys(nobody string) names {
+// namesOfNobody returns names of objects that do not exist. The ids among them have a form that could be issued.
+func namesOfNobody(nobody string) names {
 	n := namesOf(nobody)
 	digit := map[string]string{void: "8", nemo: "9"}[nobody]
 	n["task"] = "t0000" + digit + "00000000zzz"

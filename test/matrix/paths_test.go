@@ -12,10 +12,10 @@ import (
 )
 
 // X2: a path that differs from that of a call in any letter is answered UNIMPLEMENTED with every credential, and changes nothing.
-func TestPathsThatAreNearlyThoseOfCalls(t *testing.T) {
+func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 	t.Attr("rules", "X2")
-	e := newEstate(t)
-	e.inHouse(t, func(h *house) {
+	e := newEnvironment(t)
+	e.onHost(t, func(h *host) {
 		const path = lessorv1.AuthService_RotateKey_FullMethodName
 		for _, trick := range []string{
 			path + "/", "/" + path, path + "?", path + "#", path + "%00", path + " ", path + ";x", strings.ToLower(path), strings.ToUpper(path),

@@ -9,18 +9,18 @@ import (
 
 // place is something that can be asked of a coordinator: a call, a frame, an HTTP route.
 type place struct {
-	name      string
-	action    string    // as the audit names it
-	roles     auth.Role // who may use it
-	unguarded bool      // it needs no credential
-	whole     func(n names) request
-	fields    []field
-	together  []field // the fields that "everything" sets
-	web       bool    // it is an HTTP route
-	declarer  string  // the credential whose results are declared in testdata
-	say       func(h *house, c credential, r request) answer
-	// fleeting says that the place changes state that is not in the store, so that a house can be used for one good cell only.
-	fleeting bool
+	name                string
+	action              string    // as the audit names it
+	roles               auth.Role // who may use it
+	unguarded           bool      // it needs no credential
+	goodRequest         func(n names) request
+	fields              []field
+	together            []field // the fields that "everything" sets
+	web                 bool    // it is an HTTP route
+	declaringCredential string  // the credential whose results are declared in testdata
+	say                 func(h *host, c credential, r request) answer
+	// changesMemory says that the place changes state that is not in the store, so that a host can be used for one good cell only.
+	changesMemory bool
 }
 
 // together returns the fields that "everything" sets: all except those whose error would hide the rest of the request (page tokens, tenants, and what
@@ -59,7 +59,7 @@ func (c cell) String() string {
 	return c.place.name + ", " + c.field.String() + " " + string(c.value) + " in a request of " + c.base + ", credential " + c.credential.name
 }
 
-// cells returns all cells of a place. Those that must be refused come first, because a good one may change the house.
+// cells returns all cells of a place. Those that must be refused come first, because a good one may change the host.
 func (p *place) cells(with []credential) []cell {
 	var bad, good []cell
 	for _, c := range with {
@@ -93,7 +93,7 @@ func (c cell) nowhere() bool {
 // request builds the request of a cell. said has the names in it by which an answer may differ, and their kinds.
 func (c cell) request(parties map[string]names) (r request, said map[string]kind) {
 	at, theirs := parties[c.base].at(c.place.name), c.value.of(parties, c.base).at(c.place.name)
-	r, said = c.whole(at), map[string]kind{}
+	r, said = c.goodRequest(at), map[string]kind{}
 	changed := []field{c.field}
 	if c.field.kind == everything.kind {
 		changed = c.together

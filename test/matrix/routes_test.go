@@ -29,8 +29,8 @@ var routes = map[string]routeRow{
 			map[string]any{"resourceId": n["resource"], "workerId": n["worker"]},
 		}}
 	}},
-	"GET /v1/tasks/{task_id}":         {roles: looking, call: "GetTask"},
-	"GET /v1/tasks/{task_id}/events":  {roles: looking, call: "WatchTask"},
+	"GET /v1/tasks/{task_id}":         {roles: reading, call: "GetTask"},
+	"GET /v1/tasks/{task_id}/events":  {roles: reading, call: "WatchTask"},
 	"POST /v1/tasks/{task_id}:cancel": {roles: producing, call: "CancelTask", body: func(names) map[string]any { return map[string]any{} }},
 	"POST /v1/tasks/{task_id}/started": {body: func(n names) map[string]any {
 		return map[string]any{"attempt": 1, "workerId": n["worker"]}
@@ -46,7 +46,7 @@ var routes = map[string]routeRow{
 }
 
 // routePlaces returns a place for each route of the document. Those that need a task token are in holders.
-func routePlaces(t *testing.T, doc document) (places, holders []*place) {
+func routePlaces(t *testing.T, doc document) (places, callbackPlaces []*place) {
 	t.Helper()
 	used := map[string]bool{}
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
@@ -57,8 +57,8 @@ func routePlaces(t *testing.T, doc document) (places, holders []*place) {
 				t.Errorf("%s: declare in routes who may use it, with a good body", name)
 				continue
 			}
-			p := &place{name: name, action: row.call, roles: row.roles, declarer: operator, say: (*house).request, web: true}
-			p.whole = func(n names) request {
+			p := &place{name: name, action: row.call, roles: row.roles, declaringCredential: operator, say: (*host).request, web: true}
+			p.goodRequest = func(n names) request {
 				r := &webRequest{method: strings.ToUpper(method), path: path, params: map[string]string{"task_id": n["task"]}}
 				if row.body != nil {
 					r.body = row.body(n)
@@ -72,8 +72,8 @@ func routePlaces(t *testing.T, doc document) (places, holders []*place) {
 				p.unguarded, p.roles = true, auth.Everybody
 				places = append(places, p)
 			case row.roles == auth.Nobody:
-				p.declarer, p.roles = holder, auth.Worker
-				holders = append(holders, p)
+				p.declaringCredential, p.roles = holder, auth.Worker
+				callbackPlaces = append(callbackPlaces, p)
 			default:
 				places = append(places, p)
 			}
@@ -84,7 +84,7 @@ func routePlaces(t *testing.T, doc document) (places, holders []*place) {
 			t.Errorf("%s is no route", name)
 		}
 	}
-	return places, holders
+	return places, callbackPlaces
 }
 
 // document is the part of the OpenAPI document that the test reads.
@@ -116,10 +116,10 @@ func (s *schema) is(name string) bool {
 	return s.Type == name || slices.Contains(all, any(name))
 }
 
-// readDocument reads the document from a house.
-func (e *estate) readDocument(t *testing.T) (doc document) {
+// readDocument reads the document from a host.
+func (e *environment) readDocument(t *testing.T) (doc document) {
 	t.Helper()
-	e.inHouse(t, func(h *house) {
+	e.onHost(t, func(h *host) {
 		r := &webRequest{method: http.MethodGet, path: "/openapi.json"}
 		if err := json.Unmarshal([]byte(h.send(nil, r).body), &doc); err != nil {
 			h.t.Fatal(err)

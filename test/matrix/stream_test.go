@@ -11,15 +11,15 @@ import (
 
 // stream is a session of a worker. heard may be read after synctest.Wait.
 type stream struct {
-	h     *house
-	grpc  grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	cut   context.CancelFunc
-	heard []*lessorv1.SessionResponse
-	ended bool
-	err   error // why it ended; nil for an end in order
+	h        *host
+	grpc     grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	cut      context.CancelFunc
+	received []*lessorv1.SessionResponse
+	ended    bool
+	err      error // why it ended; nil for an end in order
 }
 
-func (h *house) stream(authorization []string) *stream {
+func (h *host) stream(authorization []string) *stream {
 	h.t.Helper()
 	s := &stream{h: h}
 	var ctx context.Context
@@ -32,7 +32,7 @@ func (h *house) stream(authorization []string) *stream {
 				s.ended, s.err = true, notEOF(err)
 				return
 			}
-			s.heard = append(s.heard, m)
+			s.received = append(s.received, m)
 		}
 	}()
 	return s
@@ -65,13 +65,13 @@ func registration(queue string) *lessorv1.Register {
 	}
 }
 
-// visit opens a session of a tenant's worker that stays open as long as the house.
-func (h *house) visit(tenant string) {
+// openWorkerSession opens a session of a tenant's worker that stays open as long as the host.
+func (h *host) openWorkerSession(tenant string) {
 	h.t.Helper()
 	n := h.parties[tenant]
 	s := h.stream(bearer(h.tokens[tenant+" worker"]))
 	s.open(tenant, n["worker"], n["instance"])
-	accept := s.heard[0].GetAccept()
+	accept := s.received[0].GetAccept()
 	n["session"], n["resume"] = accept.GetSessionId(), accept.GetSessionToken()
 	h.secrets = append(h.secrets, n["resume"])
 	h.t.Cleanup(s.cut)

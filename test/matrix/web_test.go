@@ -73,7 +73,7 @@ type webAnswer struct {
 }
 
 // send makes a request, and reads what comes before fake time has to pass.
-func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
+func (h *host) send(authorization []string, r *webRequest) (a webAnswer) {
 	h.t.Helper()
 	path := r.path
 	for name, value := range r.params {
@@ -115,28 +115,28 @@ func (h *house) send(authorization []string, r *webRequest) (a webAnswer) {
 }
 
 // request sends the request of a cell.
-func (h *house) request(c credential, r request) (a answer) {
+func (h *host) request(c credential, r request) (a answer) {
 	h.t.Helper()
 	res := h.send(c.headers, r.(*webRequest))
 	if res.err != nil {
 		h.t.Error(res.err)
 	}
-	a.gist = []string{fmt.Sprint(res.status)}
+	a.summary = []string{fmt.Sprint(res.status)}
 	a.text = fmt.Sprint(res.status, " ", res.body)
 	body := map[string]any{}
 	if json.Unmarshal([]byte(res.body), &body) == nil {
 		a.code, _ = body["code"].(string)
-		a.gist = append(a.gist, gistOfJSON(body)...)
-		a.drawn = drawnInJSON(body, nil)
+		a.summary = append(a.summary, summaryOfJSON(body)...)
+		a.randomValues = randomValuesInJSON(body, nil)
 	}
 	if res.open {
-		a.gist = append(a.gist, "and goes on")
+		a.summary = append(a.summary, "and goes on")
 	}
 	a.refusal = fmt.Sprint(res.status, " ", a.code)
 	return a
 }
 
-func gistOfJSON(body map[string]any) (words []string) {
+func summaryOfJSON(body map[string]any) (words []string) {
 	for _, name := range []string{"code", "verdict", "reason"} {
 		if text, ok := body[name].(string); ok && (name != "reason" || body["verdict"] != nil) {
 			words = append(words, text)
@@ -151,19 +151,19 @@ func gistOfJSON(body map[string]any) (words []string) {
 	return words
 }
 
-// drawnInJSON returns the random values in an answer.
-func drawnInJSON(value any, found []string) []string {
+// randomValuesInJSON returns the random values in an answer.
+func randomValuesInJSON(value any, found []string) []string {
 	switch value := value.(type) {
 	case []any:
 		for _, one := range value {
-			found = drawnInJSON(one, found)
+			found = randomValuesInJSON(one, found)
 		}
 	case map[string]any:
 		for name, one := range value {
-			if text, ok := one.(string); ok && drawnByChance[protoreflect.Name(snake(name))] {
+			if text, ok := one.(string); ok && randomFields[protoreflect.Name(snake(name))] {
 				found = append(found, text)
 			}
-			found = drawnInJSON(one, found)
+			found = randomValuesInJSON(one, found)
 		}
 	}
 	return found

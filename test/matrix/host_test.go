@@ -25,50 +25,50 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// house is a coordinator in a bubble of fake time, with its clients.
-type house struct {
-	*estate
-	t       *testing.T
-	store   *memstore.Store
-	commits int // commits to the store since effects was called last
-	kept    contents
-	audited []*records.Audit
-	conn    *grpc.ClientConn
-	web     *http.Client
-	tasks   lessorv1.TaskServiceClient
-	workers lessorv1.WorkerServiceClient
-	admin   lessorv1.AdminServiceClient
-	auth    lessorv1.AuthServiceClient
-	parties map[string]names // those of the estate, with the sessions of this house
-	secrets []string         // secrets that were issued in this house
-	streams int              // how many streams the cells have opened
-	accused map[string]bool  // credentials whose refusal is in the audit
-	aged    bool             // something was refused, or time has passed: both change later audit entries
-	spent   bool             // the store is not as it was at first
-	log     bytes.Buffer
-	stop    context.CancelFunc
-	served  chan error
+// host is a coordinator in a bubble of fake time, with its clients.
+type host struct {
+	*environment
+	t              *testing.T
+	store          *memstore.Store
+	commits        int // commits to the store since effects was called last
+	contentsBefore contents
+	auditBefore    []*records.Audit
+	conn           *grpc.ClientConn
+	web            *http.Client
+	tasks          lessorv1.TaskServiceClient
+	workers        lessorv1.WorkerServiceClient
+	admin          lessorv1.AdminServiceClient
+	auth           lessorv1.AuthServiceClient
+	parties        map[string]names // those of the environment, with the sessions of this host
+	secrets        []string         // secrets that were issued in this host
+	streams        int              // how many streams the cells have opened
+	refusalAudited map[string]bool  // credentials whose refusal is in the audit
+	auditDiffers   bool             // something was refused, or time has passed: both change later audit entries
+	storeChanged   bool             // the store is not as it was at first
+	log            bytes.Buffer
+	stop           context.CancelFunc
+	served         chan error
 }
 
-// inHouse opens a house in which each tenant has an open session. Call it outside of a bubble.
-func (e *estate) inHouse(t *testing.T, do func(h *house)) {
+// onHost starts a host in which each tenant has an open session. Call it outside of a bubble.
+func (e *environment) onHost(t *testing.T, do func(h *host)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(opening)
-		h := e.openOver(t, e.copied(t))
+		time.Sleep(openingDelay)
+		h := e.openOver(t, e.storeCopy(t))
 		defer h.close()
 		for _, tenant := range []string{acme, evil} {
-			h.visit(tenant)
+			h.openWorkerSession(tenant)
 		}
 		synctest.Wait()
-		h.kept, h.audited, h.commits = h.contents(), h.audit(), 0
+		h.contentsBefore, h.auditBefore, h.commits = h.contents(), h.audit(), 0
 		do(h)
 	})
 }
 
-func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
+func (e *environment) openOver(t *testing.T, st *memstore.Store) *host {
 	t.Helper()
-	h := &house{estate: e, t: t, store: st, parties: map[string]names{}, accused: map[string]bool{}, served: make(chan error, 1)}
+	h := &host{environment: e, t: t, store: st, parties: map[string]names{}, refusalAudited: map[string]bool{}, served: make(chan error, 1)}
 	for tenant, n := range e.parties {
 		h.parties[tenant] = maps.Clone(n)
 	}
@@ -82,7 +82,7 @@ func (e *estate) openOver(t *testing.T, st *memstore.Store) *house {
 }
 
 // serve starts the coordinator, and dials both listeners.
-func (h *house) serve(c *coordinator.Coordinator) {
+func (h *host) serve(c *coordinator.Coordinator) {
 	h.t.Helper()
 	calls, web := bufconn.Listen(64<<10), bufconn.Listen(64<<10)
 	ctx, stop := context.WithCancel(context.Background())
@@ -100,7 +100,7 @@ func (h *house) serve(c *coordinator.Coordinator) {
 }
 
 // close stops the coordinator, and checks that no secret is in its log.
-func (h *house) close() {
+func (h *host) close() {
 	h.t.Helper()
 	_ = h.conn.Close()
 	h.stop()
@@ -108,7 +108,7 @@ func (h *house) close() {
 		h.t.Error(err)
 	}
 	for line := range strings.Lines(h.log.String()) {
-		for _, secret := range append(h.secrets, h.estate.secrets...) {
+		for _, secret := range append(h.secrets, h.environment.secrets...) {
 			if strings.Contains(line, secret) {
 				h.t.Errorf("the log has the secret %s: %s", secret, line)
 			}
@@ -117,8 +117,8 @@ func (h *house) close() {
 }
 
 // as returns a context whose calls carry a token.
-func (h *house) as(token string) context.Context { return h.with(bearer(token)) }
+func (h *host) as(token string) context.Context { return h.with(bearer(token)) }
 
-func (h *house) with(authorization []string) context.Context {
+func (h *host) with(authorization []string) context.Context {
 	return metadata.NewOutgoingContext(h.t.Context(), metadata.MD{"authorization": authorization})
 }

@@ -2,12 +2,12 @@
 
 package matrix
 
-// thinned says that some cells are left out.
-const thinned = true
+// sampled says that some cells are left out.
+const sampled = true
 
-// thin leaves out most cells, because the race detector makes them ten times as slow, and all fields take the same way through the coordinator. It
+// sampleCells leaves out most cells, because the race detector makes them ten times as slow, and all fields take the same way through the coordinator. It
 // keeps the cells that set everything: all with a good credential, and of those with a bad one a quarter, another one for each place.
-func thin(turn int, all []cell) (some []cell) {
+func sampleCells(turn int, all []cell) (some []cell) {
 	bad := map[string]int{}
 	for _, c := range all {
 		if c.field.kind != everything.kind {

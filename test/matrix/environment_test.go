@@ -15,8 +15,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// estate is what every house begins with: a store in which two tenants have the same kinds of objects, and the credentials.
-type estate struct {
+// environment is what every host begins with: a store in which two tenants have the same kinds of objects, and the credentials.
+type environment struct {
 	store   []byte // a snapshot of the store
 	parties map[string]names
 	tokens  map[string]string // good and bad ones, by the names of credentials_test.go
@@ -30,14 +30,14 @@ const (
 	checkpointMark = "checkpoint-mark"
 )
 
-// opening is the time after which each house opens, in fake time, so that all open at the same instant, long after the estate was made.
-const opening = time.Hour
+// openingDelay is the time after which each host starts, in fake time, so that all start at the same instant, long after the environment was made.
+const openingDelay = time.Hour
 
-// newEstate fills a store by calls of the API.
-func newEstate(t *testing.T) *estate {
+// newEnvironment fills a store through the API.
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	e := &estate{
-		parties: map[string]names{acme: namesOf(acme), evil: namesOf(evil), void: nobodys(void), nemo: nobodys(nemo)},
+	e := &environment{
+		parties: map[string]names{acme: namesOf(acme), evil: namesOf(evil), void: namesOfNobody(void), nemo: namesOfNobody(nemo)},
 		tokens:  map[string]string{}, secrets: []string{payloadMark, outputMark, checkpointMark},
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -51,11 +51,11 @@ func newEstate(t *testing.T) *estate {
 			e.populate(t, h, tenant)
 		}
 		time.Sleep(tasktoken.Margin + time.Minute) // until the first task tokens have expired
-		var kept bytes.Buffer
-		must(st.Snapshot(&kept))(t)
-		e.store = kept.Bytes()
-		// What is issued from now on is not in the store of any house.
-		e.issue(t, e.copied(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
+		var snapshot bytes.Buffer
+		must(st.Snapshot(&snapshot))(t)
+		e.store = snapshot.Bytes()
+		// What is issued from now on is not in the store of any host.
+		e.issue(t, e.storeCopy(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
 	})
 	for _, token := range e.tokens {
 		e.secrets = append(e.secrets, secretsOf(token)...)
@@ -63,8 +63,8 @@ func newEstate(t *testing.T) *estate {
 	return e
 }
 
-// copied returns a new store with the content of the estate.
-func (e *estate) copied(t *testing.T) *memstore.Store {
+// storeCopy returns a new store with the content of the environment.
+func (e *environment) storeCopy(t *testing.T) *memstore.Store {
 	t.Helper()
 	return must(memstore.Restore(bytes.NewReader(e.store)))(t)
 }
@@ -102,7 +102,7 @@ func pinnedSpec(n names) *lessorv1.TaskSpec {
 const aside = "aside"
 
 // populate gives a tenant one object of each kind: tasks that wait, one that is leased, one that is cancelled, one with a late result.
-func (e *estate) populate(t *testing.T, h *house, tenant string) {
+func (e *environment) populate(t *testing.T, h *host, tenant string) {
 	t.Helper()
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
 	submit := func(change func(*lessorv1.TaskSpec)) string {
@@ -150,7 +150,7 @@ func (e *estate) populate(t *testing.T, h *house, tenant string) {
 }
 
 // pages fills in a page token for each list.
-func (e *estate) pages(t *testing.T, h *house, tenant string) {
+func (e *environment) pages(t *testing.T, h *host, tenant string) {
 	t.Helper()
 	n, ctx := e.parties[tenant], h.as(e.tokens[tenant+" operator"])
 	n["page"] = must(h.tasks.ListTasks(ctx, listTasks(n)))(t).GetNextPageToken()
