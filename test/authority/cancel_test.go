@@ -43,12 +43,12 @@ func TestCancelRacesComplete(t *testing.T) {
 	busy.Wait()
 	t.Logf("%d races: %v", races, ends)
 	if fewest := min(ends[lessorv1.TaskState_TASK_STATE_CANCELLED], ends[lessorv1.TaskState_TASK_STATE_COMPLETED]); fewest < races/10 {
-		t.Errorf("one of the two won %d times only: that was no race", fewest)
+		t.Errorf("one side won only %d of %d races, want each side at least %d times", fewest, races, races/10)
 	}
 }
 
-// raced holds the answers to both sides.
-type raced struct {
+// answers holds the answers to both sides.
+type answers struct {
 	start     *lessorv1.StartResponse
 	complete  *lessorv1.CompleteResponse
 	cancel    *lessorv1.CancelTaskResponse
@@ -60,46 +60,46 @@ func (r *rig) race() (lessorv1.TaskState, error) {
 	if err != nil {
 		return 0, err
 	}
-	var told raced
+	var got answers
 	var startErr, completeErr error
 	var both sync.WaitGroup
 	both.Go(func() {
-		moment()
-		told.start, startErr = r.start(a)
-		told.complete, completeErr = r.complete(a)
+		sleepRandomly()
+		got.start, startErr = r.start(a)
+		got.complete, completeErr = r.complete(a)
 	})
 	both.Go(func() {
-		moment()
-		told.cancel, told.cancelled = r.tasks().CancelTask(r.ctx, &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId()})
+		sleepRandomly()
+		got.cancel, got.cancelled = r.tasks().CancelTask(r.ctx, &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	})
 	both.Wait()
 	task, err := r.get(a.GetTask().GetTaskId())
 	if err := errors.Join(startErr, completeErr, err); err != nil {
 		return 0, err
 	}
-	return task.GetState(), told.fits(task)
+	return task.GetState(), got.checkAgainst(task)
 }
 
-// moment waits up to 4 ms, so that either side may be first.
-func moment() { time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond) }
+// sleepRandomly waits up to 4 ms, so that either side may be first.
+func sleepRandomly() { time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond) }
 
-// fits compares the answers with the final state.
-func (told *raced) fits(task *lessorv1.Task) error {
+// checkAgainst compares the answers with the final state.
+func (got *answers) checkAgainst(task *lessorv1.Task) error {
 	completions := count(task, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED)
-	refused := status.Code(told.cancelled) == codes.FailedPrecondition
-	asked := told.cancelled == nil && told.cancel.GetTask().GetState() == lessorv1.TaskState_TASK_STATE_CANCELLING
+	refused := status.Code(got.cancelled) == codes.FailedPrecondition
+	accepted := got.cancelled == nil && got.cancel.GetTask().GetState() == lessorv1.TaskState_TASK_STATE_CANCELLING
 	var ok bool
 	switch task.GetState() {
 	case lessorv1.TaskState_TASK_STATE_COMPLETED:
-		ok = completions == 1 && (refused || asked) &&
-			told.start.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && told.complete.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED
+		ok = completions == 1 && (refused || accepted) &&
+			got.start.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED && got.complete.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED
 	case lessorv1.TaskState_TASK_STATE_CANCELLED:
-		ok = completions == 0 && asked &&
-			told.start.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED && told.complete.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED
+		ok = completions == 0 && accepted &&
+			got.start.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED && got.complete.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED
 	}
 	if !ok {
-		return fmt.Errorf("T7: the task is %v; start was told %v, complete %v, cancel %v, %w; history: %v", task.GetState(),
-			told.start, told.complete, told.cancel.GetTask().GetState(), told.cancelled, task.GetHistory())
+		return fmt.Errorf("T7: the answers contradict the state %v of the task: Start %v, Complete %v, CancelTask %v, %w; history: %v", task.GetState(),
+			got.start, got.complete, got.cancel.GetTask().GetState(), got.cancelled, task.GetHistory())
 	}
 	return nil
 }

@@ -18,24 +18,24 @@ var (
 func TestCrashesUnderLeases(t *testing.T) {
 	const livesWithGrants, each = 3, 4
 	w := newWatch(newRig(t), *crashTTL)
-	w.begin()
-	w.hold()
+	w.startCoordinator()
+	w.holdLease()
 	for alive := 1; alive > 0 && !t.Failed(); {
 		next := time.Now().Add(*crashEvery)
 		for i := 0; time.Now().Before(next); i++ {
 			if len(w.lives) <= livesWithGrants && len(w.silent) < len(w.lives)*each && i%4 == 0 {
-				w.silence()
+				w.addSilentLease()
 			}
-			alive = w.look()
+			alive = w.check()
 			time.Sleep(20 * time.Millisecond)
 		}
 		if alive > 0 {
 			w.kill()
-			w.begin()
+			w.startCoordinator()
 		}
 	}
 	if len(w.lives) < 2 {
-		t.Error("no lease met a crash")
+		t.Error("the coordinator was never killed while a silent lease was live: the test shows nothing")
 	}
 	t.Logf("%d silent leases of %v and one that was held, %d kills; the last was seen alive after at least %v of serving time",
 		w.ended, w.ttl, len(w.lives)-1, w.longest.Round(time.Millisecond))

@@ -44,10 +44,10 @@ func TestCompleteAtExpiry(t *testing.T) {
 		})
 	}
 	busy.Wait()
-	r.look(committed)
+	r.check(committed)
 	t.Logf("%d completes at the expiry: %d committed, %d refused and granted again", len(committed), outcomes[true], outcomes[false])
 	if !enough() {
-		t.Errorf("the completes did not meet the expiry: one outcome came less than %d times", lanes*runs/10)
+		t.Errorf("one of the two outcomes came less than %d times: the Completes did not arrive at the expiry", lanes*runs/10)
 	}
 }
 
@@ -59,19 +59,19 @@ type lane struct {
 	early time.Duration
 }
 
-// brief is the heartbeat timeout: longer than a commit on a slow disk, so that the Start comes in time. After six grants in a row without a Start,
+// briefTTL is the heartbeat timeout: longer than a commit on a slow disk, so that the Start comes in time. After six grants in a row without a Start,
 // the task would be FAILED (W5).
-const brief = 600 * time.Millisecond
+const briefTTL = 600 * time.Millisecond
 
 // How precisely a lane aims, and by how much each outcome corrects it.
 const (
-	spread = 3 * time.Millisecond
-	learn  = time.Millisecond
+	aimJitter = 3 * time.Millisecond
+	aimStep   = time.Millisecond
 )
 
 // run lets the first Complete of a task arrive at the expiry of its lease, and makes sure that the task is completed in the end.
 func (l *lane) run() (id string, committed bool, err error) {
-	m, err := l.tasks().SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: spec(l.queue, brief)})
+	m, err := l.tasks().SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: spec(l.queue, briefTTL)})
 	if err != nil {
 		return "", false, err
 	}
@@ -86,23 +86,23 @@ func (l *lane) run() (id string, committed bool, err error) {
 		return id, false, err
 	}
 	expiry := before.Add(time.Since(before) / 2).Add(s.GetExpiresIn().AsDuration())
-	time.Sleep(time.Until(expiry.Add(-l.early - spread + rand.N(2*spread))))
+	time.Sleep(time.Until(expiry.Add(-l.early - aimJitter + rand.N(2*aimJitter))))
 	done, err := l.complete(a)
 	switch {
 	case err != nil:
 		return id, false, err
 	case done.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
-		l.early -= learn
+		l.early -= aimStep
 		return id, true, nil
 	case done.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED:
-		return id, false, fmt.Errorf("A3: complete at the expiry: %v", done)
+		return id, false, fmt.Errorf("A3: Complete at the expiry = %v, want COMMITTED or LEASE_EXPIRED", done)
 	}
-	l.early += learn
-	return id, false, l.again(id)
+	l.early += aimStep
+	return id, false, l.completeLater(id)
 }
 
-// again leases the refused task until a Complete is in time. The queue has no other task.
-func (l *lane) again(id string) error {
+// completeLater leases the refused task until a Complete is in time. The queue has no other task.
+func (l *lane) completeLater(id string) error {
 	for {
 		a, err := l.lease(l.queue)
 		if err != nil {
@@ -121,8 +121,8 @@ func (l *lane) again(id string) error {
 	}
 }
 
-// look checks that each task was completed once, and was granted only once if its first Complete was COMMITTED.
-func (r *rig) look(committed map[string]bool) {
+// check checks that each task was completed once, and was granted only once if its first Complete was COMMITTED.
+func (r *rig) check(committed map[string]bool) {
 	r.t.Helper()
 	for id, first := range committed {
 		task, err := r.get(id)

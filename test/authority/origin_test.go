@@ -20,23 +20,23 @@ func TestOtherMonotonicOrigin(t *testing.T) {
 		t.Skipf("SKIPPED: no time namespace, or not for a process that unshares it itself: %v: %s", err, out)
 	}
 	w := newWatch(newRig(t), 2*time.Second)
-	w.begin()
-	w.hold()
+	w.startCoordinator()
+	w.holdLease()
 	const origins = 4
 	for i := range origins {
-		w.silence()
+		w.addSilentLease()
 		w.kill()
 		if w.c.Under = elsewhere; i%2 == 1 {
 			w.c.Under = nil
 		}
-		w.begin()
-		for w.look() > 0 {
+		w.startCoordinator()
+		for w.check() > 0 {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
 	m, err := w.complete(w.held)
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-		t.Errorf("A9: complete of the held lease: %v", m)
+		t.Errorf("A9: Complete under the held lease = %v, want COMMITTED", m)
 	}
 	t.Logf("%d starts, each under another origin, %d silent leases of %v; the longest was seen alive after at least %v of serving time", origins, w.ended,
 		w.ttl, w.longest.Round(time.Millisecond))

@@ -29,15 +29,15 @@ func TestPausedWorker(t *testing.T) {
 	r := newRig(t)
 	r.c.Start()
 	r.submit(1, spec(pausedQueue, pausedTTL))
-	said := make(chan string, 1000)
+	printed := make(chan string, 1000)
 	p := harness.Start(t, harness.Command{
-		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()}, Stdout: harness.Lines(func(line string) { said <- line }),
+		Path: harness.Self(t), Env: []string{workerAddr + "=" + r.c.Addr()}, Stdout: harness.Lines(func(line string) { printed <- line }),
 	})
 	for range 3 { // until the worker has renewed its lease a few times
 		select {
-		case line := <-said:
+		case line := <-printed:
 			if line != "heartbeat VERDICT_COMMITTED REASON_NONE" {
-				t.Fatalf("before its pause the worker says %q", line)
+				t.Fatalf("before its pause the worker printed %q, want a heartbeat that was COMMITTED", line)
 			}
 		case <-p.Ended():
 			t.Fatalf("the worker ended: %s", p.Stderr())
@@ -48,50 +48,50 @@ func TestPausedWorker(t *testing.T) {
 	must(r, a, err)
 	m, err := r.complete(a)
 	if must(r, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-		t.Fatalf("the second worker was told %v", m)
+		t.Fatalf("Complete of the second worker = %v, want COMMITTED", m)
 	}
 	p.Resume()
 	if code := p.Wait(); code != 0 {
 		t.Fatalf("the worker ended with exit code %d: %s", code, p.Stderr())
 	}
-	close(said)
-	r.supersededIn(said)
+	close(printed)
+	r.checkSuperseded(printed)
 	task, err := r.get(a.GetTask().GetTaskId())
 	if must(r, task, err).GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || len(task.GetOutput()) > 0 || task.GetAttempt() != 2 {
-		t.Errorf("A5: the result is not that of the second worker: %v", task)
+		t.Errorf("A5: the task is %v, want COMPLETED with the result of the second worker, attempt 2", task)
 	}
 }
 
-// supersededIn checks that the last heartbeat and the Complete of the worker were refused as SUPERSEDED.
-func (r *rig) supersededIn(said <-chan string) {
+// checkSuperseded checks that the last heartbeat and the Complete of the worker were refused as SUPERSEDED.
+func (r *rig) checkSuperseded(printed <-chan string) {
 	r.t.Helper()
 	var last [2]string
-	for line := range said {
+	for line := range printed {
 		last[0], last[1] = last[1], line
 	}
 	const refused = " VERDICT_CANCELLED REASON_SUPERSEDED"
 	if last != [2]string{"heartbeat" + refused, "complete" + refused} {
-		r.t.Errorf("V9: after its pause the worker says %q", last)
+		r.t.Errorf("V9: after its pause the worker printed %q, want that its heartbeat and its Complete were SUPERSEDED", last)
 	}
 }
 
 // beWorker sends heartbeats until should_cancel tells it to stop, and then completes the task all the same.
 func beWorker(addr string) int {
-	if err := stubborn(context.Background(), addr); err != nil {
+	if err := ignoreLostLease(context.Background(), addr); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1
 	}
 	return 0
 }
 
-func stubborn(ctx context.Context, addr string) error {
+func ignoreLostLease(ctx context.Context, addr string) error {
 	conn, err := worker.Dial(addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	c := lessorv1.NewWorkerServiceClient(conn)
-	l, err := c.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "stubborn", Queues: []string{pausedQueue}, MaxTasks: 1})
+	l, err := c.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "paused", Queues: []string{pausedQueue}, MaxTasks: 1})
 	if err != nil || len(l.GetAssignments()) == 0 {
 		return fmt.Errorf("nothing leased: %w", err)
 	}

@@ -21,16 +21,16 @@ type watch struct {
 	longest time.Duration
 }
 
-// silent is a lease whose worker says nothing after its Start.
+// silent is a lease whose worker sends nothing after its Start.
 type silent struct {
-	a             *lessorv1.Assignment
-	asked, served time.Time // before and after the Start
-	over          bool
+	a               *lessorv1.Assignment
+	askedAt, served time.Time // before and after the Start
+	over            bool
 }
 
 func newWatch(r *rig, ttl time.Duration) *watch { return &watch{rig: r, ttl: ttl} }
 
-func (w *watch) begin() {
+func (w *watch) startCoordinator() {
 	w.t.Helper()
 	w.launch()
 	w.c.Start()
@@ -52,31 +52,31 @@ func (w *watch) take(queue string, ttl time.Duration) (*lessorv1.Assignment, tim
 		before := time.Now()
 		a, err := w.lease(queue)
 		must(w.rig, a, err)
-		asked := time.Now()
+		askedAt := time.Now()
 		m, err := w.start(a)
 		if must(w.rig, m, err).GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
-			return a, asked
+			return a, askedAt
 		}
 		if m.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED || time.Since(before) < ttl {
-			w.t.Fatalf("start: %v", m)
+			w.t.Fatalf("Start = %v, want COMMITTED", m)
 		}
 	}
 }
 
-// hold takes the lease that is renewed. Its timeout is longer than what the test does between two heartbeats, even on a busy machine.
-func (w *watch) hold() { w.held, _ = w.take("held", w.heldTTL()) }
+// holdLease takes the lease that is renewed. Its timeout is longer than what the test does between two heartbeats, even on a busy machine.
+func (w *watch) holdLease() { w.held, _ = w.take("held", w.heldTTL()) }
 
 func (w *watch) heldTTL() time.Duration { return max(w.ttl, 10*time.Second) }
 
-func (w *watch) silence() {
-	a, asked := w.take(fmt.Sprintf("watch%d", len(w.silent)), w.ttl)
-	w.silent = append(w.silent, &silent{a: a, asked: asked, served: time.Now()})
+func (w *watch) addSilentLease() {
+	a, askedAt := w.take(fmt.Sprintf("watch%d", len(w.silent)), w.ttl)
+	w.silent = append(w.silent, &silent{a: a, askedAt: askedAt, served: time.Now()})
 }
 
-// look renews the held lease, and checks the silent ones (A9). It returns how many of them are alive.
-func (w *watch) look() (alive int) {
+// check renews the held lease, and checks the silent ones (A9). It returns how many of them are alive.
+func (w *watch) check() (alive int) {
 	w.t.Helper()
-	w.renew()
+	w.renewHeldLease()
 	for _, s := range w.silent {
 		if !s.over && w.alive(s) {
 			alive++
@@ -85,13 +85,13 @@ func (w *watch) look() (alive int) {
 	return alive
 }
 
-// renew renews the held lease. That must succeed, however often the coordinator was killed and whatever the wall clock says.
-func (w *watch) renew() {
+// renewHeldLease renews the held lease. That must succeed, however often the coordinator was killed and whatever the wall clock says.
+func (w *watch) renewHeldLease() {
 	w.t.Helper()
 	m, err := w.workers().Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: w.held.GetTask().GetTaskId(), LeaseId: w.held.GetLeaseId()})
 	in := must(w.rig, m, err).GetExpiresIn().AsDuration()
 	if m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || in <= 0 || in > 2*w.heldTTL()+time.Second {
-		w.t.Fatalf("A8, A9: heartbeat of a held lease: %v", m)
+		w.t.Fatalf("A8, A9: Heartbeat of the held lease = %v, want COMMITTED with at most %v left", m, 2*w.heldTTL()+time.Second)
 	}
 }
 
@@ -107,7 +107,7 @@ func (w *watch) alive(s *silent) bool {
 	must(w.rig, task, err)
 	if s.over = task.GetLease() == nil; s.over {
 		w.ended++
-		if d := w.atMost(s.asked, time.Now()); d < w.ttl {
+		if d := w.atMost(s.askedAt, time.Now()); d < w.ttl {
 			w.t.Errorf("A8, A9: a lease of %v was cut short after %v", w.ttl, d)
 		}
 		return false

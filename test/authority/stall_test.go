@@ -18,8 +18,8 @@ import (
 // stallTTL is much longer than what a busy machine adds to a pause.
 const stallTTL = 4 * time.Second
 
-// beater sends one heartbeat after another under a lease, until one is not COMMITTED.
-type beater struct {
+// heartbeater sends one heartbeat after another under a lease, until one is not COMMITTED.
+type heartbeater struct {
 	a      *lessorv1.Assignment
 	beats  int
 	since  atomic.Int64  // when the heartbeat under way was sent, in ns since the epoch; 0 if there is none
@@ -29,17 +29,17 @@ type beater struct {
 	ended  chan struct{}
 }
 
-func (w *watch) beat(a *lessorv1.Assignment) *beater {
-	b := &beater{a: a, ended: make(chan struct{})}
+func (w *watch) startHeartbeats(a *lessorv1.Assignment) *heartbeater {
+	b := &heartbeater{a: a, ended: make(chan struct{})}
 	workers := w.workers()
 	go func() {
 		defer close(b.ended)
 		for ; b.err == nil && b.last.GetVerdict() <= lessorv1.Verdict_VERDICT_COMMITTED; time.Sleep(stallTTL / 40) {
-			asked := time.Now()
-			b.since.Store(asked.UnixNano())
+			askedAt := time.Now()
+			b.since.Store(askedAt.UnixNano())
 			b.last, b.err = workers.Heartbeat(w.ctx, &lessorv1.HeartbeatRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()})
 			b.since.Store(0)
-			b.waited = max(b.waited, time.Since(asked))
+			b.waited = max(b.waited, time.Since(askedAt))
 			b.beats++
 		}
 	}()
@@ -47,7 +47,7 @@ func (w *watch) beat(a *lessorv1.Assignment) *beater {
 }
 
 // pause stops the coordinator for d, beginning when a heartbeat waits for it.
-func (w *watch) pause(d time.Duration, b *beater) {
+func (w *watch) pause(d time.Duration, b *heartbeater) {
 	w.t.Helper()
 	w.c.Process().Pause()
 	for from := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -75,22 +75,22 @@ func TestCoordinatorPaused(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v of a lease of %v", tt.pause, stallTTL), func(t *testing.T) {
 			w := newWatch(newRig(t), stallTTL)
-			w.begin()
+			w.startCoordinator()
 			held, _ := w.take("held", stallTTL)
-			b := w.beat(held)
-			silent, asked := w.take("silent", stallTTL)
+			b := w.startHeartbeats(held)
+			silent, askedAt := w.take("silent", stallTTL)
 			w.pause(tt.pause, b)
 			if !tt.keeps {
-				w.lost(b)
+				w.checkLost(b)
 				return
 			}
-			w.keptOver(tt.pause, b, silent, asked)
+			w.checkKept(tt.pause, b, silent, askedAt)
 		})
 	}
 }
 
-// lost checks that the lease ended as expired, and that its task is granted again.
-func (w *watch) lost(b *beater) {
+// checkLost checks that the lease ended as expired, and that its task is granted again.
+func (w *watch) checkLost(b *heartbeater) {
 	w.t.Helper()
 	select {
 	case <-b.ended:
@@ -102,31 +102,31 @@ func (w *watch) lost(b *beater) {
 	}
 	a, err := w.lease("held")
 	if must(w.rig, a, err).GetAttempt() != b.a.GetAttempt()+1 {
-		w.t.Errorf("the next attempt is %v", a)
+		w.t.Errorf("the next attempt is %v, want attempt %d", a, b.a.GetAttempt()+1)
 	}
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
 
-// keptOver checks that the lease was kept over the pause, and that the lease of a silent worker was extended by the pause.
-func (w *watch) keptOver(pause time.Duration, b *beater, silent *lessorv1.Assignment, asked time.Time) {
+// checkKept checks that the lease was kept over the pause, and that the lease of a silent worker was extended by the pause.
+func (w *watch) checkKept(pause time.Duration, b *heartbeater, silent *lessorv1.Assignment, askedAt time.Time) {
 	w.t.Helper()
 	for gone := false; !gone; time.Sleep(stallTTL / 100) {
 		task, err := w.get(silent.GetTask().GetTaskId())
 		gone = must(w.rig, task, err).GetLease() == nil
 	}
-	if lived, least := time.Since(asked), stallTTL+min(pause, stallTTL); lived < least-stallTTL/10 {
+	if lived, least := time.Since(askedAt), stallTTL+min(pause, stallTTL); lived < least-stallTTL/10 {
 		w.t.Errorf("A8: the lease of a silent worker ended %v after it was renewed last, %v before its time", lived, least-lived)
 	}
 	m, err := w.complete(b.a)
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-		w.t.Errorf("A8: the result of a worker whose heartbeat waited for %v: %v", b.waited, m)
+		w.t.Errorf("A8: Complete of a worker whose heartbeat waited for %v = %v, want COMMITTED", b.waited, m)
 	}
 	<-b.ended // the last heartbeat comes after the report
 	if b.err != nil || b.last.GetReason() != lessorv1.Reason_REASON_ALREADY_REPORTED {
-		w.t.Errorf("its last heartbeat was told %v, %v", b.last, b.err)
+		w.t.Errorf("its last heartbeat = %v, %v; want ALREADY_REPORTED", b.last, b.err)
 	}
 	if b.waited < pause*9/10 {
-		w.t.Errorf("no heartbeat waited for the pause of %v, but %v at most", pause, b.waited)
+		w.t.Errorf("the longest heartbeat took %v, want at least 9/10 of the pause of %v", b.waited, pause)
 	}
 	w.t.Logf("%d heartbeats, one of which waited %v", b.beats, b.waited.Round(time.Millisecond))
 }
@@ -140,7 +140,7 @@ const (
 // slowDisk starts the coordinator with slow syncs, after it has made the store with quick ones.
 func (w *watch) slowDisk(sync time.Duration) {
 	w.t.Helper()
-	w.begin()
+	w.startCoordinator()
 	w.kill()
 	w.c.Under = harness.Strace(w.t, fmt.Sprintf("fdatasync:delay_enter=%d", sync.Microseconds()))
 	w.launch()
@@ -155,7 +155,7 @@ func TestSlowDisk(t *testing.T) {
 	w := newWatch(newRig(t), slowTTL)
 	w.slowDisk(sync)
 	held, _ := w.take("held", slowTTL)
-	b := w.beat(held)
+	b := w.startHeartbeats(held)
 	silent, _ := w.take("silent", slowTTL)
 	for from, gone := time.Now(), false; !gone || time.Since(from) < 2*slowTTL; time.Sleep(slowTTL / 20) {
 		task, err := w.get(silent.GetTask().GetTaskId())
@@ -163,15 +163,15 @@ func TestSlowDisk(t *testing.T) {
 	}
 	m, err := w.complete(held)
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-		t.Errorf("A8: the result of a worker that was never silent: %v", m)
+		t.Errorf("A8: Complete of a worker that was never silent = %v, want COMMITTED", m)
 	}
 	<-b.ended
 	task, err := w.get(held.GetTask().GetTaskId())
 	if must(w.rig, task, err).GetLosses() != 0 {
-		t.Errorf("A8: %d leases were lost", task.GetLosses())
+		t.Errorf("A8: the task with heartbeats has lost %d leases, want none", task.GetLosses())
 	}
 	if b.waited < sync {
-		t.Errorf("no heartbeat waited for a sync of %v, but %v at most", sync, b.waited)
+		t.Errorf("the longest heartbeat took %v, want at least the sync of %v", b.waited, sync)
 	}
 	t.Logf("%d heartbeats, the longest of which took %v", b.beats, b.waited.Round(time.Millisecond))
 }
@@ -184,7 +184,7 @@ func TestDiskSlowerThanLeases(t *testing.T) {
 			t.Parallel() // it mostly waits
 			w := newWatch(newRig(t), shortTTL)
 			w.slowDisk(sync)
-			said := w.ready()
+			answer := w.pollReadyz()
 			w.submit(1, spec("slow", shortTTL))
 			a, err := w.lease("slow")
 			must(w.rig, a, err)
@@ -193,28 +193,28 @@ func TestDiskSlowerThanLeases(t *testing.T) {
 			case lessorv1.Verdict_VERDICT_COMMITTED:
 			case lessorv1.Verdict_VERDICT_CANCELLED:
 				if m.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED && m.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
-					t.Errorf("a late result: %v", m)
+					t.Errorf("Complete of a late result = %v, want LEASE_EXPIRED or SUPERSEDED", m)
 				}
 			default:
-				t.Errorf("a result: %v", m)
+				t.Errorf("Complete = %v, want COMMITTED or CANCELLED", m)
 			}
-			if text := <-said; !strings.Contains(text, "the disk is slow") {
-				t.Errorf("/readyz said %q", text)
+			if text := <-answer; !strings.Contains(text, "the disk is slow") {
+				t.Errorf("/readyz answered %q, want that the disk is slow", text)
 			}
 			w.kill()
 			w.c.Under = nil
-			w.begin()
-			w.sameAgain(a, m)
+			w.startCoordinator()
+			w.checkSameVerdict(a, m)
 		})
 	}
 }
 
-// ready polls /readyz until its answer is not "ready", and returns that answer.
-func (w *watch) ready() <-chan string {
-	said := make(chan string, 1)
+// pollReadyz polls /readyz until its answer is not "ready", and returns that answer.
+func (w *watch) pollReadyz() <-chan string {
+	answer := make(chan string, 1)
 	url := "http://" + w.c.HTTP() + "/readyz"
 	go func() {
-		defer close(said)
+		defer close(answer)
 		for ; w.ctx.Err() == nil; time.Sleep(shortTTL / 10) {
 			res, err := http.Get(url)
 			if err != nil {
@@ -223,34 +223,34 @@ func (w *watch) ready() <-chan string {
 			text, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
 			if err == nil && string(text) != "ready\n" {
-				said <- string(text)
+				answer <- string(text)
 				return
 			}
 		}
 	}()
-	return said
+	return answer
 }
 
-// sameAgain checks that the report is answered as before the crash, and that the task has an outcome, or can get one.
-func (w *watch) sameAgain(a *lessorv1.Assignment, told *lessorv1.CompleteResponse) {
+// checkSameVerdict checks that the report is answered as before the crash, and that the task has an outcome, or can get one.
+func (w *watch) checkSameVerdict(a *lessorv1.Assignment, first *lessorv1.CompleteResponse) {
 	w.t.Helper()
 	m, err := w.complete(a)
-	if must(w.rig, m, err).GetVerdict() != told.GetVerdict() {
-		w.t.Errorf("A10: a report was told %v, and %v after a crash", told, m)
+	if must(w.rig, m, err).GetVerdict() != first.GetVerdict() {
+		w.t.Errorf("A10: a report was told %v, and %v after a crash", first, m)
 	}
 	if m.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 		return
 	}
 	for { // until a result comes in time: if the machine stood still for a whole lease, that takes another attempt
 		before := time.Now()
-		again, err := w.lease("slow")
-		must(w.rig, again, err)
-		m, err := w.complete(again)
+		next, err := w.lease("slow")
+		must(w.rig, next, err)
+		m, err := w.complete(next)
 		if must(w.rig, m, err).GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
 			return
 		}
 		if time.Since(before) < shortTTL {
-			w.t.Fatalf("on a quick disk: %v", m)
+			w.t.Fatalf("Complete on a quick disk = %v, want COMMITTED", m)
 		}
 	}
 }

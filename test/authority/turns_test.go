@@ -18,21 +18,21 @@ func TestTurns(t *testing.T) {
 	first := 0
 	for i := range rounds {
 		for range i % between {
-			r.turn()
+			r.leaseNext()
 		}
 		r.submit(1, single)
 		switch {
-		case r.turn() == single.GetFairnessKey():
+		case r.leaseNext() == single.GetFairnessKey():
 			first++
-		case r.turn() != single.GetFairnessKey():
+		case r.leaseNext() != single.GetFairnessKey():
 			t.Errorf("T12: round %d: two turns passed before the single task", i)
 		}
 	}
 	t.Logf("%d tasks of another key were waiting; a single task was granted %d times at once, %d times after one other", many, first, rounds-first)
 }
 
-// turn leases one task, and returns its fairness key.
-func (r *rig) turn() string {
+// leaseNext leases one task, and returns its fairness key.
+func (r *rig) leaseNext() string {
 	r.t.Helper()
 	a, err := r.lease("turns")
 	return must(r, a, err).GetTask().GetSpec().GetFairnessKey()

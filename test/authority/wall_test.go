@@ -18,39 +18,39 @@ func TestWallClockJumps(t *testing.T) {
 	wall := newWallClock(t)
 	w := newWatch(newRig(t), time.Second)
 	w.c.Env = []string{wallFile + "=" + wall.path}
-	w.begin()
-	w.hold()
+	w.startCoordinator()
+	w.holdLease()
 	for _, restart := range []bool{false, true} {
 		for _, shift := range []time.Duration{time.Hour, -time.Hour, 10 * year, 0} {
-			w.silence()
+			w.addSilentLease()
 			if restart {
 				w.kill()
 			}
 			wall.set(shift)
 			if restart {
-				w.begin()
+				w.startCoordinator()
 			}
-			w.landed(shift)
-			for w.look() > 0 {
+			w.checkWallClock(shift)
+			for w.check() > 0 {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
 	}
 	m, err := w.complete(w.held)
 	if must(w.rig, m, err).GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-		t.Errorf("A8: complete of the held lease: %v", m)
+		t.Errorf("A8: Complete under the held lease = %v, want COMMITTED", m)
 	}
 	t.Logf("%d jumps, %d silent leases of %v; the longest was seen alive after at least %v of serving time", len(w.silent), w.ended, w.ttl,
 		w.longest.Round(time.Millisecond))
 }
 
-// landed fails the test if the coordinator does not see the jump.
-func (w *watch) landed(shift time.Duration) {
+// checkWallClock fails the test if the coordinator does not see the jump.
+func (w *watch) checkWallClock(shift time.Duration) {
 	w.t.Helper()
 	m, err := lessorv1.NewAdminServiceClient(w.c.Conn()).GetStatus(w.ctx, &lessorv1.GetStatusRequest{})
 	at := must(w.rig, m, err).GetServerTime().AsTime()
 	if off := time.Until(at) - shift; off.Abs() > time.Minute {
-		w.t.Fatalf("the wall clock was set off by %v; the coordinator says %v", shift, at)
+		w.t.Fatalf("the coordinator's time is %v, want that its wall clock is off by %v", at, shift)
 	}
 }
 

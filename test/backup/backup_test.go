@@ -32,19 +32,19 @@ func lessor(t *testing.T, args ...string) (code int, output string) {
 	return code, out.String() + p.Stderr()
 }
 
-func want(t *testing.T, code int, args ...string) {
+func wantExit(t *testing.T, code int, args ...string) {
 	t.Helper()
 	if got, output := lessor(t, args...); got != code {
 		t.Fatalf("%v: exit code %d, want %d\n%s", args, got, code, output)
 	}
 }
 
-// eventually waits until is returns true.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until happened returns true.
+func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(harness.Patience); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); !happened(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not so in time: %s", what)
+			t.Fatalf("this did not happen within %v: %s", harness.Patience, what)
 		}
 	}
 }
@@ -71,8 +71,8 @@ func TestUnderLoad(t *testing.T) {
 			before[cl.name] = cl.last.Load()
 		}
 		file = filepath.Join(t.TempDir(), strconv.Itoa(i))
-		want(t, 0, "backup", "--addr", c.Addr(), file)
-		want(t, 0, "verify", file)
+		wantExit(t, 0, "backup", "--addr", c.Addr(), file)
+		wantExit(t, 0, "verify", file)
 		held := prefixes(t, file)
 		for name, acknowledged := range before {
 			if held[name] < acknowledged {
@@ -83,7 +83,7 @@ func TestUnderLoad(t *testing.T) {
 	}
 	c.Kill()
 	dir := filepath.Join(t.TempDir(), "restored")
-	want(t, 0, "restore", file, "--data", dir)
+	wantExit(t, 0, "restore", file, "--data", dir)
 	restored := harness.NewCoordinator(t, dir)
 	restored.Start()
 	status, err := lessorv1.NewAdminServiceClient(restored.Conn()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
@@ -119,9 +119,9 @@ func prefixes(t *testing.T, file string) map[string]int64 {
 	return counts
 }
 
-// large starts a coordinator with a store of 24 MiB. Such a backup does not fit into the buffers between the coordinator and a reader that stands
+// startLargeStore starts a coordinator with a store of 24 MiB. Such a backup does not fit into the buffers between the coordinator and a reader that stands
 // still.
-func large(t *testing.T, args ...string) (c *harness.Coordinator, dir string) {
+func startLargeStore(t *testing.T, args ...string) (c *harness.Coordinator, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	c = harness.NewCoordinator(t, dir)
@@ -144,7 +144,7 @@ func pausedReader(t *testing.T, addr, file string) *harness.Process {
 	p := harness.Start(t, harness.Command{Args: []string{"backup", "--addr", addr, file}})
 	eventually(t, "a part of the backup is there, or the end", func() bool {
 		begun := partials(t, file)
-		return over(p) || len(begun) > 0 && sizeOf(begun[0]) > 0
+		return hasEnded(p) || len(begun) > 0 && sizeOf(begun[0]) > 0
 	})
 	p.Pause()
 	return p
@@ -170,35 +170,35 @@ func sizeOf(name string) int64 {
 // TestReaderKilled: when the reader of a backup is killed in the middle, the coordinator can give another backup. The killed reader leaves no file
 // with the name of the backup.
 func TestReaderKilled(t *testing.T) {
-	c, _ := large(t)
-	landed, tries := 0, 0
-	for ; landed < 2 && tries < 20; tries++ {
+	c, _ := startLargeStore(t)
+	hits, tries := 0, 0
+	for ; hits < 2 && tries < 20; tries++ {
 		file := filepath.Join(t.TempDir(), "backup")
 		p := pausedReader(t, c.Addr(), file)
 		p.End()
 		if sizeOf(file) > 0 { // it ended before the kill
-			want(t, 0, "verify", file)
+			wantExit(t, 0, "verify", file)
 			continue
 		}
-		landed++
+		hits++
 		eventually(t, "another backup begins", func() bool {
 			code, _ := lessor(t, "backup", "--addr", c.Addr(), "--force", file)
 			return code == 0
 		})
-		want(t, 0, "verify", file)
+		wantExit(t, 0, "verify", file)
 	}
 	c.Stop()
-	t.Logf("%d of %d readers were killed in the middle", landed, tries)
-	if landed == 0 {
-		t.Error("no kill has hit a backup under way")
+	t.Logf("%d of %d readers were killed in the middle", hits, tries)
+	if hits == 0 {
+		t.Error("no kill hit a backup in progress: the test shows nothing")
 	}
 }
 
 // TestReaderStandsStill: a reader that stands still loses its backup after --backup-stall, and another reader gets one meanwhile.
 func TestReaderStandsStill(t *testing.T) {
-	c, _ := large(t, "--backup-stall", "1s")
-	landed, tries := 0, 0
-	for ; landed == 0 && tries < 20; tries++ {
+	c, _ := startLargeStore(t, "--backup-stall", "1s")
+	hits, tries := 0, 0
+	for ; hits == 0 && tries < 20; tries++ {
 		file := filepath.Join(t.TempDir(), "still")
 		p := pausedReader(t, c.Addr(), file)
 		eventually(t, "another backup begins", func() bool {
@@ -210,48 +210,48 @@ func TestReaderStandsStill(t *testing.T) {
 		if code == 0 && sizeOf(file) > 0 { // it had ended before the pause
 			continue
 		}
-		landed++
+		hits++
 		if code != 3 {
 			t.Errorf("the reader ends with exit code %d, want 3\n%s", code, p.Stderr())
 		}
 		if left := partials(t, file); len(left) > 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("files left behind: %v, want none", left)
 		}
 	}
 	c.Stop()
-	t.Logf("%d of %d readers stood still in the middle", landed, tries)
-	if landed == 0 {
-		t.Error("no pause has hit a backup under way")
+	t.Logf("%d of %d readers stood still in the middle", hits, tries)
+	if hits == 0 {
+		t.Error("no pause hit a backup in progress: the test shows nothing")
 	}
 }
 
 // TestRestoreKilled: a restore that is killed leaves either the whole store, or something that verify refuses and from which the same command gets to
 // its end.
 func TestRestoreKilled(t *testing.T) {
-	c, _ := large(t)
+	c, _ := startLargeStore(t)
 	file := filepath.Join(t.TempDir(), "backup")
-	want(t, 0, "backup", "--addr", c.Addr(), file)
+	wantExit(t, 0, "backup", "--addr", c.Addr(), file)
 	c.Stop()
 	const kills = 5
-	landed := 0
+	hits := 0
 	for i := range kills {
 		into := filepath.Join(t.TempDir(), "restored")
 		killAfter(t, time.Duration(i)*40*time.Millisecond, "restore", file, "--data", into)
 		code, _ := lessor(t, "verify", into)
 		if _, err := os.Stat(filepath.Join(into, "lessor.db")); err == nil {
 			if code != 0 {
-				t.Errorf("a store that has its name: verify ends with %d", code)
+				t.Errorf("the restored store is there, and verify ends with exit code %d, want 0", code)
 			}
 		} else {
-			landed++
-			want(t, 5, "verify", into)
-			want(t, 0, "restore", file, "--data", into)
+			hits++
+			wantExit(t, 5, "verify", into)
+			wantExit(t, 0, "restore", file, "--data", into)
 		}
-		want(t, 0, "verify", into)
+		wantExit(t, 0, "verify", into)
 	}
-	t.Logf("%d restores killed, %d before their end", kills, landed)
-	if landed == 0 {
-		t.Error("no kill has hit a restore under way")
+	t.Logf("%d restores killed, %d before their end", kills, hits)
+	if hits == 0 {
+		t.Error("no kill hit a restore in progress: the test shows nothing")
 	}
 }
 
@@ -268,15 +268,15 @@ func killAfter(t *testing.T, d time.Duration, args ...string) {
 // TestCompactionKilled: a compaction that is killed while it writes its copy leaves the store as it was, byte for byte. The next compaction removes
 // the copy.
 func TestCompactionKilled(t *testing.T) {
-	c, dir := large(t)
+	c, dir := startLargeStore(t)
 	c.Stop()
 	was := contentOf(t, filepath.Join(dir, "lessor.db"))
-	landed, tries := 0, 0
-	for ; landed < 5 && tries < 30; tries++ {
+	hits, tries := 0, 0
+	for ; hits < 5 && tries < 30; tries++ {
 		p := harness.Start(t, harness.Command{Args: []string{"compact", "--data", dir}})
 		eventually(t, "a part of the copy is there, or the end", func() bool {
 			copies := copiesIn(t, dir)
-			return over(p) || len(copies) > 0 && sizeOf(copies[0]) > 0
+			return hasEnded(p) || len(copies) > 0 && sizeOf(copies[0]) > 0
 		})
 		select {
 		case <-p.Ended():
@@ -287,20 +287,20 @@ func TestCompactionKilled(t *testing.T) {
 			was = contentOf(t, filepath.Join(dir, "lessor.db"))
 			continue
 		}
-		landed++
+		hits++
 		if !bytes.Equal(was, contentOf(t, filepath.Join(dir, "lessor.db"))) {
-			t.Error("the store has changed")
+			t.Error("the store has changed, want it as it was byte for byte")
 		}
-		want(t, 0, "verify", dir)
+		wantExit(t, 0, "verify", dir)
 	}
-	want(t, 0, "compact", "--data", dir)
-	want(t, 0, "verify", dir)
+	wantExit(t, 0, "compact", "--data", dir)
+	wantExit(t, 0, "verify", dir)
 	if left := copiesIn(t, dir); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("files left behind: %v, want none", left)
 	}
-	t.Logf("%d of %d compactions were killed in the middle", landed, tries)
-	if landed == 0 {
-		t.Error("no kill has hit a compaction under way")
+	t.Logf("%d of %d compactions were killed in the middle", hits, tries)
+	if hits == 0 {
+		t.Error("no kill hit a compaction in progress: the test shows nothing")
 	}
 }
 
@@ -313,7 +313,7 @@ func copiesIn(t *testing.T, dir string) []string {
 	return names
 }
 
-func over(p *harness.Process) bool {
+func hasEnded(p *harness.Process) bool {
 	select {
 	case <-p.Ended():
 		return true
@@ -335,7 +335,7 @@ func contentOf(t *testing.T, file string) []byte {
 // there is room again, they succeed.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
-	c, dir := large(t)
+	c, dir := startLargeStore(t)
 	old, taken := filepath.Join(disk.Dir(), "old"), filepath.Join(disk.Dir(), "taken")
 	if err := os.WriteFile(old, []byte("an older backup"), 0o600); err != nil {
 		t.Fatal(err)
@@ -347,8 +347,8 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	source := filepath.Join(t.TempDir(), "backup")
-	want(t, 0, "backup", "--addr", c.Addr(), source)
-	want(t, 0, "restore", source, "--data", onDisk)
+	wantExit(t, 0, "backup", "--addr", c.Addr(), source)
+	wantExit(t, 0, "restore", source, "--data", onDisk)
 	store := contentOf(t, filepath.Join(onDisk, "lessor.db"))
 	commands := [][]string{
 		{"backup", "--addr", c.Addr(), taken},
@@ -372,20 +372,20 @@ func TestDiskFull(t *testing.T) {
 		t.Error("the older backup has changed")
 	}
 	if !bytes.Equal(store, contentOf(t, filepath.Join(onDisk, "lessor.db"))) {
-		t.Error("the store has changed")
+		t.Error("the store has changed, want it as it was byte for byte")
 	}
 
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range commands[1:] {
-		want(t, 0, args...)
+		wantExit(t, 0, args...)
 	}
 	for _, file := range []string{old, restored, onDisk} {
-		want(t, 0, "verify", file)
+		wantExit(t, 0, "verify", file)
 	}
 	c.Stop()
-	want(t, 0, "verify", dir)
+	wantExit(t, 0, "verify", dir)
 }
 
 // namesIn lists all files below a directory.

@@ -14,7 +14,7 @@ func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *at
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.touchLocked(g.GetTask().GetTaskId())
-	t.in(g.GetTask().GetSpec().GetQueue())
+	t.setQueue(g.GetTask().GetSpec().GetQueue())
 	a := &attempt{task: t, number: g.GetAttempt(), leaseID: g.GetLeaseId(), token: g.GetFencingToken(), asked: asked}
 	at, known := slices.BinarySearchFunc(t.attempts, a, func(x, y *attempt) int { return cmp.Compare(x.number, y.number) })
 	if known {
@@ -24,7 +24,7 @@ func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *at
 	t.attempts = slices.Insert(t.attempts, at, a)
 	b.compareLocked(t, at)
 	if final(t.end) {
-		b.wrong("A5", t, "attempt %d was granted when the task was %v", a.number, t.end)
+		b.violated("A5", t, "attempt %d was granted when the task was %v", a.number, t.end)
 	}
 	return a
 }
@@ -32,7 +32,7 @@ func (b *book) granted(asked *lessorv1.LeaseRequest, g *lessorv1.Assignment) *at
 // grantedAgainLocked enters a grant that the book has already: a repeated request gets the same live leases (S2).
 func (b *book) grantedAgainLocked(before, now *attempt) *attempt {
 	if before.leaseID != now.leaseID || before.token != now.token {
-		b.wrong("A2", now.task, "attempt %d was granted twice", now.number)
+		b.violated("A2", now.task, "attempt %d was granted twice", now.number)
 	}
 	return before
 }
@@ -42,30 +42,30 @@ func (b *book) compareLocked(t *task, at int) {
 	for i := max(at, 1); i < min(at+2, len(t.attempts)); i++ {
 		before, after := t.attempts[i-1], t.attempts[i]
 		if after.token <= before.token {
-			b.wrong("A2", t, "attempt %d has token %d, attempt %d has %d", before.number, before.token, after.number, after.token)
+			b.violated("A2", t, "attempt %d has token %d, attempt %d has %d", before.number, before.token, after.number, after.token)
 		}
-		// No answer told its holder that it has ended, and nobody else had a reason to end it.
-		if before.open() && !b.fickle(t) {
-			b.wrong("A1", t, "attempt %d was granted while attempt %d held a live lease", after.number, before.number)
+		// No answer has told the holder that its lease ended, and nothing else may have ended it.
+		if before.open() && !b.leaseMayEndLocked(t) {
+			b.violated("A1", t, "attempt %d was granted while attempt %d held a live lease", after.number, before.number)
 		}
 	}
 }
 
-// fickle reports whether leases of the task may end without a report of their holder.
-func (b *book) fickle(t *task) bool { return t.meddled || t.queue == shortQueue }
+// leaseMayEndLocked reports whether leases of the task may end without a report of their holder.
+func (b *book) leaseMayEndLocked(t *task) bool { return t.interfered || t.queue == shortQueue }
 
-// saying enters that the holder is about to report. The report of an attempt is fixed from then on: repeats are the same.
-func (b *book) saying(a *attempt, r *report) {
-	b.enter(func() {
-		a.said = r
+// recordReport enters the report that the holder is about to send. From then on the attempt has only this report, which is repeated unchanged.
+func (b *book) recordReport(a *attempt, r *report) {
+	b.update(func() {
+		a.report = r
 		if a.tries++; a.tries == 1 {
 			b.touchLocked(a.task.id)
 		}
 	})
 }
 
-// heard enters the verdict on the holder's report.
-func (b *book) heard(a *attempt, got answer) {
+// recordVerdict enters the verdict on the holder's report.
+func (b *book) recordVerdict(a *attempt, got answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.counts.verdicts[got.verdict]++
@@ -75,18 +75,18 @@ func (b *book) heard(a *attempt, got answer) {
 	case cancelled:
 		b.lostLocked(a, got)
 	default:
-		b.wrong("V3-V6", a.task, "attempt %d: its report was refused: %v", a.number, got)
+		b.violated("V3-V6", a.task, "attempt %d: its report was refused: %v", a.number, got)
 	}
 }
 
 func (b *book) committedLocked(a *attempt, got answer) {
 	switch {
 	case a.lost != nil:
-		b.wrong("A4, A10", a.task, "attempt %d was %v before, and is %v now", a.number, *a.lost, got)
+		b.violated("A4, A10", a.task, "attempt %d was %v before, and is %v now", a.number, *a.lost, got)
 	case a.committed == nil && got.replayed && a.tries == 1:
-		b.wrong("V4", a.task, "attempt %d: the first try was answered as a repeat", a.number)
+		b.violated("V4", a.task, "attempt %d: the first try was answered as a repeat", a.number)
 	case a.committed != nil && got != a.committed.again():
-		b.wrong("V4", a.task, "attempt %d was %v before, and is %v now", a.number, *a.committed, got)
+		b.violated("V4", a.task, "attempt %d was %v before, and is %v now", a.number, *a.committed, got)
 	case a.committed != nil:
 		b.counts.replays++
 	default:
@@ -102,38 +102,38 @@ func (b *book) committedLocked(a *attempt, got answer) {
 // decidedLocked enters which attempt's report ended the round.
 func (b *book) decidedLocked(t *task, attempt uint32) {
 	if t.decided != 0 && t.decided != attempt {
-		b.wrong("A5", t, "attempt %d and attempt %d both ended it with their reports", t.decided, attempt)
+		b.violated("A5", t, "attempt %d and attempt %d both ended it with their reports", t.decided, attempt)
 	}
 	t.decided = attempt
 }
 
-// lostLocked enters that a lease has ended. It fails if the lease had no reason to: see fickle.
+// lostLocked enters that a lease has ended. It fails the test unless the lease may end without a report (leaseMayEndLocked).
 func (b *book) lostLocked(a *attempt, got answer) {
 	if a.committed != nil {
-		b.wrong("A10", a.task, "attempt %d was COMMITTED, and is %v now", a.number, got)
+		b.violated("A10", a.task, "attempt %d was COMMITTED, and is %v now", a.number, got)
 	}
 	if a.lost != nil {
 		return
 	}
 	b.touchLocked(a.task.id)
-	if !b.fickle(a.task) {
-		b.wrong("A9", a.task, "attempt %d lost its lease: %v", a.number, got)
+	if !b.leaseMayEndLocked(a.task) {
+		b.violated("A9", a.task, "attempt %d lost its lease: %v", a.number, got)
 	}
 	a.lost = &got
 }
 
-// beat enters the verdict on a Start or Heartbeat of a lease under which nothing was reported yet.
-func (b *book) beat(a *attempt, got answer) {
+// recordHeartbeat enters the verdict on a Start or Heartbeat of a lease under which nothing was reported yet.
+func (b *book) recordHeartbeat(a *attempt, got answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.counts.beats++
+	b.counts.heartbeats++
 	switch {
 	case got.verdict == cancelled:
 		b.lostLocked(a, got)
 	case got.verdict != committed:
-		b.wrong("V1-V6", a.task, "attempt %d: a heartbeat was refused: %v", a.number, got)
+		b.violated("V1-V6", a.task, "attempt %d: a heartbeat was refused: %v", a.number, got)
 	case a.lost != nil:
-		b.wrong("A4", a.task, "attempt %d was %v before, and its heartbeat is %v now", a.number, *a.lost, got)
+		b.violated("A4", a.task, "attempt %d was %v before, and its heartbeat is %v now", a.number, *a.lost, got)
 	}
 }
 

@@ -27,11 +27,11 @@ type book struct {
 
 // counts are the numbers that the test prints.
 type counts struct {
-	submits, tasks, leases, beats, cancels, deletes int // acknowledged
-	verdicts                                        map[lessorv1.Verdict]int
-	unsureYes, unsureNo                             int // calls without an answer, by whether they had taken effect
-	replays, duplicates, compared, held, resubmits  int // made by the comparer
-	streamed, carried                               int // verdicts on streams; those for attempts that outlived a kill
+	submits, tasks, leases, heartbeats, cancels, deletes int // acknowledged
+	verdicts                                             map[lessorv1.Verdict]int
+	unsureYes, unsureNo                                  int // calls without an answer, by whether they had taken effect
+	replays, duplicates, compared, held, resubmits       int // made by the comparer
+	streamed, outlivedKill                               int // verdicts on streams; those for attempts that outlived a kill
 }
 
 // task is what the test knows of one task.
@@ -39,14 +39,14 @@ type task struct {
 	id string
 	// spec is what was submitted; nil while the submit has no answer. A worker may have been given the task before that.
 	spec  *lessorv1.TaskSpec
-	queue string // written once, see in
+	queue string // written once, by setQueue
 	// attempts are those of unary workers, ordered by number.
 	attempts []*attempt
 	// streamed holds the verdicts that stream workers were told, by attempt.
 	streamed map[uint32]answer
-	// meddled says that a producer has tried to cancel or delete the task.
-	meddled bool
-	deleted fate
+	// interfered says that a producer has tried to cancel or delete the task.
+	interfered bool
+	deleted    fate
 	// end is the final state that a client was told. decided is the attempt whose report led to it; 0 if that is not known.
 	end     lessorv1.TaskState
 	decided uint32
@@ -56,8 +56,8 @@ type task struct {
 	history []*lessorv1.HistoryEvent
 }
 
-// in sets the queue. Whoever holds an attempt may read it without the lock from then on.
-func (t *task) in(queue string) {
+// setQueue sets the queue, once. From then on, the holder of an attempt may read it without the lock.
+func (t *task) setQueue(queue string) {
 	if t.queue == "" {
 		t.queue = queue
 	}
@@ -79,17 +79,17 @@ type attempt struct {
 	leaseID string
 	token   uint64
 	asked   *lessorv1.LeaseRequest
-	// said is the only report that is sent under the lease; tries says how often it was sent.
-	said  *report
-	tries int
-	// committed is the COMMITTED answer to said; nil if there was none.
+	// report is the only report that is sent under the lease; tries says how often it was sent.
+	report *report
+	tries  int
+	// committed is the COMMITTED answer to report; nil if there was none.
 	committed *answer
 	// lost is the first CANCELLED answer under the lease; nil if there was none.
 	lost *answer
 }
 
 // open reports whether the holder still has to report.
-func (a *attempt) open() bool { return a.said == nil && a.lost == nil }
+func (a *attempt) open() bool { return a.report == nil && a.lost == nil }
 
 func newBook(t *testing.T) *book {
 	return &book{
@@ -98,15 +98,15 @@ func newBook(t *testing.T) *book {
 	}
 }
 
-// enter changes the book under its lock.
-func (b *book) enter(change func()) {
+// update changes the book under its lock.
+func (b *book) update(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change()
 }
 
-// wrong fails the test because a rule was broken.
-func (b *book) wrong(rule string, t *task, format string, args ...any) {
+// violated fails the test because a rule was broken.
+func (b *book) violated(rule string, t *task, format string, args ...any) {
 	b.t.Helper()
 	b.t.Errorf("%s: task %s: %s", rule, t.id, fmt.Sprintf(format, args...))
 }
@@ -123,8 +123,8 @@ func (b *book) touchLocked(id string) *task {
 	return t
 }
 
-// any returns a random task whose submit was acknowledged; nil if the random choice is not one.
-func (b *book) any(r *rand.Rand) *task {
+// randomTask returns a random task whose submit was acknowledged; nil if the random choice is not one.
+func (b *book) randomTask(r *rand.Rand) *task {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.order) == 0 {
@@ -165,7 +165,7 @@ func (b *book) endedLocked(t *task, state lessorv1.TaskState) {
 		return
 	}
 	if final(t.end) && t.end != state {
-		b.wrong("A5", t, "was %v, and is %v", t.end, state)
+		b.violated("A5", t, "was %v, and is %v", t.end, state)
 	}
 	t.end = state
 }

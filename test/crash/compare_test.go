@@ -56,18 +56,18 @@ func (c *comparer) compare(ctx context.Context, due []*task) {
 	}
 	close(next)
 	busy.Wait()
-	c.b.enter(func() { c.b.counts.compared += len(due) })
+	c.b.update(func() { c.b.counts.compared += len(due) })
 }
 
 // task compares one task, and repeats the reports of its attempts.
 func (c *comparer) task(ctx context.Context, t *task) error {
-	streamed := c.b.toldOnStreams(t)
+	streamed := c.b.verdictsOnStreams(t)
 	got, err := c.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: t.id})
 	switch status.Code(err) {
 	case codes.OK:
-		c.b.found(t, got.GetTask(), streamed)
+		c.b.recordFound(t, got.GetTask(), streamed)
 	case codes.NotFound:
-		c.b.gone(t)
+		c.b.recordMissing(t)
 	default:
 		return err
 	}
@@ -79,9 +79,9 @@ func (c *comparer) task(ctx context.Context, t *task) error {
 	return nil
 }
 
-// toldOnStreams copies the verdicts that stream workers were told so far. They must be copied before the task is read: more verdicts may arrive
+// verdictsOnStreams copies the verdicts that stream workers were told so far. They must be copied before the task is read: more verdicts may arrive
 // meanwhile.
-func (b *book) toldOnStreams(t *task) map[uint32]answer {
+func (b *book) verdictsOnStreams(t *task) map[uint32]answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := map[uint32]answer{}
@@ -91,22 +91,22 @@ func (b *book) toldOnStreams(t *task) map[uint32]answer {
 	return told
 }
 
-// gone enters that the task does not exist.
-func (b *book) gone(t *task) {
-	b.enter(func() {
+// recordMissing enters that the task does not exist.
+func (b *book) recordMissing(t *task) {
+	b.update(func() {
 		if t.deleted == no {
-			b.wrong("A6", t, "is gone")
+			b.violated("A6", t, "is gone")
 		}
 		t.deleted = yes
 	})
 }
 
-// found enters how the task was found.
-func (b *book) found(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
+// recordFound enters how the task was found.
+func (b *book) recordFound(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.deleted == yes {
-		b.wrong("A6", t, "was deleted, and is there")
+		b.violated("A6", t, "was deleted, and is there")
 	}
 	t.deleted = no
 	b.sameSpecLocked(t, got.GetSpec())
@@ -115,7 +115,7 @@ func (b *book) found(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
 	b.sameOutcomeLocked(t, got)
 	for attempt, told := range streamed {
 		if told.verdict == committed && outcomeOf(got, attempt) == nil {
-			b.wrong("A6", t, "attempt %d on a stream was %v, and its outcome is not there", attempt, told)
+			b.violated("A6", t, "attempt %d on a stream was %v, and its outcome is not there", attempt, told)
 		}
 	}
 	b.endedLocked(t, got.GetState())
@@ -124,10 +124,10 @@ func (b *book) found(t *task, got *lessorv1.Task, streamed map[uint32]answer) {
 func (b *book) sameSpecLocked(t *task, got *lessorv1.TaskSpec) {
 	switch want := t.spec; {
 	case want == nil: // its submit was not acknowledged, and settle did not find it either
-		b.wrong("A6", t, "was given to a worker, and its submit is not there")
+		b.violated("A6", t, "was given to a worker, and its submit is not there")
 	case !bytes.Equal(want.GetPayload(), got.GetPayload()), want.GetRunId() != got.GetRunId(), want.GetTaskKey() != got.GetTaskKey(),
 		want.GetQueue() != got.GetQueue(), want.GetIdempotencyKey() != got.GetIdempotencyKey():
-		b.wrong("A6", t, "was submitted as %v, and is %v", want, got)
+		b.violated("A6", t, "was submitted as %v, and is %v", want, got)
 	}
 }
 
@@ -138,8 +138,8 @@ func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 		return
 	}
 	last := t.attempts[len(t.attempts)-1].number
-	if got.GetAttempt() < last || got.GetAttempt() > last && !b.fickle(t) {
-		b.wrong("A2", t, "attempt %d was granted, and it has %d", last, got.GetAttempt())
+	if got.GetAttempt() < last || got.GetAttempt() > last && !b.leaseMayEndLocked(t) {
+		b.violated("A2", t, "attempt %d was granted, and it has %d", last, got.GetAttempt())
 	}
 }
 
@@ -147,12 +147,12 @@ func (b *book) sameAttemptsLocked(t *task, got *lessorv1.Task) {
 func (b *book) sameHistoryLocked(t *task, got *lessorv1.Task) {
 	history := got.GetHistory()
 	if got.GetHistoryDropped() > 0 || len(history) < len(t.history) {
-		b.wrong("T10", t, "its history had %d entries, and has %d", len(t.history), len(history))
+		b.violated("T10", t, "its history had %d entries, and has %d", len(t.history), len(history))
 		return
 	}
 	for i, e := range t.history {
 		if !proto.Equal(e, history[i]) {
-			b.wrong("A4, A10", t, "entry %d of its history was %v, and is %v", i, e, history[i])
+			b.violated("A4, A10", t, "entry %d of its history was %v, and is %v", i, e, history[i])
 		}
 	}
 	t.history = history
@@ -165,7 +165,7 @@ func (b *book) soundHistoryLocked(t *task) {
 		switch e.GetType() {
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
 			if granted++; e.GetAttempt() != granted {
-				b.wrong("A2", t, "attempt %d was granted after attempt %d", e.GetAttempt(), granted-1)
+				b.violated("A2", t, "attempt %d was granted after attempt %d", e.GetAttempt(), granted-1)
 			}
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED, lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED:
 			ends[e.GetAttempt()]++
@@ -177,11 +177,11 @@ func (b *book) soundHistoryLocked(t *task) {
 		}
 	}
 	if outcomes > 1 {
-		b.wrong("A5", t, "it has %d outcomes: %v", outcomes, t.history)
+		b.violated("A5", t, "it has %d outcomes: %v", outcomes, t.history)
 	}
 	for attempt, n := range ends {
 		if n > 1 {
-			b.wrong("A3", t, "attempt %d ended %d times: %v", attempt, n, t.history)
+			b.violated("A3", t, "attempt %d ended %d times: %v", attempt, n, t.history)
 		}
 	}
 }
@@ -190,14 +190,14 @@ func (b *book) soundHistoryLocked(t *task) {
 func (b *book) sameOutcomeLocked(t *task, got *lessorv1.Task) {
 	if e := outcomeOf(got, got.GetAttempt()); e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED {
 		if want := output(t.id, e.GetAttempt()); string(got.GetOutput()) != want {
-			b.wrong("A6", t, "attempt %d completed it with %q, and its output is %q", e.GetAttempt(), want, got.GetOutput())
+			b.violated("A6", t, "attempt %d completed it with %q, and its output is %q", e.GetAttempt(), want, got.GetOutput())
 		}
 	}
 	switch checkpoint := got.GetCheckpoint(); {
 	case bytes.Equal(checkpoint, t.later):
 		t.checkpoint = checkpoint
 	case !bytes.Equal(checkpoint, t.checkpoint):
-		b.wrong("A6", t, "its checkpoint was %q or %q, and is %q", t.checkpoint, t.later, checkpoint)
+		b.violated("A6", t, "its checkpoint was %q or %q, and is %q", t.checkpoint, t.later, checkpoint)
 	default:
 		t.later = checkpoint
 	}

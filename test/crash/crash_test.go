@@ -77,7 +77,7 @@ func (r *rounds) run(hits int) {
 		r.c.Start()
 		if r.c.TookBack() {
 			if r.takenBack++; !r.c.PowerCuts {
-				r.t.Error("a commit was taken back that the kernel has")
+				r.t.Error("the start took back a commit after a kill without a power cut, want none: the kernel has all that was written")
 			}
 		}
 		streams.restarted()
@@ -90,15 +90,15 @@ func (r *rounds) run(hits int) {
 // work lets all clients work until enough calls were answered, and then kills the coordinator.
 func (r *rounds) work(ctx context.Context) {
 	m := newMeter(r.c.Conn(), 1+r.rand.Int64N(300))
-	from := r.leftOpen()
+	from := r.openAttempts()
 	var busy sync.WaitGroup
 	for i := range producers {
 		p := &producer{b: r.b, tasks: lessorv1.NewTaskServiceClient(m), rand: r.fork()}
-		busy.Go(func() { r.until(ctx, fmt.Sprintf("producer %d", i), p.step) })
+		busy.Go(func() { r.repeatUntilKilled(ctx, fmt.Sprintf("producer %d", i), p.step) })
 	}
 	for i := range holders {
 		h := &holder{b: r.b, name: fmt.Sprintf("holder-%d", i), workers: lessorv1.NewWorkerServiceClient(m), rand: r.fork(), from: from}
-		busy.Go(func() { r.until(ctx, h.name, h.step) })
+		busy.Go(func() { r.repeatUntilKilled(ctx, h.name, h.step) })
 	}
 	select {
 	case <-m.enough:
@@ -106,8 +106,8 @@ func (r *rounds) work(ctx context.Context) {
 		r.t.Fatalf("after %d kills: %v", r.kills, ctx.Err())
 	}
 	// Wait a random moment: the calls of one commit are answered together, and right after that the next calls have hardly begun.
-	dawdle(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
-	m.killing()
+	sleep(ctx, time.Duration(r.rand.IntN(3000))*time.Microsecond)
+	m.killIsNext()
 	r.end()
 	busy.Wait()
 	r.count(m)
@@ -115,8 +115,8 @@ func (r *rounds) work(ctx context.Context) {
 
 func (r *rounds) fork() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), 0)) }
 
-// leftOpen returns the attempts that earlier rounds left open.
-func (r *rounds) leftOpen() chan *attempt {
+// openAttempts returns the attempts that earlier rounds left open.
+func (r *rounds) openAttempts() chan *attempt {
 	open := r.b.held()
 	from := make(chan *attempt, len(open))
 	for _, a := range open {
@@ -125,11 +125,11 @@ func (r *rounds) leftOpen() chan *attempt {
 	return from
 }
 
-// until repeats a step until the coordinator is gone.
-func (r *rounds) until(ctx context.Context, who string, step func(context.Context) error) {
+// repeatUntilKilled repeats a step until the coordinator is gone.
+func (r *rounds) repeatUntilKilled(ctx context.Context, who string, step func(context.Context) error) {
 	for {
 		err := step(ctx)
-		if unanswered(err) {
+		if noAnswer(err) {
 			return
 		}
 		if err != nil {
@@ -146,7 +146,7 @@ func (r *rounds) count(m *meter) {
 		r.cut += cut
 	}
 	if early := m.early.Load(); early > 0 {
-		r.t.Errorf("%d calls were not answered, and nobody had killed yet", early)
+		r.t.Errorf("%d calls got no answer before the kill, want none", early)
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *rounds) finish(ctx context.Context, s *streams) {
 	if r.t.Failed() {
 		return
 	}
-	s.holdNoMore()
+	s.releaseHandlers()
 	r.awaitStreams(ctx)
 	s.drain()
 	r.check.compare(ctx, r.b.all())
@@ -197,7 +197,7 @@ acknowledged: %d submits of %d tasks, %d leases, %d starts and heartbeats, %d ca
 verdicts: %d COMMITTED, %d CANCELLED on unary reports; %d on streams, %d of them COMMITTED for attempts that outlived a kill
 checked: %d times a task; %d verdicts replayed, %d other reports refused, %d submits repeated, %d held leases went on
 without an answer: %d had happened, %d had not`,
-		r.kills, r.hits, r.cut, r.takenBack, n.submits, n.tasks, n.leases, n.beats, n.cancels, n.deletes,
-		n.verdicts[committed], n.verdicts[cancelled], n.streamed, n.carried,
+		r.kills, r.hits, r.cut, r.takenBack, n.submits, n.tasks, n.leases, n.heartbeats, n.cancels, n.deletes,
+		n.verdicts[committed], n.verdicts[cancelled], n.streamed, n.outlivedKill,
 		n.compared, n.replays, n.duplicates, n.resubmits, n.held, n.unsureYes, n.unsureNo)
 }

@@ -24,7 +24,7 @@ func TestFilesUsedUp(t *testing.T) {
 	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
 	w.c.Start()
-	w.live()
+	w.runTask()
 	crowd := make([]net.Conn, files)
 	for i := range crowd {
 		var err error
@@ -32,15 +32,15 @@ func TestFilesUsedUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 10 { // on the connection of before
-		w.live()
+	for range 10 { // over the connection from before
+		w.runTask()
 	}
 	if len(w.done) != 11 {
-		t.Errorf("%d of 11 tasks were completed by who was connected: %d submitted", len(w.done), len(w.ids))
+		t.Errorf("%d tasks were submitted and %d completed over the connection from before, want 11", len(w.ids), len(w.done))
 	}
 	for from := time.Now(); !strings.Contains(w.c.Process().Stderr(), "cannot accept a connection"); time.Sleep(10 * time.Millisecond) {
 		if time.Since(from) > harness.Patience {
-			t.Fatalf("the log does not tell of it:\n%s", w.c.Process().Stderr())
+			t.Fatalf("the log does not say that the coordinator cannot accept a connection:\n%s", w.c.Process().Stderr())
 		}
 	}
 	for _, conn := range crowd {
@@ -50,7 +50,7 @@ func TestFilesUsedUp(t *testing.T) {
 	}
 	_, err := lessorv1.NewAdminServiceClient(w.c.Follow()).GetStatus(t.Context(), &lessorv1.GetStatusRequest{}, grpc.WaitForReady(true))
 	if err != nil {
-		t.Errorf("a new connection when there are files again: %v", err)
+		t.Errorf("a new connection after the others were closed: error %v, want none", err)
 	}
 	w.c.Stop()
 	w.c.Verify()

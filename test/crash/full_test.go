@@ -28,17 +28,17 @@ func TestDiskFull(t *testing.T) {
 	}
 	f.lease(3 * time.Second) // this lease is to expire later; it is long enough for its Start to come in time
 	full := disk.Fill("filler", 40<<20)
-	f.refused()
-	f.works()
+	f.checkSubmitRefused()
+	f.checkWork()
 	fuller := disk.Fill("more", 0)
-	f.works()
-	f.refused()
+	f.checkWork()
+	f.checkSubmitRefused()
 	c.Kill()
 	_ = disk.Fill("most", 0) // takes also what the start may have freed of the reserve
 	c.Start()
-	f.refused()
-	f.works()
-	f.expires()
+	f.checkSubmitRefused()
+	f.checkWork()
+	f.checkExpiry()
 	for _, file := range []string{full, fuller, filepath.Join(disk.Dir(), "most")} {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
@@ -58,14 +58,14 @@ type fullDisk struct {
 	short *lessorv1.Assignment
 }
 
-func (f *fullDisk) refused() {
+func (f *fullDisk) checkSubmitRefused() {
 	f.t.Helper()
 	time.Sleep(50 * time.Millisecond) // the coordinator does not check the free space on each call
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
 		Task: &lessorv1.TaskSpec{Queue: patientQueue},
 	})
 	if status.Code(err) != codes.ResourceExhausted {
-		f.t.Errorf("a submit on a full disk: %v", err)
+		f.t.Errorf("a submit on a full disk: error %v, want RESOURCE_EXHAUSTED", err)
 	}
 }
 
@@ -91,13 +91,13 @@ func (f *fullDisk) next(queue string) *lessorv1.Assignment {
 	f.t.Helper()
 	got, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Lease(f.t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{queue}})
 	if err != nil || len(got.GetAssignments()) != 1 {
-		f.t.Fatalf("a lease: %v, %v", got, err)
+		f.t.Fatalf("Lease = %v, %v; want one task", got, err)
 	}
 	return got.GetAssignments()[0]
 }
 
-// works leases and completes tasks with a result, and cancels another one.
-func (f *fullDisk) works() {
+// checkWork leases and completes tasks with a result, and cancels another one.
+func (f *fullDisk) checkWork() {
 	f.t.Helper()
 	for range 5 {
 		a := f.next(patientQueue)
@@ -105,19 +105,19 @@ func (f *fullDisk) works() {
 			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: make([]byte, 100<<10),
 		})
 		if err != nil || res.GetVerdict() != committed {
-			f.t.Errorf("a result on a full disk: %v, %v", res, err)
+			f.t.Errorf("a result on a full disk: %v, error %v, want COMMITTED", res, err)
 		}
 	}
 	last := len(f.ids) - 1
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).CancelTask(f.t.Context(), &lessorv1.CancelTaskRequest{TaskId: f.ids[last]})
 	if err != nil {
-		f.t.Errorf("a cancel on a full disk: %v", err)
+		f.t.Errorf("a cancel on a full disk: error %v, want none", err)
 	}
 	f.ids = f.ids[:last]
 }
 
-// expires waits until the lease of lease has expired.
-func (f *fullDisk) expires() {
+// checkExpiry waits until the short lease has expired.
+func (f *fullDisk) checkExpiry() {
 	f.t.Helper()
 	tasks := lessorv1.NewTaskServiceClient(f.c.Conn())
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -129,5 +129,5 @@ func (f *fullDisk) expires() {
 			return
 		}
 	}
-	f.t.Error("a lease did not expire on a full disk")
+	f.t.Errorf("a lease did not expire on a full disk within %v", harness.Patience)
 }

@@ -48,8 +48,8 @@ func (h *holder) lease(ctx context.Context) error {
 		RequestId: fmt.Sprintf("lease-%d", requests.Add(1)),
 	}
 	m, err := h.workers.Lease(ctx, req)
-	if unanswered(err) {
-		h.b.enter(func() { h.b.leases = append(h.b.leases, req) })
+	if noAnswer(err) {
+		h.b.update(func() { h.b.leases = append(h.b.leases, req) })
 	}
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (h *holder) work(ctx context.Context, a *attempt) error {
 		if err != nil {
 			return err
 		}
-		h.b.beat(a, answerOf(m))
+		h.b.recordHeartbeat(a, answerOf(m))
 	}
 	if h.rand.IntN(3) == 0 {
 		if err := h.heartbeat(ctx, a); err != nil {
@@ -84,15 +84,15 @@ func (h *holder) work(ctx context.Context, a *attempt) error {
 		return nil
 	}
 	if a.task.queue == shortQueue && h.rand.IntN(2) == 0 {
-		dawdle(ctx, shortLease+10*time.Millisecond) // let the lease expire; whether it did, the coordinator decides
+		sleep(ctx, shortLease+10*time.Millisecond) // let the lease expire; whether it did, the coordinator decides
 	}
-	return h.b.say(ctx, h.workers, a, h.outcome(a))
+	return h.b.sendReport(ctx, h.workers, a, h.outcome(a))
 }
 
 // heartbeat renews a lease and stores a checkpoint.
 func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 	checkpoint := fmt.Appendf(nil, "%s/%d/%d", a.task.id, a.number, h.rand.Uint32())
-	h.b.enter(func() { h.b.touchLocked(a.task.id).later = checkpoint })
+	h.b.update(func() { h.b.touchLocked(a.task.id).later = checkpoint })
 	m, err := h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
 		TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number, Checkpoint: checkpoint,
 	})
@@ -100,14 +100,14 @@ func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 		return err
 	}
 	if m.GetVerdict() == committed {
-		h.b.enter(func() { a.task.checkpoint = checkpoint })
+		h.b.update(func() { a.task.checkpoint = checkpoint })
 	}
-	h.b.beat(a, answerOf(m))
+	h.b.recordHeartbeat(a, answerOf(m))
 	return nil
 }
 
-// dawdle waits.
-func dawdle(ctx context.Context, d time.Duration) {
+// sleep waits.
+func sleep(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	<-ctx.Done()
@@ -128,12 +128,12 @@ func (h *holder) outcome(a *attempt) *report {
 // output names the attempt, so that a task's output shows which attempt it is from.
 func output(id string, attempt uint32) string { return fmt.Sprintf("output of %s/%d", id, attempt) }
 
-// say sends the report of an attempt and enters the verdict.
-func (b *book) say(ctx context.Context, workers lessorv1.WorkerServiceClient, a *attempt, r *report) error {
-	b.saying(a, r)
+// sendReport sends the report of an attempt and enters the verdict.
+func (b *book) sendReport(ctx context.Context, workers lessorv1.WorkerServiceClient, a *attempt, r *report) error {
+	b.recordReport(a, r)
 	got, err := r.send(ctx, workers)
 	if err == nil {
-		b.heard(a, got)
+		b.recordVerdict(a, got)
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func (m *meter) Invoke(ctx context.Context, method string, args, reply any, opts
 	began := m.clock()
 	err := m.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 	switch killed := m.killedAt.Load(); {
-	case !unanswered(err):
+	case !noAnswer(err):
 		if m.answered.Add(1) == m.want {
 			close(m.enough)
 		}
@@ -47,10 +47,10 @@ func (m *meter) Invoke(ctx context.Context, method string, args, reply any, opts
 	return err
 }
 
-// killing notes that the kill comes next.
-func (m *meter) killing() { m.killedAt.Store(m.clock()) }
+// killIsNext notes that the kill comes next.
+func (m *meter) killIsNext() { m.killedAt.Store(m.clock()) }
 
 func (m *meter) clock() int64 { return int64(time.Since(m.born)) + 1 }
 
-// unanswered reports whether err means that there was no answer. Any other error is an answer.
-func unanswered(err error) bool { return status.Code(err) == codes.Unavailable }
+// noAnswer reports whether err means that there was no answer. Any other error is an answer.
+func noAnswer(err error) bool { return status.Code(err) == codes.Unavailable }

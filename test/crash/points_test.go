@@ -16,35 +16,35 @@ import (
 // TestKillAtCommit: a coordinator dies right before a commit, or right after it but before anybody is told. The next start has everything that was
 // acknowledged. The commits are those of a start, a submit, a grant, the end of a lease by report or expiry, and a delete (A6, A9, A10).
 func TestKillAtCommit(t *testing.T) {
-	landed := 0
+	hits := 0
 	for _, when := range []string{"before", "after"} {
 		for _, what := range []string{"put meta 1", "put meta 2", "put spec 2", "put lease 2", "delete lease 1", "put output 2", "put timer 1", "delete task 1"} {
 			t.Run(when+" "+what, func(t *testing.T) {
 				w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 				w.c.Env = []string{fmt.Sprintf("LESSOR_FAULT_KILL=%s %s", when, what)}
 				if w.c.Try() {
-					w.lives()
+					w.runUntilKilled()
 				}
-				if !w.over() {
-					t.Fatal("nothing was committed that kills it")
+				if !w.hasEnded() {
+					t.Fatal("the coordinator was not killed: it made no such commit")
 				}
 				if p := w.c.Process(); p.Wait() != -1 || !p.Killed() {
-					t.Fatalf("it was not killed: exit code %d\n%s", p.Wait(), p.Stderr())
+					t.Fatalf("the coordinator ended with exit code %d, want that SIGKILL ended it\n%s", p.Wait(), p.Stderr())
 				}
-				landed++
+				hits++
 				w.c.Env = nil
-				w.goesOn()
+				w.checkAfterRestart()
 			})
 		}
 	}
-	t.Logf("%d kills", landed)
+	t.Logf("%d kills", hits)
 }
 
-// lives takes tasks through all kinds of commits, until the process dies.
-func (w *walker) lives() {
+// runUntilKilled takes tasks through all kinds of commits, until the process dies.
+func (w *walker) runUntilKilled() {
 	w.expire()
-	for len(w.ids) < 20 && !w.over() {
-		w.live()
+	for len(w.ids) < 20 && !w.hasEnded() {
+		w.runTask()
 		w.remove()
 	}
 }
@@ -70,7 +70,7 @@ func (w *walker) expire() {
 	}
 }
 
-// remove submits a task and deletes it; goesOn does not look for it.
+// remove submits a task and deletes it; checkAfterRestart does not look for it.
 func (w *walker) remove() {
 	tasks := lessorv1.NewTaskServiceClient(w.c.Conn())
 	made, err := tasks.SubmitTask(w.t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: shortQueue}})

@@ -65,6 +65,6 @@ func losesWithoutSync(t *testing.T, disk *harness.Disk) {
 	}
 	t.Logf("%d of %d acknowledged tasks were lost", lost, tasks)
 	if lost == 0 {
-		t.Error("the cut took nothing that was not synced: it cuts no power")
+		t.Error("no acknowledged task was lost although syncs did nothing: Cut does not cut the power")
 	}
 }

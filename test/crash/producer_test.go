@@ -67,8 +67,8 @@ func (p *producer) submit(ctx context.Context, n int) error {
 	s := newSubmission(p.rand, n)
 	made, err := s.send(ctx, p.tasks)
 	switch {
-	case unanswered(err):
-		p.b.enter(func() { p.b.submits = append(p.b.submits, s) })
+	case noAnswer(err):
+		p.b.update(func() { p.b.submits = append(p.b.submits, s) })
 	case err == nil:
 		p.b.submitted(s, made)
 	}
@@ -143,29 +143,29 @@ func (b *book) submitted(s *submission, made []*lessorv1.SubmitResult) {
 func (b *book) madeLocked(id string, spec *lessorv1.TaskSpec) *task {
 	t := b.touchLocked(id)
 	if t.spec != nil {
-		b.wrong("T1", t, "was made of two specs, %q and %q", t.spec.GetRunId(), spec.GetRunId())
+		b.violated("T1", t, "was made of two specs, %q and %q", t.spec.GetRunId(), spec.GetRunId())
 	}
 	t.spec = spec
-	t.in(spec.GetQueue())
+	t.setQueue(spec.GetQueue())
 	b.counts.tasks++
 	return t
 }
 
-// meddle notes that a producer is about to cancel or delete the task.
-func (b *book) meddle(t *task) {
-	b.enter(func() { b.touchLocked(t.id).meddled = true })
+// recordInterference notes that a producer is about to cancel or delete the task.
+func (b *book) recordInterference(t *task) {
+	b.update(func() { b.touchLocked(t.id).interfered = true })
 }
 
 func (p *producer) cancel(ctx context.Context) error {
-	t := p.b.any(p.rand)
+	t := p.b.randomTask(p.rand)
 	if t == nil {
 		return nil
 	}
-	p.b.meddle(t)
+	p.b.recordInterference(t)
 	m, err := p.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: t.id, Reason: "crash test"})
 	switch status.Code(err) {
 	case codes.OK:
-		p.b.enter(func() { p.b.counts.cancels++; p.b.endedLocked(t, m.GetTask().GetState()) })
+		p.b.update(func() { p.b.counts.cancels++; p.b.endedLocked(t, m.GetTask().GetState()) })
 	case codes.FailedPrecondition, codes.NotFound: // the task is final already, or deleted
 		return nil
 	}
@@ -173,16 +173,16 @@ func (p *producer) cancel(ctx context.Context) error {
 }
 
 func (p *producer) delete(ctx context.Context) error {
-	t := p.b.any(p.rand)
+	t := p.b.randomTask(p.rand)
 	if t == nil {
 		return nil
 	}
-	p.b.meddle(t)
-	p.b.enter(func() { t.deleted = max(t.deleted, perhaps) })
+	p.b.recordInterference(t)
+	p.b.update(func() { t.deleted = max(t.deleted, perhaps) })
 	_, err := p.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: t.id, Force: p.rand.IntN(2) == 0})
 	switch status.Code(err) {
 	case codes.OK:
-		p.b.enter(func() { p.b.counts.deletes++; t.deleted = yes })
+		p.b.update(func() { p.b.counts.deletes++; t.deleted = yes })
 	case codes.FailedPrecondition, codes.NotFound: // the task is leased, or deleted already
 		return nil
 	}

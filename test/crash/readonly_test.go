@@ -17,27 +17,27 @@ func TestReadOnlyDisk(t *testing.T) {
 	w := &walker{t: t, c: harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))}
 	w.c.Start()
 	for range 5 {
-		w.live()
+		w.runTask()
 	}
 	acknowledged := len(w.ids)
 	disk.Fail()
-	for !w.over() {
-		w.live()
+	for !w.hasEnded() {
+		w.runTask()
 	}
 	if code := w.c.Process().Wait(); code != 70 {
 		t.Errorf("exit code %d, want 70\n%s", code, w.c.Process().Stderr())
 	}
 	if len(w.ids) != acknowledged {
-		t.Errorf("%d tasks were taken in by a disk that cannot be written", len(w.ids)-acknowledged)
+		t.Errorf("%d submits were acknowledged on a disk that cannot be written, want none", len(w.ids)-acknowledged)
 	}
 	if w.c.Try() {
-		t.Fatal("it serves on a disk that cannot be written")
+		t.Fatal("the coordinator serves on a disk that cannot be written, want that it refuses to start")
 	}
-	if code, said := w.c.Process().Wait(), w.c.Process().Stderr(); code != 5 || !strings.Contains(said, "read-only file system") {
-		t.Errorf("a start: exit code %d, want 5 and why\n%s", code, said)
+	if code, stderr := w.c.Process().Wait(), w.c.Process().Stderr(); code != 5 || !strings.Contains(stderr, "read-only file system") {
+		t.Errorf("a start: exit code %d, want 5 and why\n%s", code, stderr)
 	}
 	disk.Restore()
-	w.goesOn()
+	w.checkAfterRestart()
 	if len(w.done) == 0 {
 		t.Error("nothing was committed before")
 	}

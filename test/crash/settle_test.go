@@ -15,7 +15,7 @@ import (
 func (c *comparer) settle(ctx context.Context) {
 	var submits []*submission
 	var leases []*lessorv1.LeaseRequest
-	c.b.enter(func() {
+	c.b.update(func() {
 		submits, leases = c.b.submits, c.b.leases
 		c.b.submits, c.b.leases = nil, nil
 	})
@@ -37,7 +37,7 @@ func (c *comparer) settleSubmit(ctx context.Context, s *submission) error {
 	if len(found) != 0 && len(found) != len(s.specs) {
 		return fmt.Errorf("A6: of %s, a batch of %d tasks, %d are there", s.run, len(s.specs), len(found))
 	}
-	c.b.settled(len(found) > 0)
+	c.b.countUnanswered(len(found) > 0)
 	if !s.keyed {
 		return c.settleFound(s, found)
 	}
@@ -107,10 +107,10 @@ func (c *comparer) resubmit(ctx context.Context, sample int) {
 		c.must(err)
 		for i, m := range again {
 			if m.GetCreated() || m.GetTaskId() != s.made[i].id {
-				c.b.wrong("T1", s.made[i], "the repeat of %s made %v", s.run, m)
+				c.b.violated("T1", s.made[i], "the repeat of %s made %v", s.run, m)
 			}
 		}
-		c.b.enter(func() { c.b.counts.resubmits++ })
+		c.b.update(func() { c.b.counts.resubmits++ })
 	}
 }
 
@@ -122,7 +122,7 @@ func (b *book) anyKeyed(r *rand.Rand) *submission {
 		return nil
 	}
 	s := b.keyed[r.IntN(len(b.keyed))]
-	if slices.ContainsFunc(s.made, func(t *task) bool { return t.meddled }) {
+	if slices.ContainsFunc(s.made, func(t *task) bool { return t.interfered }) {
 		return nil
 	}
 	return s
@@ -139,9 +139,9 @@ func (c *comparer) stillAbsent(ctx context.Context) {
 	}
 }
 
-// settled counts a call without an answer, by whether it had taken effect.
-func (b *book) settled(happened bool) {
-	b.enter(func() {
+// countUnanswered counts a call without an answer, by whether it had taken effect.
+func (b *book) countUnanswered(happened bool) {
+	b.update(func() {
 		if happened {
 			b.counts.unsureYes++
 		} else {

@@ -39,7 +39,7 @@ func killSoon(t *testing.T, c *harness.Coordinator, early, late *atomic.Int64) {
 	t.Helper()
 	var listens atomic.Bool
 	p := c.Launch(harness.Lines(func(string) { listens.Store(true) }))
-	dawdle(t.Context(), time.Duration(rand.IntN(120))*time.Millisecond)
+	sleep(t.Context(), time.Duration(rand.IntN(120))*time.Millisecond)
 	p.Kill()
 	if listens.Load() {
 		late.Add(1)

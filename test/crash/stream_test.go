@@ -23,11 +23,11 @@ type streams struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	round   int
-	restart chan struct{}  // closed at the next start of the coordinator
-	over    bool           // there will be no other kill
-	begun   map[string]int // the round in which an attempt began, by its id
+	mu          sync.Mutex
+	round       int
+	restart     chan struct{}  // closed at the next start of the coordinator
+	noMoreKills bool           // there will be no other kill
+	begun       map[string]int // the round in which an attempt began, by its id
 }
 
 // startStreams starts n workers.
@@ -43,7 +43,7 @@ func startStreams(t *testing.T, b *book, conn grpc.ClientConnInterface, n int) *
 			MinBackoff:  10 * time.Millisecond,
 			MaxBackoff:  100 * time.Millisecond,
 			Logger:      slog.New(slog.DiscardHandler),
-			Hooks:       worker.Hooks{OnVerdict: s.heard},
+			Hooks:       worker.Hooks{OnVerdict: s.recordVerdict},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func startStreams(t *testing.T, b *book, conn grpc.ClientConnInterface, n int) *
 
 // drain ends the workers in order.
 func (s *streams) drain() {
-	s.holdNoMore()
+	s.releaseHandlers()
 	s.stop()
 	s.running.Wait()
 }
@@ -74,12 +74,12 @@ func (s *streams) restarted() {
 	s.restart = make(chan struct{})
 }
 
-// holdNoMore lets all handlers go on; it is called after the last kill.
-func (s *streams) holdNoMore() {
+// releaseHandlers lets all handlers go on; it is called after the last kill.
+func (s *streams) releaseHandlers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over {
-		s.over = true
+	if !s.noMoreKills {
+		s.noMoreKills = true
 		close(s.restart)
 	}
 }
@@ -104,16 +104,16 @@ func (s *streams) begin(t *worker.Task) (restart <-chan struct{}) {
 	return s.restart
 }
 
-// carried reports whether an attempt began before the last kill.
-func (s *streams) carried(t *worker.Task) bool {
+// outlivedKill reports whether an attempt began before the last kill.
+func (s *streams) outlivedKill(t *worker.Task) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.begun[t.AttemptID] < s.round
 }
 
-// heard enters a verdict. A lease on streamQueue ends only by its holder's report, unless a producer meddled with the task.
-func (s *streams) heard(w *worker.Task, v *lessorv1.ReportVerdict) {
-	b, got, carried := s.b, answerOf(v), s.carried(w)
+// recordVerdict enters a verdict. A lease on streamQueue ends only by its holder's report, unless a producer has tried to cancel or delete the task.
+func (s *streams) recordVerdict(w *worker.Task, v *lessorv1.ReportVerdict) {
+	b, got, outlivedKill := s.b, answerOf(v), s.outlivedKill(w)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.touchLocked(w.ID)
@@ -125,10 +125,10 @@ func (s *streams) heard(w *worker.Task, v *lessorv1.ReportVerdict) {
 			b.decidedLocked(t, w.Attempt)
 		}
 		b.endedLocked(t, got.state)
-		if carried {
-			b.counts.carried++
+		if outlivedKill {
+			b.counts.outlivedKill++
 		}
-	case got.verdict != cancelled || !t.meddled:
-		b.wrong("A9", t, "attempt %d on a stream, begun before the kill: %v, is %v", w.Attempt, carried, got)
+	case got.verdict != cancelled || !t.interfered:
+		b.violated("A9", t, "attempt %d on a stream, begun before the kill: %v, is %v", w.Attempt, outlivedKill, got)
 	}
 }

@@ -22,18 +22,18 @@ func TestWalk(t *testing.T) {
 		"unlinkat:signal=SIGKILL", "pwrite64:error=ENOSPC", "pwrite64:error=EIO", "fdatasync:error=EIO", "fsync:error=EIO",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			landed := 0
+			hits := 0
 			for n := 1; n <= *steps; n++ {
 				w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
-				if !w.fails(fmt.Sprintf("%s:when=%d", fault, n)) {
+				if !w.serveUntilFault(fmt.Sprintf("%s:when=%d", fault, n)) {
 					break // there are no more such calls
 				}
-				landed++
-				w.goesOn()
+				hits++
+				w.checkAfterRestart()
 			}
-			t.Logf("%d failed", landed)
-			if landed == 0 {
-				t.Error("none failed")
+			t.Logf("%d failed", hits)
+			if hits == 0 {
+				t.Error("no call failed: the fault hit nothing")
 			}
 		})
 	}
@@ -47,16 +47,16 @@ type walker struct {
 	done []*lessorv1.CompleteRequest // that were COMMITTED
 }
 
-// fails serves until the fault ends the process; it returns false if the fault did not.
-func (w *walker) fails(fault string) bool {
+// serveUntilFault serves until the fault ends the process; it returns false if the fault did not.
+func (w *walker) serveUntilFault(fault string) bool {
 	w.t.Helper()
 	w.c.Under = harness.Strace(w.t, fault)
-	for w.c.Try(); !w.over(); {
+	for w.c.Try(); !w.hasEnded(); {
 		if len(w.ids) == 20 {
 			w.c.Process().Stop() // strace counts the calls of each thread, so one of the last calls may still fail
 			break
 		}
-		w.live()
+		w.runTask()
 	}
 	p := w.c.Process()
 	switch code := p.Wait(); {
@@ -64,12 +64,12 @@ func (w *walker) fails(fault string) bool {
 		return false
 	case p.Killed() == strings.Contains(fault, "SIGKILL") && (p.Killed() || code == 70 || code == 5 && len(w.ids) == 0):
 	default:
-		w.t.Errorf("%s: exit code %d\n%s", fault, code, p.Stderr())
+		w.t.Errorf("%s: exit code %d, want SIGKILL, 70, or 5 before the first task\n%s", fault, code, p.Stderr())
 	}
 	return true
 }
 
-func (w *walker) over() bool {
+func (w *walker) hasEnded() bool {
 	select {
 	case <-w.c.Process().Ended():
 		return true
@@ -78,8 +78,8 @@ func (w *walker) over() bool {
 	}
 }
 
-// live takes one task as far as possible.
-func (w *walker) live() {
+// runTask takes one task as far as possible.
+func (w *walker) runTask() {
 	ctx := w.t.Context()
 	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
 	made, err := tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q", Payload: []byte("in")}})
@@ -98,20 +98,20 @@ func (w *walker) live() {
 	}
 }
 
-// goesOn starts again without a fault, and checks that everything that was acknowledged is there.
-func (w *walker) goesOn() {
+// checkAfterRestart starts again without a fault, and checks that everything that was acknowledged is there.
+func (w *walker) checkAfterRestart() {
 	w.t.Helper()
 	w.c.Under = nil
 	w.c.Start()
 	tasks, workers := lessorv1.NewTaskServiceClient(w.c.Conn()), lessorv1.NewWorkerServiceClient(w.c.Conn())
 	for _, id := range w.ids {
 		if _, err := tasks.GetTask(w.t.Context(), &lessorv1.GetTaskRequest{TaskId: id}); err != nil {
-			w.t.Errorf("A6: task %s: %v", id, err)
+			w.t.Errorf("A6: acknowledged task %s: GetTask = %v, want the task", id, err)
 		}
 	}
 	for _, report := range w.done {
 		if res, err := workers.Complete(w.t.Context(), report); err != nil || res.GetVerdict() != committed || !res.GetReplayed() {
-			w.t.Errorf("A10: the report on task %s: %v, %v", report.GetTaskId(), res, err)
+			w.t.Errorf("A10: the repeated report on task %s: %v, error %v, want COMMITTED and replayed", report.GetTaskId(), res, err)
 		}
 	}
 	w.c.Stop()
