@@ -17,12 +17,12 @@ import (
 
 const ellipsis = "…"
 
-// bareEllipsis is an ellipsis that stands for further fields of an object.
-var bareEllipsis = regexp.MustCompile(`([^"])` + ellipsis)
+// fieldEllipsis is an ellipsis that stands for further fields of an object.
+var fieldEllipsis = regexp.MustCompile(`([^"])` + ellipsis)
 
 // readJSON reads the documents of a block. An ellipsis for further fields becomes a field of its own.
 func readJSON(text string) ([]any, error) {
-	decoder := json.NewDecoder(strings.NewReader(bareEllipsis.ReplaceAllString(text, `$1"`+ellipsis+`": true`)))
+	decoder := json.NewDecoder(strings.NewReader(fieldEllipsis.ReplaceAllString(text, `$1"`+ellipsis+`": true`)))
 	var documents []any
 	for {
 		var document any
@@ -101,14 +101,14 @@ func (m matcher) matchString(want, got string) bool {
 		return true
 	}
 	want, err := expand(want, m.variables)
-	return err == nil && (want == ellipsis || timeless(want) == timeless(got))
+	return err == nil && (want == ellipsis || withoutTimes(want) == withoutTimes(got))
 }
 
 // clock matches a time of day, with or without its date.
 var clock = regexp.MustCompile(`(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d(\.\d+)?Z?`)
 
-// timeless returns s without what differs from run to run: times, and fractions of a second.
-func timeless(s string) string {
+// withoutTimes returns s without what differs from run to run: times, and fractions of a second.
+func withoutTimes(s string) string {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d.Round(time.Second).String()
 	}
@@ -161,7 +161,8 @@ func (m matcher) matchDetails(want []any, got *status.Status) error {
 	return nil
 }
 
-// The conventions that the page explains at its beginning.
+// Pages may shorten answers, as they explain at their beginning: an ellipsis stands for a value or for further fields, a variable takes the value of the
+// answer, and times may differ.
 func TestConventions(t *testing.T) {
 	for i, c := range []struct {
 		shown, got string
@@ -196,7 +197,7 @@ func TestConventions(t *testing.T) {
 		}
 		err = matcher{variables: map[string]string{"KNOWN": "k"}}.match(strconv.Itoa(i), want[0], got[0])
 		if (err == nil) != c.same {
-			t.Errorf("%s shown for %s: %v", c.shown, c.got, err)
+			t.Errorf("the page shows %s and the answer is %s: match = %v, want a match: %t", c.shown, c.got, err, c.same)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package docs_test keeps the documents true: what they show to be typed is done, and what they show as answers is compared.
+// Package docs_test checks that the documents are true: it runs the commands that they show, and compares the answers with those that they show.
 package docs_test
 
 import (
@@ -26,8 +26,8 @@ import (
 
 const page = "../../docs/grpcurl.md"
 
-// The conversation of the page is held with a coordinator in fake time, and every answer must be as the page shows it.
-func TestTheConversationIsAsThePageShowsIt(t *testing.T) {
+// The commands of docs/grpcurl.md are run against a coordinator in fake time, and every answer must be as the page shows it.
+func TestGRPCPageMatchesTheCoordinator(t *testing.T) {
 	blocks := readPage(t, page)
 	synctest.Test(t, func(t *testing.T) {
 		c := &conversation{t: t}
@@ -35,24 +35,24 @@ func TestTheConversationIsAsThePageShowsIt(t *testing.T) {
 			c.block = b
 			switch b.kind {
 			case "heading":
-				c.settled()
+				c.checkAllShown()
 				c.matcher = matcher{variables: make(map[string]string)}
 			case "sh":
-				c.settled()
-				c.typed()
+				c.checkAllShown()
+				c.runCommands()
 			case "json":
-				c.answeredJSON()
+				c.compareJSON()
 			case "text":
-				c.answeredText()
+				c.compareText()
 			default:
 				c.fail("the test does not know blocks of %q", b.kind)
 			}
 		}
-		c.settled()
+		c.checkAllShown()
 	})
 }
 
-// conversation executes what the page shows as typed, and keeps the answers until the page shows them.
+// conversation runs the commands that the page shows, and keeps the answers until the page shows them.
 type conversation struct {
 	t       *testing.T
 	server  server
@@ -75,15 +75,15 @@ func (c *conversation) check(err error) {
 	}
 }
 
-// settled checks that the page has shown every answer.
-func (c *conversation) settled() {
+// checkAllShown checks that the page has shown every answer.
+func (c *conversation) checkAllShown() {
 	c.t.Helper()
 	if len(c.answers) > 0 {
 		c.fail("the block above has an answer that the page does not show: %v", c.answers[0])
 	}
 }
 
-func (c *conversation) typed() {
+func (c *conversation) runCommands() {
 	commands, err := readShell(c.block.text)
 	c.check(err)
 	for _, command := range commands {
@@ -133,7 +133,7 @@ func (c *conversation) call(conn *grpc.ClientConn, method, body string) {
 	request := c.request(desc.Input(), body)
 	if !desc.IsStreamingServer() {
 		answer := c.message(desc.Output())
-		c.answered(answer, conn.Invoke(c.t.Context(), "/"+method, request, answer))
+		c.keepAnswer(answer, conn.Invoke(c.t.Context(), "/"+method, request, answer))
 		return
 	}
 	stream, err := conn.NewStream(c.t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/"+method)
@@ -142,12 +142,12 @@ func (c *conversation) call(conn *grpc.ClientConn, method, body string) {
 	for err == nil {
 		answer := c.message(desc.Output())
 		err = stream.RecvMsg(answer)
-		c.answered(answer, err)
+		c.keepAnswer(answer, err)
 	}
 }
 
-// answered keeps an answer, or the error instead. The end of a stream is neither.
-func (c *conversation) answered(answer proto.Message, err error) {
+// keepAnswer keeps an answer, or the error instead. The end of a stream is neither.
+func (c *conversation) keepAnswer(answer proto.Message, err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 	case err != nil:
@@ -187,29 +187,29 @@ func (c *conversation) open(conn *grpc.ClientConn) {
 func (c *conversation) frame(body string) {
 	request := c.request((&lessorv1.SessionRequest{}).ProtoReflect().Descriptor(), body)
 	if c.session == nil {
-		c.fail("a frame is typed, but no session is open")
+		c.fail("the page sends a frame, but no session is open")
 	}
 	c.check(c.session.SendMsg(request))
 	if request.(*lessorv1.SessionRequest).GetGoodbye() != nil {
-		c.hear()
-		c.settled()
+		c.receiveFrame()
+		c.checkAllShown()
 		c.session = nil
 	}
 }
 
-// hear waits for the next frame of the session, or for its end.
-func (c *conversation) hear() {
+// receiveFrame waits for the next frame of the session, or for its end.
+func (c *conversation) receiveFrame() {
 	if c.session == nil {
-		c.fail("the page shows more than there is")
+		c.fail("the page shows an answer, but there is no answer left and no session is open")
 	}
 	answer := &lessorv1.SessionResponse{}
-	c.answered(answer, c.session.RecvMsg(answer))
+	c.keepAnswer(answer, c.session.RecvMsg(answer))
 }
 
 // next returns the next answer that the page has not shown yet.
 func (c *conversation) next() any {
 	if len(c.answers) == 0 {
-		c.hear()
+		c.receiveFrame()
 	}
 	if len(c.answers) == 0 {
 		c.fail("the session has ended, the page shows more")
@@ -219,7 +219,7 @@ func (c *conversation) next() any {
 	return answer
 }
 
-func (c *conversation) answeredJSON() {
+func (c *conversation) compareJSON() {
 	documents, err := readJSON(c.block.text)
 	c.check(err)
 	for _, want := range documents {
@@ -227,7 +227,7 @@ func (c *conversation) answeredJSON() {
 	}
 }
 
-func (c *conversation) answeredText() {
+func (c *conversation) compareText() {
 	switch answer := c.next().(type) {
 	case string:
 		if answer != c.block.text {
@@ -241,7 +241,7 @@ func (c *conversation) answeredText() {
 }
 
 // The page shows every call of workers and producers, and a verdict with each reason.
-func TestThePageShowsEveryCallAndReason(t *testing.T) {
+func TestGRPCPageShowsEveryCallAndReason(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -17,75 +17,75 @@ const httpPage = "../../docs/http.md"
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// The commands of the page are executed by bash, with curl and a real coordinator, and every answer must be as the page shows it.
-func TestTheConversationByCurlIsAsThePageShowsIt(t *testing.T) {
+// The commands of docs/http.md are run by bash, with curl and a real coordinator, and every answer must be as the page shows it.
+func TestHTTPPageMatchesTheCoordinator(t *testing.T) {
 	t.Attr("rules", "H1 H2")
-	c := &curling{t: t}
+	c := &curlSession{t: t}
 	for _, b := range readPage(t, httpPage) {
 		c.block = b
 		switch b.kind {
 		case "heading":
-			c.settled()
+			c.checkAllShown()
 			c.matcher = matcher{variables: map[string]string{}}
 		case "sh":
-			c.settled()
-			c.typed()
+			c.checkAllShown()
+			c.runCommands()
 		case "json":
-			c.answered(c.said)
+			c.compareAnswers(c.output)
 		case "text":
-			c.streamed()
+			c.compareEvents()
 		default:
 			c.fail("the test does not know blocks of %q", b.kind)
 		}
 	}
-	c.settled()
+	c.checkAllShown()
 }
 
-// curling executes the blocks, and keeps what they print until the page shows it.
-type curling struct {
+// curlSession executes the blocks, and keeps what they print until the page shows it.
+type curlSession struct {
 	t       *testing.T
 	addr    string // where the coordinator listens
 	prelude string // functions of the shell that the page defines
 	block   block
 	matcher matcher
-	said    string
+	output  string
 }
 
 // pageAddr is where the coordinator of the page listens.
 const pageAddr = "127.0.0.1:7421"
 
-func (c *curling) fail(format string, args ...any) {
+func (c *curlSession) fail(format string, args ...any) {
 	c.t.Helper()
 	c.t.Fatalf(httpPage+":"+strconv.Itoa(c.block.line)+": "+format, args...)
 }
 
-func (c *curling) check(err error) {
+func (c *curlSession) check(err error) {
 	c.t.Helper()
 	if err != nil {
-		c.fail("%v\n%s", err, c.said)
+		c.fail("%v\n%s", err, c.output)
 	}
 }
 
-func (c *curling) settled() {
+func (c *curlSession) checkAllShown() {
 	c.t.Helper()
-	if c.said != "" {
-		c.fail("the block above has an answer that the page does not show: %s", c.said)
+	if c.output != "" {
+		c.fail("the block above has an answer that the page does not show: %s", c.output)
 	}
 }
 
-func (c *curling) typed() {
+func (c *curlSession) runCommands() {
 	switch text := c.block.text; {
 	case strings.HasPrefix(text, "lessor serve"):
 		c.addr = c.serve()
 	case strings.HasPrefix(text, "say()"):
 		c.prelude = text
 	default:
-		c.said = c.run(text)
+		c.output = c.run(text)
 	}
 }
 
 // serve starts the coordinator on a free port.
-func (c *curling) serve() string {
+func (c *curlSession) serve() string {
 	at := make(chan string, 1)
 	harness.Start(c.t, harness.Command{
 		Args: []string{"serve", "--json", "--data", c.t.TempDir(), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"},
@@ -105,7 +105,7 @@ func (c *curling) serve() string {
 }
 
 // run executes a block. The page's variables are environment variables of the shell.
-func (c *curling) run(text string) string {
+func (c *curlSession) run(text string) string {
 	cmd := exec.CommandContext(c.t.Context(), "bash", "-eu", "-c", c.prelude+strings.ReplaceAll(text, pageAddr, c.addr))
 	for name, value := range c.matcher.variables {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -118,33 +118,33 @@ func (c *curling) run(text string) string {
 	return strings.ReplaceAll(string(printed), c.addr, pageAddr)
 }
 
-// answered compares JSON documents.
-func (c *curling) answered(said string) {
+// compareAnswers compares JSON documents.
+func (c *curlSession) compareAnswers(output string) {
 	want, err := readJSON(c.block.text)
 	c.check(err)
-	got, err := readJSON(said)
+	got, err := readJSON(output)
 	c.check(err)
 	if len(want) != len(got) {
-		c.fail("there are %d answers, the page shows %d: %s", len(got), len(want), said)
+		c.fail("there are %d answers, the page shows %d: %s", len(got), len(want), output)
 	}
 	for i := range want {
 		c.check(c.matcher.match("answer", want[i], got[i]))
 	}
-	c.said = ""
+	c.output = ""
 }
 
-// streamed compares server-sent events: the data as documents, the rest line by line. It drops comments, which the coordinator sends after a quiet
+// compareEvents compares server-sent events: the data as documents, the rest line by line. It drops comments, which the coordinator sends after a quiet
 // second, as on a machine that stood still.
-func (c *curling) streamed() {
-	want, got := strings.Split(c.block.text, "\n"), strings.Split(strings.ReplaceAll(c.said, ": \n\n", ""), "\n")
+func (c *curlSession) compareEvents() {
+	want, got := strings.Split(c.block.text, "\n"), strings.Split(strings.ReplaceAll(c.output, ": \n\n", ""), "\n")
 	if len(want) != len(got) {
-		c.fail("there are %d lines, the page shows %d: %s", len(got), len(want), c.said)
+		c.fail("there are %d lines, the page shows %d: %s", len(got), len(want), c.output)
 	}
 	for i := range want {
 		shown, isData := strings.CutPrefix(want[i], "data: ")
 		if !isData {
 			if want[i] != got[i] {
-				c.fail("%q is shown, %q is told", want[i], got[i])
+				c.fail("the line is %q, the page shows %q", got[i], want[i])
 			}
 			continue
 		}
@@ -154,5 +154,5 @@ func (c *curling) streamed() {
 		c.check(err)
 		c.check(c.matcher.match("event", a[0], b[0]))
 	}
-	c.said = ""
+	c.output = ""
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The alert rules of the page use only such metrics.
-func TestMetricsAreThoseOfTheCode(t *testing.T) {
+func TestMetricsPageMatchesTheCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestMetricsAreThoseOfTheCode(t *testing.T) {
 	}
 	for name := range namesIn(string(page), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
 		if !code[strings.TrimSuffix(name, "_bucket")] {
-			t.Errorf("docs/metrics.md has a rule about %s, which there is not", name)
+			t.Errorf("docs/metrics.md has an alert rule about %s, which is no metric of the code", name)
 		}
 	}
 }

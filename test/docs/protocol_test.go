@@ -45,7 +45,7 @@ func spansIn(cell string) []string {
 
 // W14: the tables of codes are complete: each code of coordinator and worker has a row, and each row is of such a code. Each row about the stream
 // names a test in which the code occurs.
-func TestCodesAreThoseOfTheCode(t *testing.T) {
+func TestErrorCodesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
 	sides := []*source{readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
 	known := map[string]bool{}
@@ -57,7 +57,7 @@ func TestCodesAreThoseOfTheCode(t *testing.T) {
 	for _, row := range readRows(t, "Codes") {
 		for _, code := range spansIn(row[0]) {
 			if _, ok := known[code]; !ok {
-				t.Errorf("%s has a row and is in no code", code)
+				t.Errorf("the table of codes has a row of %s, which no package defines", code)
 			}
 			known[code] = true
 			if len(row) > 3 {
@@ -67,7 +67,7 @@ func TestCodesAreThoseOfTheCode(t *testing.T) {
 	}
 	for code, has := range known {
 		if !has {
-			t.Errorf("%s has no row", code)
+			t.Errorf("the table of codes has no row of %s", code)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestCodesAreThoseOfTheCode(t *testing.T) {
 func checkTests(t *testing.T, sides []*source, code string, tests []string) {
 	t.Helper()
 	if len(tests) == 0 {
-		t.Errorf("a row of %s names no test", code)
+		t.Errorf("a row of %s names no test, want at least one", code)
 	}
 	for _, name := range tests {
 		if !slices.ContainsFunc(sides, func(s *source) bool {
@@ -84,7 +84,7 @@ func checkTests(t *testing.T, sides []*source, code string, tests []string) {
 			constant := s.codes()[code]
 			return strings.Contains(text, `"`+code+`"`) || constant != "" && strings.Contains(text, constant)
 		}) {
-			t.Errorf("no test %s speaks of %s", name, code)
+			t.Errorf("the row of %s names %s, which does not exist or whose file does not use the code", code, name)
 		}
 	}
 }
@@ -95,7 +95,7 @@ var scales = map[string]int64{
 }
 
 // The timers and limits of the page are those of the code.
-func TestLimitsAreThoseOfTheCode(t *testing.T) {
+func TestLimitsMatchTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
 		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "session": "coordinator/session",
@@ -112,7 +112,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		}
 	}
 	if checked < 30 {
-		t.Errorf("the page names only %d of them", checked)
+		t.Errorf("the page names %d constants, want at least 30", checked)
 	}
 }
 
@@ -138,7 +138,7 @@ func checkLimit(t *testing.T, s *source, name, shown string) {
 var arrow = regexp.MustCompile(`(?m)^  ([A-Z]+) --> ([A-Z]+):`)
 
 // W1: the drawn states and transitions of the worker and of the coordinator are those of the code.
-func TestStatesAreThoseOfTheCode(t *testing.T) {
+func TestStatesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W1")
 	var drawings []string
 	for _, b := range readPage(t, protocol) {
@@ -160,7 +160,7 @@ func TestStatesAreThoseOfTheCode(t *testing.T) {
 		slices.Sort(drawn)
 		slices.Sort(is)
 		if !slices.Equal(drawn, slices.Compact(is)) {
-			t.Errorf("%s goes from %v, the page draws %v", dir, is, drawn)
+			t.Errorf("the transitions of %s are %v, the page draws %v", dir, is, drawn)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 const docs = "../../docs/benchmarks"
 
-// The pictures in docs/benchmarks must be those that the figures there give.
-func TestPicturesAreThoseOfTheFigures(t *testing.T) {
+// The pictures in docs/benchmarks are those that the figures there give.
+func TestPicturesMatchTheFigures(t *testing.T) {
 	plots, err := draw(docs)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestPicturesAreThoseOfTheFigures(t *testing.T) {
 }
 
 // A ratio above 1 is good for a rate and bad for a cost. A ratio that was not measured is not drawn.
-func TestTones(t *testing.T) {
+func TestTonesOfRatios(t *testing.T) {
 	for name, test := range map[string]struct {
 		less bool
 		is   float64
@@ -41,7 +41,7 @@ func TestTones(t *testing.T) {
 		c := comparison{Rows: []ratio{{Less: test.less, Ratio: &bench.Summary{Median: test.is, Min: test.is, Max: test.is}}, {Measure: "not yet"}}}
 		panels := c.chart().Panels
 		if len(panels) != 1 || len(panels[0].Bars) != 1 || panels[0].Bars[0].Tone != test.want {
-			t.Errorf("%s: %+v", name, panels)
+			t.Errorf("%s: panels %+v, want one bar with tone %v", name, panels, test.want)
 		}
 	}
 }
@@ -54,6 +54,6 @@ func TestMisspelledFieldsAreRefused(t *testing.T) {
 		}
 	}
 	if err := run([]string{dir}); err == nil {
-		t.Error("drawn without a figure")
+		t.Error("a misspelled field was accepted, want an error")
 	}
 }

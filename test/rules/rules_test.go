@@ -26,7 +26,7 @@ const begin = `{"Action":"start","Package":"github.com/lessor-dev/lessor/p"}
 {"Action":"output","Package":"github.com/lessor-dev/lessor/p","Test":"TestTwo/part","Output":"words of the part\n"}
 `
 
-func TestRunSaysWhatIsWrong(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.md")
 	if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestTheTableNamesTheTestsOfARule(t *testing.T) {
+func TestTableNamesTheTestsOfARule(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.md")
 	if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestTheTableNamesTheTestsOfARule(t *testing.T) {
 	var out strings.Builder
 	stream := begin + `{"Action":"fail","Package":"github.com/lessor-dev/lessor/p","Test":"TestTwo/part"}`
 	if err := run(path, "", strings.NewReader(stream), &out); err == nil {
-		t.Error("a test failed, and nobody says so")
+		t.Error("run = nil although a test failed, want an error")
 	}
 	const want = "words of the part\nA1   The first.\n       p TestOne\nA2   The second.\nS1   Of no required group.\n"
 	if out.String() != want {
@@ -79,10 +79,10 @@ func TestTheTableNamesTheTestsOfARule(t *testing.T) {
 	}
 }
 
-func TestRowsAreReadOnce(t *testing.T) {
+func TestBadDocumentsAreRefused(t *testing.T) {
 	for _, text := range []string{"", "| A1 | x |\n| A1 | y |\n"} {
 		if all, err := parseRules(text); err == nil {
-			t.Errorf("%q gave %v", text, all)
+			t.Errorf("the document %q is read as %v, want an error", text, all)
 		}
 	}
 }
