@@ -46,8 +46,8 @@ func TestAuditRoundTrip(t *testing.T) {
 	})
 }
 
-// X4: OldAudits lists the entries of all tenants that are too old, at most as many as the limit, so that they can be removed in bounded steps.
-// Younger entries stay.
+// X4: OldAudits lists the entries of all tenants that are too old, at most limit of them, so that they can be removed in bounded steps. Younger entries
+// stay.
 func TestOldAuditIsDropped(t *testing.T) {
 	t.Attr("rules", "X4")
 	s := memstore.New()
@@ -75,7 +75,7 @@ func TestOldAuditIsDropped(t *testing.T) {
 	}
 	for tenant := range 5 {
 		if left := audits(t, s, "t"+strconv.Itoa(tenant), 0); len(left) != 6 || left[0].At != 4 {
-			t.Errorf("tenant %d has %d entries left, want the 6 from time 4 on", tenant, len(left))
+			t.Errorf("tenant %d has %d entries left, want the 6 that begin at time 4", tenant, len(left))
 		}
 	}
 }

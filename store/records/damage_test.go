@@ -85,7 +85,7 @@ func readTask(r store.Reader, id lease.TaskID) error {
 	return err
 }
 
-// replaced is a store.Reader in which one record has another value.
+// replaced is a store.Reader that returns another value for one record.
 type replaced struct {
 	store.Reader
 	keyspace   store.Keyspace
@@ -108,7 +108,7 @@ func (o replaced) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []
 	})
 }
 
-// record is a record of a full world.
+// record is a record of the world that fullWorld returns.
 type record struct {
 	keyspace   store.Keyspace
 	key, value []byte
@@ -121,7 +121,7 @@ func (rec record) read(value []byte) error {
 	return readers[rec.keyspace](replaced{rec.r, rec.keyspace, rec.key, value}, rec.task)
 }
 
-// sealed returns the first record of each keyspace that has sealed values, and all records of Meta.
+// sealedRecords returns the first record of each keyspace that has sealed values, and all records of Meta.
 func sealedRecords(t testing.TB) (all []record) {
 	t.Helper()
 	owner := map[store.Keyspace]lease.TaskID{store.Output: id(3), store.Discarded: id(5)}
@@ -156,6 +156,7 @@ func sealedRecords(t testing.TB) (all []record) {
 	return all
 }
 
+// wantCorrupt checks that the record with the given value is refused with a CorruptError that names the record.
 func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 	t.Helper()
 	err := rec.read(value)
@@ -164,7 +165,7 @@ func (rec record) wantCorrupt(t *testing.T, what string, value []byte) {
 	}
 }
 
-// A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names it.
+// A record with any bit flipped, or cut off anywhere, is refused with a CorruptError that names the record.
 func TestDamagedRecordIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		for bit := range 8 * len(rec.value) {
@@ -178,7 +179,7 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 	}
 }
 
-// A record of a version that this program does not know is refused: 7 will be the next one.
+// A record of a version that this program does not know is refused. 7 is the next version.
 func TestUnknownVersionIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		for _, version := range []byte{0, 7, 255} {
@@ -188,8 +189,8 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A spec of a format before 5 does not hold the state of its task. Such a task without a record in Task is damaged. It must not be taken for a task
-// that has not changed since its submit, and so for a READY one.
+// A spec of a format before 5 does not hold the state of its task. If such a task has no record in Task, the store is damaged. The task must not be read as
+// one that has not changed since its submit, and so as READY.
 func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	st := memstore.New()
 	task := &lease.Task{ID: id(1), Round: 1, Rest: lease.Completed, Spec: &lease.Spec{Queue: "q"}}
@@ -200,16 +201,16 @@ func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	view(t, st, func(r store.Reader) error {
 		key := store.AppendTaskKey(nil, task.ID)
 		spec := r.Get(store.Spec, key)
-		// The same spec as of version 4. The state of the task, which version 4 does not have there, is then read as part of the payload.
+		// The same spec with version 4. Version 4 has no state in the spec, so the state is then read as a part of the payload.
 		old := replaced{r, store.Spec, key, store.Seal(nil, store.Spec, key, 4, spec[store.SealSize:])}
 		got, err := records.Task(old, task.ID)
 		if err != nil || got.Rest != lease.Completed {
-			t.Errorf("an old spec and a state: %+v, error %v; want a COMPLETED task", got, err)
+			t.Errorf("an old spec and a state are read as %+v, error %v; want a COMPLETED task", got, err)
 		}
 		wantCorrupt := func(what string, ks store.Keyspace, r store.Reader) {
 			damage := new(store.CorruptError)
 			if got, err := records.Task(r, task.ID); got != nil || !errors.As(err, &damage) || damage.Keyspace != ks {
-				t.Errorf("%s: %+v, error %v; want no task, and a CorruptError of %v", what, got, err, ks)
+				t.Errorf("%s is read as %+v, error %v; want no task, and a CorruptError of %v", what, got, err, ks)
 			}
 		}
 		wantCorrupt("an old spec alone", store.Task, replaced{old, store.Task, key, nil})
@@ -218,8 +219,7 @@ func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 	})
 }
 
-// A record that is shorter or longer than its fields is refused. Behind the fields of a spec and of a checkpoint lies the payload, which may have any
-// length.
+// A record that is shorter or longer than its fields is refused. A spec and a checkpoint end with the payload, which may have any length.
 func TestWrongLengthIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		payload := rec.value[store.SealSize:]
@@ -245,7 +245,7 @@ func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	}
 }
 
-// What is read of a record must be a copy: the bytes that a store hands out are valid only during the View.
+// Values that are read from a record must be copies: the bytes that a store returns are valid only during the View.
 func TestReadValuesAreCopies(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		value := bytes.Clone(rec.value)
@@ -253,12 +253,12 @@ func TestReadValuesAreCopies(t *testing.T) {
 		before := bytes.Clone(got)
 		clear(value)
 		if wantEqual(t, err, rec.keyspace.String(), before, got); rec.keyspace == store.Spec && string(got) != "payload" {
-			t.Errorf("payload = %q", got)
+			t.Errorf("the payload is read as %q, want %q", got, "payload")
 		}
 	}
 }
 
-// blob reads a field of type []byte of the record; nil if its keyspace has none.
+// readBytes reads a field of type []byte of the record; nil if its keyspace has none.
 func (rec record) readBytes(r store.Reader) ([]byte, error) {
 	switch rec.keyspace {
 	case store.Spec:

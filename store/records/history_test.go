@@ -19,7 +19,7 @@ import (
 var seed = flag.Uint64("records.seed", 0, "seed of the one random history to run; 0: run five, of random seeds")
 
 // TestRandomHistories changes tasks by random commands. After every commit the store must hold the newest version of every task, the index entries of
-// these versions, the ledgers of deleted tasks until they may be forgotten (A10), and nothing else.
+// these versions, the ledgers of deleted tasks until ForgetAt (A10), and nothing else.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A10")
 	if *seed != 0 {
@@ -194,7 +194,7 @@ func (h *history) checkTask(t *testing.T, r store.Reader, id lease.TaskID, newes
 	want.Spec, spec.Payload = &spec, nil
 	if want.Lease != nil {
 		stored := *want.Lease
-		stored.ID = "" // not stored
+		stored.ID = "" // the store does not hold it
 		want.Lease = &stored
 	}
 	got, err := records.Task(r, id)
@@ -226,6 +226,7 @@ func (h *history) checkLeases(t *testing.T, r store.Reader) error {
 	return nil
 }
 
+// wantEqual fails if err is set or the values differ.
 func wantEqual(t *testing.T, err error, what string, want, got any) {
 	t.Helper()
 	if err != nil || !reflect.DeepEqual(want, got) { // cmp.Diff is slow, so it is called only for the message
@@ -233,7 +234,7 @@ func wantEqual(t *testing.T, err error, what string, want, got any) {
 	}
 }
 
-// checkKeys computes from the world which keys the store should have, and compares.
+// checkKeys computes from the world which keys the store must have, and compares them with those in the store.
 func (h *history) checkKeys(t *testing.T, r store.Reader) {
 	t.Helper()
 	want := map[store.Keyspace][]string{}

@@ -51,6 +51,7 @@ var (
 	}).Class()
 )
 
+// Different lines have different ids, also if their fields are equal when joined.
 func TestLineIDsDiffer(t *testing.T) {
 	ids := map[uint64]lease.Line{}
 	names := []string{"", "a", "b", "ab", "ba", "aa", "bb", "aba", "\x01a", strings.Repeat("x", 300), strings.Repeat("x", 301)}
@@ -60,7 +61,7 @@ func TestLineIDsDiffer(t *testing.T) {
 				for _, class := range []lease.Class{"", "\x01a", "\x01ab", pinnedToW} {
 					line := lease.Line{Queue: queue, Type: typ, Fairness: fairness, Class: class}
 					if other, taken := ids[records.LineID(line)]; taken {
-						t.Errorf("%q and %q have the same id", other, line)
+						t.Errorf("lines %q and %q have the same id, want two", other, line)
 					}
 					ids[records.LineID(line)] = line
 				}
@@ -84,13 +85,13 @@ func TestIndex(t *testing.T) {
 		task *lease.Task
 		want []entry
 	}{
-		{"none", nil, nil},
-		{"waits", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready, serving(15)}},
-		{"waits until its deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready, serving(15), wall(20)}},
-		{"runs", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil},
-		{"backs off", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, []entry{serving(11)}},
-		{"waits for its time", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, []entry{wall(12)}},
-		{"ended", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{wall(37)}},
+		{"no task", nil, nil},
+		{"READY", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready, serving(15)}},
+		{"READY with a deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready, serving(15), wall(20)}},
+		{"leased", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil},
+		{"SCHEDULED after a failure", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, []entry{serving(11)}},
+		{"SCHEDULED with run_at", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, []entry{wall(12)}},
+		{"COMPLETED", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{wall(37)}},
 	} {
 		if tt.task != nil {
 			tt.task.ID, tt.task.Spec = id(9), spec
@@ -112,15 +113,15 @@ type entry struct {
 
 func (e entry) String() string { return fmt.Sprintf("%v %x", e.keyspace, e.key) }
 
-// wait adds a READY task to its line.
+// putReady adds a READY task to its line.
 func putReady(b *store.Batch, at lease.TaskID, l lease.Line, priority int32, place uint64) {
 	records.Put(b, &lease.Change{Row: true, New: &lease.Task{
 		ID: at, Rest: lease.Ready, Place: place, Spec: &lease.Spec{Queue: l.Queue, Type: l.Type, FairnessKey: l.Fairness, Priority: priority},
 	}})
 }
 
-// T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by sequence. It begins right after the place that it is
-// given, so that a line can be read in several parts.
+// T2: Ready returns the tasks of a line by priority, the highest first, then by place, then by sequence. It begins directly after the place in its
+// argument, so that a line can be read in several parts.
 func TestReadyContinuesAfterAPlace(t *testing.T) {
 	t.Attr("rules", "T2")
 	s, line := memstore.New(), lease.Line{Queue: "q", Type: "t"}
@@ -156,7 +157,7 @@ func TestReadyContinuesAfterAPlace(t *testing.T) {
 			return records.Ready(r, space, line, store.ReadyKey{Priority: math.MaxInt32}, func(store.ReadyKey) (bool, error) { calls++; return false, err })
 		}
 		if err := stop(nil); err != nil || calls != 1 {
-			t.Errorf("Ready whose function returned false: error %v after %d calls, want none after 1", err, calls)
+			t.Errorf("Ready whose function returned false: error %v after %d calls, want no error after 1 call", err, calls)
 		}
 		if err := stop(errStop); !errors.Is(err, errStop) {
 			t.Errorf("Ready whose function failed: error %v, want %v", err, errStop)
@@ -165,8 +166,8 @@ func TestReadyContinuesAfterAPlace(t *testing.T) {
 	})
 }
 
-// T8: Timers returns the timers of one clock in the order in which they are due, negative times included. It begins right after the timer that it is
-// given, so that timers can be read in several parts.
+// T8: Timers returns the timers of one clock in the order in which they are due, negative times included. It begins directly after the timer in its
+// argument, so that timers can be read in several parts.
 func TestTimersContinuesAfterATimer(t *testing.T) {
 	t.Attr("rules", "T8")
 	s := memstore.New()
@@ -210,7 +211,7 @@ func (c countingReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, va
 	})
 }
 
-// WaitingLines, which a start calls, reads one key of each line in which tasks wait, however many tasks wait there.
+// WaitingLines, which a start calls, reads only one key of each line, even if many tasks wait in the line.
 func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	s := memstore.New()
 	var want []string

@@ -24,8 +24,8 @@ func TestHostIDsNeverChange(t *testing.T) {
 	}
 }
 
-// Mounted returns the tasks of a run that are mounted on a host, in the order of their submit: not those that are deleted, of another host or run, or
-// of a host whose id happens to be the same.
+// Mounted returns the tasks of a run that are mounted on a host, in the order of their submit. It does not return deleted tasks, tasks of another host or
+// run, or tasks of a host that has the same id by chance.
 func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 	s := memstore.New()
 	mount := func(b *store.Batch, seq uint64, run, host string) *lease.Task {
@@ -56,7 +56,7 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 		}
 		calls := 0
 		if err := records.Mounted(r, space, "r", "h", func(*lease.Task) bool { calls++; return false }); err != nil || calls != 1 {
-			t.Errorf("Mounted whose function returned false: error %v after %d calls, want none after 1", err, calls)
+			t.Errorf("Mounted whose function returned false: error %v after %d calls, want no error after 1 call", err, calls)
 		}
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// ops returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a delete.
+// operations returns the keyspaces of the changes of a batch, sorted, with + for a put and - for a delete.
 func operations(b *store.Batch) string {
 	var all []string
 	for i := range b.Len() {
@@ -74,8 +74,8 @@ func TestPutWritesWhatChanged(t *testing.T) {
 	}
 }
 
-// A result that carries nothing gets no record in Output if the digest of the outcome tells that it is empty. The outcome of an adopted result has no
-// digest, so that result gets a record.
+// An empty result gets no record in Output if the digest of the outcome shows that the result is empty. The outcome of an adopted result has no digest, so
+// that result gets a record.
 func TestEmptyResultIsNotWritten(t *testing.T) {
 	yes := []byte("out")
 	for _, tt := range []struct {
@@ -108,8 +108,8 @@ func TestEmptyResultIsNotWritten(t *testing.T) {
 	}
 }
 
-// A removal deletes no record that the task certainly does not have, because each delete is a search: here no failure, checkpoint, lease or key.
-// Whether there is a record in Task, Feedback or Output, the task does not tell, so these are deleted.
+// The removal of a task deletes only the records that the task may have, because each delete costs a search. The task here has no failure, checkpoint,
+// lease or idempotency key. The version of a task does not say whether it has records in Task, Feedback and Output, so these are deleted.
 func TestRemovalDeletesOnlyRecordsThatMayExist(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	w.submit(lease.Spec{Queue: "q"})
@@ -122,8 +122,8 @@ func TestRemovalDeletesOnlyRecordsThatMayExist(t *testing.T) {
 	}
 }
 
-// Put must not write to the change or its versions, which others may be reading (see lease.Task). The race detector finds most violations; the
-// comparison finds those in fields that are printed, which are not behind pointers.
+// Put must not modify the change or its versions, because others may be reading them (see lease.Task). The race detector finds most violations. The
+// comparison finds only those in fields that are printed, which are the ones not behind pointers.
 func TestPutOnlyReads(t *testing.T) {
 	f := filler{rnd: rand.New(rand.NewPCG(1, 1))}
 	c := random[lease.Change](f)
@@ -168,7 +168,7 @@ func TestForgetLedger(t *testing.T) {
 		for seq := range uint64(4) {
 			for _, done := range ledger {
 				if got, err := records.Committed(r, id(seq), done.Attempt); (got == nil) != (seq == 2) || err != nil {
-					t.Errorf("task %d, attempt %d: the report is %v, error %v; want it to be there: %v", seq, done.Attempt, got, err, seq != 2)
+					t.Errorf("task %d, attempt %d: the committed report is %v, error %v; want that it exists: %v", seq, done.Attempt, got, err, seq != 2)
 				}
 			}
 		}

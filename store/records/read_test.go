@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// TaskWithoutLease returns what Task returns, and the payload if it has at most SmallPayload bytes. It does not read a larger payload, but Size has its
-// length.
+// TaskWithoutLease returns the same task as Task, and the payload if that has at most SmallPayload bytes. It does not read a larger payload, but Size has
+// its length.
 func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))
 	sizes := []int{0, 1, records.SmallPayload, records.SmallPayload + 1}
@@ -42,13 +42,13 @@ func TestTaskWithoutLeaseHasSmallPayload(t *testing.T) {
 		}
 		none, err := records.TaskWithoutLease(r, id(99))
 		if none != nil || err != nil {
-			t.Errorf("TaskWithoutLease of a task that is not there = %v, error %v; want nil and none", none, err)
+			t.Errorf("TaskWithoutLease of a task that does not exist = %v, error %v; want nil and no error", none, err)
 		}
 		return nil
 	})
 }
 
-// Tasks that are read one after the other share the strings of equal names. A task must not get the name of its neighbour, or a name from another
+// Tasks that are read one after the other share the strings of equal names. A task must not get the name of the task before it, or a name of another
 // field.
 func TestSharedNamesAreNotMixedUp(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(1, 1)))

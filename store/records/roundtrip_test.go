@@ -17,8 +17,8 @@ import (
 // filler sets all fields of a value to random values.
 type filler struct {
 	rnd *rand.Rand
-	// zero is how many percent of the values stay zero. With 0, every field of a struct is set, however deep it lies: if a record does not store a
-	// field, the comparison after reading notices.
+	// zeroPercent is how many percent of the values stay zero. With 0, every field is set, also in nested structs: if a record does not store a field, the
+	// comparison after reading fails.
 	zeroPercent int
 }
 
@@ -86,7 +86,7 @@ func random[T any](f filler) T {
 	return x
 }
 
-// forEach runs fn many times, first with a filler that sets every field, then with one that leaves half of them zero.
+// forRandomValues runs fn many times, first with a filler that sets every field, then with one that leaves half of them zero.
 func forRandomValues(t *testing.T, fn func(t *testing.T, f filler)) {
 	for _, zero := range []int{0, 50} {
 		seed := rand.Uint64()
@@ -99,7 +99,7 @@ func forRandomValues(t *testing.T, fn func(t *testing.T, f filler)) {
 	}
 }
 
-// Every field of a new task, and of what is stored beside it, is read back as it was put.
+// Every field of a new task, and of the records that are stored beside it, is read back as it was put.
 func TestChangeRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		want := random[lease.Change](f)
@@ -120,7 +120,7 @@ func TestChangeRoundTrip(t *testing.T) {
 		// These fields are for the engine only and are not stored. A new field of Change must either be reset here, or be read by readChange.
 		want.Row, want.ForgetAt, want.Lost, want.LostCause, want.CancelAsked = false, 0, nil, 0, false
 		if l := want.New.Lease; l != nil {
-			l.ID = "" // not stored
+			l.ID = "" // the store does not hold it
 		}
 		if want.New.Spec.IdempotencyKey == "" {
 			want.Key = lease.Digest{}
@@ -131,7 +131,7 @@ func TestChangeRoundTrip(t *testing.T) {
 	})
 }
 
-// The record of a changed task replaces the state that is in its spec in all fields: a field that is zero now must not be read with its first value.
+// The record of a changed task replaces all fields of the state in its spec: a field that is zero now must not be read with its first value.
 func TestChangedTaskRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		first, now := random[lease.Task](f), random[lease.Task](f)
@@ -141,7 +141,7 @@ func TestChangedTaskRoundTrip(t *testing.T) {
 		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{New: &first}) })
 		commit(t, s, func(b *store.Batch) { records.Put(b, &lease.Change{Old: &first, New: &now, Row: true}) })
 		if l := now.Lease; l != nil {
-			l.ID = "" // not stored
+			l.ID = "" // the store does not hold it
 		}
 		view(t, s, func(r store.Reader) error {
 			got, err := records.Task(r, first.ID)
@@ -156,7 +156,7 @@ func TestChangedTaskRoundTrip(t *testing.T) {
 	})
 }
 
-// readChange reads all that is stored of a new task into a Change; like tells which attempts it has records of.
+// readChange reads all that is stored of a new task into a Change. It reads the ledger and the kept results of the attempts that like has.
 func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change) {
 	t.Helper()
 	id := like.New.ID
@@ -213,7 +213,7 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 	return c
 }
 
-// Reading a record that is not there gives nil and no error.
+// A record that does not exist is read as nil, without an error.
 func TestMissingRecordsAreReadAsNil(t *testing.T) {
 	view(t, memstore.New(), func(r store.Reader) error {
 		for what, read := range map[string]func() (any, error){
@@ -226,22 +226,23 @@ func TestMissingRecordsAreReadAsNil(t *testing.T) {
 			"committed":  func() (any, error) { return records.Committed(r, id(1), 1) },
 		} {
 			if got, err := read(); !reflect.ValueOf(got).IsNil() || err != nil {
-				t.Errorf("%s = %v, error %v; want nil and none", what, got, err)
+				t.Errorf("%s = %v, error %v; want nil and no error", what, got, err)
 			}
 		}
 		if _, _, found, err := records.TaskIDByKey(r, space, "key"); found || err != nil {
-			t.Errorf("Key: found is %v, error %v; want false and none", found, err)
+			t.Errorf("TaskIDByKey: found is %v, error %v; want false and no error", found, err)
 		}
 		if _, found, err := records.ReadIdentity(r); found || err != nil {
-			t.Errorf("ReadIdentity: found is %v, error %v; want false and none", found, err)
+			t.Errorf("ReadIdentity: found is %v, error %v; want false and no error", found, err)
 		}
 		if now, err := records.ServingClock(r); now != 0 || err != nil {
-			t.Errorf("ServingClock = %v, error %v; want 0 and none", now, err)
+			t.Errorf("ServingClock = %v, error %v; want 0 and no error", now, err)
 		}
 		return nil
 	})
 }
 
+// Feedback is read back with all fields.
 func TestFeedbackRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		said := random[lease.Feedback](f)
@@ -258,6 +259,7 @@ func TestFeedbackRoundTrip(t *testing.T) {
 	})
 }
 
+// The identity of the coordinator and the serving clock are read back as they were put.
 func TestIdentityAndClockRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		identity, now := random[records.Identity](f), random[lease.Instant](f)
@@ -279,6 +281,7 @@ func TestIdentityAndClockRoundTrip(t *testing.T) {
 	})
 }
 
+// Spaces and queues are read back with all fields, in the order of their keys.
 func TestSpacesAndQueuesRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		spaces, queues := random[[3]records.Space](f), random[[3]records.Queue](f)
@@ -348,8 +351,8 @@ func collect[T any](r store.Reader, scan func(store.Reader, func(T) error) error
 	return all, err
 }
 
-// A scan whose function returns an error stops, and returns that error unchanged. There are at least two records of each kind, so that a scan that
-// goes on calls the function again.
+// A scan stops when its function returns an error, and returns that error unchanged. There are at least two records of each kind, so that a scan that does
+// not stop calls the function again.
 func TestScansStopAtAnError(t *testing.T) {
 	w := fullWorld(t)
 	w.step(lease.Grant{Task: id(2), Worker: "w"})
@@ -390,12 +393,12 @@ func TestScansStopAtAnError(t *testing.T) {
 	} {
 		calls = 0
 		if err := w.store.View(scan); err != errStop || calls != 1 { //nolint:errorlint // returned unchanged
-			t.Errorf("%s = %v after %d calls, want the function's own error after the first", what, err, calls)
+			t.Errorf("%s = %v after %d calls, want the error of its function after 1 call", what, err, calls)
 		}
 	}
 }
 
-// Tasks returns the tasks of one space whose sequence is greater than the one that it is given, in order.
+// Tasks returns the tasks of one space whose sequence is greater than that in its argument, in order.
 func TestTasksContinuesAfterASequence(t *testing.T) {
 	s := memstore.New()
 	commit(t, s, func(b *store.Batch) {

@@ -36,7 +36,7 @@ const (
 	deleted
 )
 
-// task returns a READY task; changes makes the others of it.
+// task returns a READY task; changes modifies it to make the other tasks.
 func task(seq uint64) *lease.Task {
 	return &lease.Task{
 		ID: id(seq), Tenant: "acme", Workspace: "main", Round: 1, Rest: lease.Ready, Place: seq, CreatedAt: 1,
@@ -135,7 +135,7 @@ func commit(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstor
 	return s
 }
 
-// find returns the findings of verify.Store, as text.
+// findings returns the findings of verify.Store, as text.
 func findings(t *testing.T, s store.Store) (all []string) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
@@ -148,6 +148,7 @@ func findings(t *testing.T, s store.Store) (all []string) {
 	return all
 }
 
+// verify has no findings in a sound store or an empty one, and counts the records, tasks and leases.
 func TestSoundStoreHasNoFindings(t *testing.T) {
 	s := sound(t)
 	if all := findings(t, s); all != nil {
@@ -172,7 +173,7 @@ type record struct {
 	key, value []byte
 }
 
-// all returns all records of a store.
+// allRecords returns all records of a store.
 func allRecords(t *testing.T, s store.Store) (list []record) {
 	t.Helper()
 	err := s.View(func(r store.Reader) error {
@@ -193,7 +194,7 @@ func allRecords(t *testing.T, s store.Store) (list []record) {
 	return list
 }
 
-// spare reports whether no other record tells that this one must be there. If such a record is lost, only the sums of the store notice.
+// unreferenced reports whether no other record implies that this one exists. If such a record is lost, only the sums of the store change.
 func unreferenced(r record) bool {
 	switch r.ks {
 	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
@@ -208,7 +209,7 @@ func unreferenced(r record) bool {
 	return false
 }
 
-// If any one record is lost, verify finds something wrong, unless the record is spare.
+// If any one record is lost, verify has a finding, unless the record is unreferenced.
 func TestLostRecordIsFound(t *testing.T) {
 	for _, lost := range allRecords(t, sound(t)) {
 		s := commit(t, sound(t), func(b *store.Batch) { b.Delete(lost.ks, lost.key) })
@@ -218,8 +219,8 @@ func TestLostRecordIsFound(t *testing.T) {
 	}
 }
 
-// A spec of a format before 5 does not hold the state of its task: such a task has a record in Task from its submit on. Without that record, verify
-// must not take the task for one that has never changed.
+// A spec of a format before 5 does not hold the state of its task: such a task has a record in Task from its submit on. If that record is missing, verify
+// must not treat the task as one that has never changed.
 func TestOldSpecWithoutStateIsFound(t *testing.T) {
 	s := commit(t, sound(t), func(b *store.Batch) {
 		for _, r := range allRecords(t, sound(t)) {
@@ -230,11 +231,11 @@ func TestOldSpecWithoutStateIsFound(t *testing.T) {
 	})
 	want := fmt.Sprintf("spec %x: the state of its task is missing", key(waiting))
 	if found := findings(t, s); !slices.Contains(found, want) {
-		t.Errorf("found %q, want %q", found, want)
+		t.Errorf("the findings are %q, want %q among them", found, want)
 	}
 }
 
-// If any byte of a value is changed, verify finds that record damaged. If a record is also there under another key, verify finds something wrong.
+// If any byte of a value is changed, verify finds that record damaged. If a copy of a record lies under another key, verify has a finding.
 func TestBrokenRecordIsFound(t *testing.T) {
 	for _, broken := range allRecords(t, sound(t)) {
 		for i := range broken.value {
@@ -250,24 +251,24 @@ func TestBrokenRecordIsFound(t *testing.T) {
 			wrong[i] ^= 1
 			s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, wrong, broken.value) })
 			if found := findings(t, s); len(found) == 0 && !isLedgerTimer(broken.ks, wrong) {
-				t.Errorf("record %v %x is also there under key %x, and there is no finding", broken.ks, broken.key, wrong)
+				t.Errorf("a copy of record %v %x lies under key %x, and there is no finding", broken.ks, broken.key, wrong)
 			}
 		}
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
 		if found := findings(t, s); len(found) == 0 {
-			t.Errorf("record %v %x is also there under the first byte of its key, and there is no finding", broken.ks, broken.key)
+			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding", broken.ks, broken.key)
 		}
 	}
 }
 
-// forLedger reports whether a key can be that of the timer that ends the ledger of a deleted task (A10). Whether a deleted task really left that
-// timer, no other record tells; only the sums of the store do.
+// isLedgerTimer reports whether a key can be that of the timer that ends the ledger of a deleted task (A10). No other record shows whether a deleted task
+// really left that timer; only the sums of the store do.
 func isLedgerTimer(ks store.Keyspace, key []byte) bool {
 	k, err := store.ParseTimerKey(key)
 	return ks == store.Timer && err == nil && k.Clock == store.ServingClock && k.Task.Space == space && k.Task.Seq < nextSeq
 }
 
-// rewrite returns a change of the sound store that replaces one of its tasks by another version. The index entries of the sound version stay.
+// rewrite returns a function that replaces one task of the sound store by another version. The index entries of the sound version stay.
 func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	return func(b *store.Batch) {
 		for _, c := range changes() {
@@ -281,7 +282,7 @@ func rewrite(seq uint64, change func(*lease.Change)) func(*store.Batch) {
 	}
 }
 
-// A1, A2, A5: verify finds tasks whose records are readable, but contradict a rule or each other.
+// A1, A2, A5: verify finds tasks whose records can be read, but contradict a rule or each other.
 func TestContradictionsAreFound(t *testing.T) {
 	t.Attr("rules", "A1 A2 A5")
 	for name, tt := range map[string]struct {
@@ -327,10 +328,10 @@ func TestContradictionsAreFound(t *testing.T) {
 	}
 }
 
-// If the report that completed a task carried nothing, the task may have a record in Output, as earlier versions wrote it, or none.
+// If the report that completed a task had no result, the task may have a record in Output, as earlier versions wrote it, or none.
 func TestEmptyCompleteNeedsNoOutput(t *testing.T) {
-	bare := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
-	s := commit(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = bare, nil }))
+	empty := (&lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}).Digest()
+	s := commit(t, sound(t), rewrite(done, func(c *lease.Change) { c.New.Outcome.Digest, c.Result = empty, nil }))
 	if found := findings(t, s); found != nil {
 		t.Errorf("with a record in Output the findings are %q, want none", found)
 	}
@@ -340,6 +341,7 @@ func TestEmptyCompleteNeedsNoOutput(t *testing.T) {
 	}
 }
 
+// Finding.Task returns the task in the key of a finding, if the keys of its keyspace begin with a task.
 func TestFindingNamesItsTask(t *testing.T) {
 	f := verify.Finding{Keyspace: store.Ledger, Key: store.AppendAttemptKey(nil, id(5), 2)}
 	if got, ok := f.Task(); !ok || got != id(5) {
