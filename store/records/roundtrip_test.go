@@ -310,6 +310,29 @@ func TestSpacesAndQueuesRoundTrip(t *testing.T) {
 	})
 }
 
+// The settings of queues are read back with all fields.
+func TestSettingsRoundTrip(t *testing.T) {
+	forRandomValues(t, func(t *testing.T, f filler) {
+		want := random[lease.Settings](f)
+		s := memstore.New()
+		commit(t, s, func(b *store.Batch) { records.PutSettings(b, space, "mail", &want) })
+		view(t, s, func(r store.Reader) error {
+			queues := 0
+			err := records.Settings(r, func(in uint32, queue string, got *lease.Settings) error {
+				queues++
+				if diff := cmp.Diff(&want, got); diff != "" || in != space || queue != "mail" {
+					t.Errorf("the settings of queue %s in space %d, want mail in %d; -written +read:\n%s", queue, in, space, diff)
+				}
+				return nil
+			})
+			if queues != 1 {
+				t.Errorf("Settings visited %d queues, want 1", queues)
+			}
+			return err
+		})
+	})
+}
+
 // X1: signing keys and tokens are read back with all fields, in the order of their tenants; those that were dropped are not.
 func TestCredentialsRoundTrip(t *testing.T) {
 	t.Attr("rules", "X1")

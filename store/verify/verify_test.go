@@ -307,19 +307,27 @@ func TestContradictionsAreFound(t *testing.T) {
 			c.New.History = append(c.New.History, lease.Event{Seq: 32, Type: lease.EventAdopted, Attempt: 1})
 		}, "event 32 is the second outcome"},
 		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, but the task is in round 1"},
-		"T10, the order":        {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
-		"T11":                   {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
-		"a state":               {waiting, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
-		"an end":                {waiting, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
-		"no time":               {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED without a time"},
-		"round 0":               {waiting, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
-		"an older version":      {waiting, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
-		"a tenant":              {waiting, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
-		"a queue":               {waiting, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
-		"a count":               {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, but has 5"},
-		"a checkpoint":          {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
-		"a kept result":         {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
-		"an output":             {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
+		"T10, too many events": {leased, func(c *lease.Change) {
+			c.New.History = make([]lease.Event, lease.MaxHistory+1)
+		}, "it keeps 101 events"},
+		"T10, the order":         {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
+		"T11":                    {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
+		"a state":                {waiting, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
+		"an end":                 {waiting, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
+		"no time":                {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED without a time"},
+		"round 0":                {waiting, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
+		"an older version":       {waiting, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
+		"a tenant":               {waiting, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
+		"a queue":                {waiting, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
+		"the count of READY":     {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, but has 5"},
+		"the count of SCHEDULED": {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 1 SCHEDULED tasks, but has 0"},
+		"the count of leased": {waiting, func(c *lease.Change) {
+			c.New.Lease = &lease.Lease{Epoch: 3, Attempt: 1, ExpiresAt: 9}
+		}, "it counts 1 leased tasks, but has 2"},
+		"the count of parked": {parked, func(c *lease.Change) { c.New.Parked = false }, "it counts 1 parked tasks, but has 0"},
+		"a checkpoint":        {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
+		"a kept result":       {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},
+		"an output":           {failed, func(c *lease.Change) { c.Result = &lease.Result{} }, "the task is FAILED; there is an output: true"},
 	} {
 		found := strings.Join(findings(t, commit(t, sound(t), rewrite(tt.task, tt.change))), "\n")
 		if !strings.Contains(found, tt.want) {
