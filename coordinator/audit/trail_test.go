@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// desk is an engine that can only write.
-type desk struct {
+// fakeEngine is an engine that can only write.
+type fakeEngine struct {
 	*testing.T
 	*memstore.Store
 
@@ -27,11 +27,11 @@ type desk struct {
 	down   bool
 }
 
-func (d *desk) Now() lease.Now { return lease.Now{Wall: lease.WallOf(time.Now())} }
+func (d *fakeEngine) Now() lease.Now { return lease.Now{Wall: lease.WallOf(time.Now())} }
 
 var errDown = errors.New("down")
 
-func (d *desk) Record(a records.Audit) error {
+func (d *fakeEngine) Record(a records.Audit) error {
 	if d.down {
 		return errDown
 	}
@@ -42,14 +42,14 @@ func (d *desk) Record(a records.Audit) error {
 	return d.keep(func(b *store.Batch) { records.PutAudit(b, &a) })
 }
 
-func (d *desk) Keep(_ context.Context, _ string, put func(*store.Batch)) error {
+func (d *fakeEngine) Keep(_ context.Context, _ string, put func(*store.Batch)) error {
 	return d.keep(func(b *store.Batch) {
 		put(b)
 		d.steps = append(d.steps, b.Len())
 	})
 }
 
-func (d *desk) keep(put func(*store.Batch)) error {
+func (d *fakeEngine) keep(put func(*store.Batch)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var b store.Batch
@@ -58,7 +58,7 @@ func (d *desk) keep(put func(*store.Batch)) error {
 }
 
 // entries returns the audit of a tenant.
-func (d *desk) entries(tenant string) (all []records.Audit) {
+func (d *fakeEngine) entries(tenant string) (all []records.Audit) {
 	d.Helper()
 	err := d.View(func(r store.Reader) error {
 		return records.Audits(r, store.AuditKey{Tenant: tenant}, func(a *records.Audit) bool {
@@ -72,11 +72,11 @@ func (d *desk) entries(tenant string) (all []records.Audit) {
 	return all
 }
 
-// trails runs a test with a trail in a bubble of fake time.
-func trails(t *testing.T, test func(d *desk, trail *Trail)) {
+// withTrail runs a test with a trail in a bubble of fake time.
+func withTrail(t *testing.T, test func(d *fakeEngine, trail *Trail)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{T: t, Store: memstore.New()}
+		d := &fakeEngine{T: t, Store: memstore.New()}
 		test(d, New(d, d, DefaultRetention, slog.New(slog.DiscardHandler)))
 	})
 }
@@ -89,7 +89,7 @@ func refusal(subject, action string) records.Audit {
 // minute begins.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	t.Attr("rules", "X4")
-	trails(t, func(d *desk, trail *Trail) {
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
 		defer trail.Start()()
 		for minute := range 3 {
 			for i := range 1000 {
@@ -121,7 +121,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 // X4: however many kinds of refusals a tenant has, it gets few entries, and their counts add up. Another tenant is not affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Attr("rules", "X4")
-	trails(t, func(d *desk, trail *Trail) {
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
 		stop := trail.Start()
 		for i := range 500 {
 			trail.Refuse(refusal(fmt.Sprint("eve", i), "PurgeQueue"))
@@ -149,7 +149,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // X4: a refusal that cannot be written at once is counted, and written later.
 func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	t.Attr("rules", "X4")
-	trails(t, func(d *desk, trail *Trail) {
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
 		defer trail.Start()()
 		d.down = true
 		trail.Refuse(refusal("eve", "PurgeQueue"))
@@ -166,7 +166,7 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 // X4: entries are deleted after their retention, in bounded steps.
 func TestRetention(t *testing.T) {
 	t.Attr("rules", "X4")
-	trails(t, func(d *desk, trail *Trail) {
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
 		const old = 2*sweepStep + 500
 		for range old {
 			if err := d.Record(refusal("eve", "PurgeQueue")); err != nil {

@@ -17,17 +17,17 @@ import (
 
 var noon = time.Unix(1_800_000_000, 0)
 
-// desk is a keyring with its store, over which another keyring can be opened.
-type desk struct {
+// testKeyring is a keyring with its store, over which another keyring can be opened.
+type testKeyring struct {
 	*testing.T
 	*auth.Keyring
 	st      store.Store
 	changes int
 }
 
-func open(t *testing.T, st store.Store, audience string) *desk {
+func open(t *testing.T, st store.Store, audience string) *testKeyring {
 	t.Helper()
-	d := &desk{T: t, st: st}
+	d := &testKeyring{T: t, st: st}
 	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
 		var b store.Batch
 		put(&b)
@@ -41,7 +41,7 @@ func open(t *testing.T, st store.Store, audience string) *desk {
 }
 
 // issue makes a token that is valid for an hour.
-func (d *desk) issue(tenant string) (token, id string) {
+func (d *testKeyring) issue(tenant string) (token, id string) {
 	d.Helper()
 	token, t, err := d.Create(d.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", Life: time.Hour, IssuedBy: "ann"}, noon)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *desk) issue(tenant string) (token, id string) {
 }
 
 // want checks the result of Verify; an empty problem means that the token is good.
-func (d *desk) want(what, token string, at time.Time, problem auth.Problem) {
+func (d *testKeyring) want(what, token string, at time.Time, problem auth.Problem) {
 	d.Helper()
 	_, err := d.Verify(token, at)
 	var bad *auth.Error
@@ -154,7 +154,7 @@ func TestRevoke(t *testing.T) {
 	if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err == nil {
 		t.Error("looked at again, it is good")
 	}
-	for _, k := range []*desk{d, open(t, d.st, "")} {
+	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		k.want("revoked", token, noon, auth.Revoked)
 		k.want("the other one", kept, noon, "")
 	}
@@ -289,7 +289,7 @@ func TestOldTokensAreForgotten(t *testing.T) {
 	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range []*desk{d, open(t, d.st, "")} {
+	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		if list := k.List("acme"); len(list) != 1 || list[0].Subject != "v" {
 			t.Errorf("listed: %+v", list)
 		}

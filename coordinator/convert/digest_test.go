@@ -40,7 +40,7 @@ func TestDigestIsStable(t *testing.T) {
 		{"empty", &lessorv1.TaskSpec{}, "6e340b9cffb37a989ca544e6bb780a2c"},
 		{"queue", &lessorv1.TaskSpec{Queue: "q"}, "588a2d12c7419dc732eb696f50199ba7"},
 		{"full", fullSpec(), "56a268d37874d4c5bdbe2c01a2ab5126"},
-		{"placed", placed(), "557076033db2276b39f18b583763aeae"},
+		{"placed", placedSpec(), "557076033db2276b39f18b583763aeae"},
 	} {
 		d := DigestOf(tt.spec)
 		if got := hex.EncodeToString(d[:]); got != tt.want {
@@ -49,8 +49,8 @@ func TestDigestIsStable(t *testing.T) {
 	}
 }
 
-// placed is a spec with requirements, resources and an affinity.
-func placed() *lessorv1.TaskSpec {
+// placedSpec is a spec with requirements, resources and an affinity.
+func placedSpec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: "q",
 		Requirements: &lessorv1.Requirements{
@@ -71,8 +71,8 @@ func placed() *lessorv1.TaskSpec {
 // T1, W12: placement is part of the digest; trace metadata is not.
 func TestDigestLeavesTheTraceOut(t *testing.T) {
 	t.Attr("rules", "T1 W12")
-	want := DigestOf(placed())
-	traced := placed()
+	want := DigestOf(placedSpec())
+	traced := placedSpec()
 	traced.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a"}, ChainIndex: proto.Uint32(0)}
 	if DigestOf(traced) != want {
 		t.Error("with trace metadata it is another spec")
@@ -90,7 +90,7 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 		"mode":          func(s *lessorv1.TaskSpec) { s.Affinity.Mode = lessorv1.AffinityMode_AFFINITY_MODE_PREFERRED },
 		"ttl":           func(s *lessorv1.TaskSpec) { s.Affinity.Ttl.Seconds = 61 },
 	} {
-		s := placed()
+		s := placedSpec()
 		change(s)
 		if DigestOf(s) == want {
 			t.Errorf("%s: another spec has the same digest", name)

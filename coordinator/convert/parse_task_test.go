@@ -23,7 +23,7 @@ type specCase struct {
 	field, problem string
 }
 
-func letters(n int) string { return strings.Repeat("x", n) }
+func text(n int) string { return strings.Repeat("x", n) }
 
 func labels(n int) map[string]string {
 	m := map[string]string{}
@@ -34,22 +34,22 @@ func labels(n int) map[string]string {
 }
 
 var specSizes = []specCase{
-	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = letters(256) }, "", ""},
-	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = letters(257) }, "queue", "has 257 bytes; the limit is 256"},
+	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = text(256) }, "", ""},
+	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = text(257) }, "queue", "has 257 bytes; the limit is 256"},
 	{"queue empty", func(s *lessorv1.TaskSpec) { s.Queue = "" }, "queue", "must not be empty"},
 	{"queue with a control character", func(s *lessorv1.TaskSpec) { s.Queue = "a\x00b" }, "queue", "control character at byte 1"},
-	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(256) }, "", ""},
-	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = letters(257) }, "workspace_id", "the limit is 256"},
-	{"type over", func(s *lessorv1.TaskSpec) { s.Type = letters(257) }, "type", "the limit is 256"},
-	{"run over", func(s *lessorv1.TaskSpec) { s.RunId = letters(257) }, "run_id", "the limit is 256"},
-	{"task key over", func(s *lessorv1.TaskSpec) { s.TaskKey = letters(257) }, "task_key", "the limit is 256"},
-	{"asset over", func(s *lessorv1.TaskSpec) { s.AssetId = letters(257) }, "asset_id", "the limit is 256"},
-	{"idempotency key over", func(s *lessorv1.TaskSpec) { s.IdempotencyKey = letters(257) }, "idempotency_key", "the limit is 256"},
+	{"workspace at the limit", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(256) }, "", ""},
+	{"workspace over", func(s *lessorv1.TaskSpec) { s.WorkspaceId = text(257) }, "workspace_id", "the limit is 256"},
+	{"type over", func(s *lessorv1.TaskSpec) { s.Type = text(257) }, "type", "the limit is 256"},
+	{"run over", func(s *lessorv1.TaskSpec) { s.RunId = text(257) }, "run_id", "the limit is 256"},
+	{"task key over", func(s *lessorv1.TaskSpec) { s.TaskKey = text(257) }, "task_key", "the limit is 256"},
+	{"asset over", func(s *lessorv1.TaskSpec) { s.AssetId = text(257) }, "asset_id", "the limit is 256"},
+	{"idempotency key over", func(s *lessorv1.TaskSpec) { s.IdempotencyKey = text(257) }, "idempotency_key", "the limit is 256"},
 	{"payload at the limit", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }, "", ""},
 	{"payload over", func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20+1) }, "payload", "has 1048577 bytes; the limit is 1048576"},
 	{"labels at the limit", func(s *lessorv1.TaskSpec) { s.Labels = labels(64) }, "", ""},
 	{"labels over", func(s *lessorv1.TaskSpec) { s.Labels = labels(65) }, "labels", "has 65 entries; the limit is 64"},
-	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": letters(257)} }, "labels", "256"},
+	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": text(257)} }, "labels", "256"},
 	{"label key empty", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"": "v"} }, "labels", "empty key"},
 }
 
@@ -57,8 +57,8 @@ func set(field func(*lessorv1.TaskSpec) **durationpb.Duration, d *durationpb.Dur
 	return func(s *lessorv1.TaskSpec) { *field(s) = d }
 }
 
-// specSpans are the durations of a spec, with their ranges.
-var specSpans = []struct {
+// specDurations are the durations of a spec, with their ranges.
+var specDurations = []struct {
 	name      string
 	field     func(*lessorv1.TaskSpec) **durationpb.Duration
 	low, high time.Duration
@@ -72,8 +72,8 @@ var specSpans = []struct {
 	{"retry_policy.max_backoff", func(s *lessorv1.TaskSpec) **durationpb.Duration { return &s.RetryPolicy.MaxBackoff }, time.Second, lease.MaxMaxBackoff},
 }
 
-func spanCases() (all []specCase) {
-	for _, d := range specSpans {
+func durationCases() (all []specCase) {
+	for _, d := range specDurations {
 		all = append(all,
 			specCase{d.name + " at its low end", set(d.field, durationpb.New(d.low)), "", ""},
 			specCase{d.name + " at its high end", set(d.field, durationpb.New(d.high)), "", ""},
@@ -129,7 +129,7 @@ func categories(list ...lessorv1.ErrorCategory) func(*lessorv1.TaskSpec) {
 // S4, S7: the error for bad input has the path of the field, the problem, and the limit.
 func TestSpecIsChecked(t *testing.T) {
 	t.Attr("rules", "S4 S7")
-	for _, cases := range [][]specCase{specSizes, spanCases(), specTimes, specPolicies} {
+	for _, cases := range [][]specCase{specSizes, durationCases(), specTimes, specPolicies} {
 		for _, tt := range cases {
 			spec := &lessorv1.TaskSpec{Queue: "q", RetryPolicy: &lessorv1.RetryPolicy{}}
 			tt.change(spec)
@@ -179,7 +179,7 @@ func TestEpochIsNotAbsence(t *testing.T) {
 // Every field of a spec comes back from package lease as it was sent.
 func TestSpecSurvivesConversion(t *testing.T) {
 	sent := fullSpec()
-	proto.Merge(sent, placed())
+	proto.Merge(sent, placedSpec())
 	sent.ConcurrencyKey, sent.ConcurrencyLimit, sent.FairnessKey = "c", 3, "f"
 	sent.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a", "b"}, ChainIndex: proto.Uint32(1)}
 	for fields, i := sent.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
@@ -206,10 +206,10 @@ func TestFilterIsChecked(t *testing.T) {
 		field, problem string
 	}{
 		{"nil", nil, "", ""},
-		{"queue over", &lessorv1.TaskFilter{Queue: letters(257)}, "filter.queue", "the limit is 256"},
-		{"run over", &lessorv1.TaskFilter{RunId: letters(257)}, "filter.run_id", "the limit is 256"},
-		{"type over", &lessorv1.TaskFilter{Type: letters(257)}, "filter.type", "the limit is 256"},
-		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: letters(257)}, "filter.workspace_id", "the limit is 256"},
+		{"queue over", &lessorv1.TaskFilter{Queue: text(257)}, "filter.queue", "the limit is 256"},
+		{"run over", &lessorv1.TaskFilter{RunId: text(257)}, "filter.run_id", "the limit is 256"},
+		{"type over", &lessorv1.TaskFilter{Type: text(257)}, "filter.type", "the limit is 256"},
+		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
 		{"unknown state", state(1, 9), "filter.states[1]", "is 9"},

@@ -17,14 +17,14 @@ import (
 func TestPlacementSizeIsEnough(t *testing.T) {
 	for name, m := range map[string]*lessorv1.TaskSpec{
 		"none": {},
-		"some": placed(),
+		"some": placedSpec(),
 		"most": {
-			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{letters(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
+			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{text(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
 			ResourceRefs: slices.Repeat([]*lessorv1.ResourceRef{{
-				ResourceId: letters(256), WorkerId: "w", Scope: letters(256), Metadata: labels(8), ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
+				ResourceId: text(256), WorkerId: "w", Scope: text(256), Metadata: labels(8), ExpiresAt: timestamppb.New(time.Unix(1_900_000_000, 999_999_999)),
 			}}, 32),
-			Affinity:  &lessorv1.Affinity{Key: letters(256), Ttl: durationpb.New(24 * time.Hour)},
-			TraceMeta: &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{letters(256)}, 64), ChainIndex: proto.Uint32(63)},
+			Affinity:  &lessorv1.Affinity{Key: text(256), Ttl: durationpb.New(24 * time.Hour)},
+			TraceMeta: &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: slices.Repeat([]string{text(256)}, 64), ChainIndex: proto.Uint32(63)},
 		},
 	} {
 		m.Queue = "q"

@@ -28,7 +28,7 @@ const (
 func TestFailedAttemptsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		door, token := doorOf(t, Auth{})
+		door, token := newAuthenticator(t, Auth{})
 		try := func(ip, token string) error {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711}})
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))

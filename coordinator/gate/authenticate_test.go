@@ -20,8 +20,8 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// certified returns the state of a connection whose client has a verified certificate with these names, valid for an hour.
-func certified(t *testing.T, names ...string) *tls.ConnectionState {
+// certifiedConn returns the state of a connection whose client has a verified certificate with these names, valid for an hour.
+func certifiedConn(t *testing.T, names ...string) *tls.ConnectionState {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,8 +46,8 @@ func certified(t *testing.T, names ...string) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 }
 
-// doorOf returns an authenticator with its own store, and a token of an operator of acme.
-func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
+// newAuthenticator returns an authenticator with its own store, and a token of an operator of acme.
+func newAuthenticator(t *testing.T, rules Auth) (door *authenticator, token string) {
 	t.Helper()
 	st := memstore.New()
 	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
@@ -70,9 +70,9 @@ func doorOf(t *testing.T, rules Auth) (door *authenticator, token string) {
 // tenant.
 func TestCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
-	optional, token := doorOf(t, Auth{})
-	required, same := doorOf(t, Auth{RequireCertificate: true})
-	unverified := certified(t, "lessor://acme/worker/w")
+	optional, token := newAuthenticator(t, Auth{})
+	required, same := newAuthenticator(t, Auth{RequireCertificate: true})
+	unverified := certifiedConn(t, "lessor://acme/worker/w")
 	unverified.VerifiedChains = nil
 	for name, tt := range map[string]struct {
 		door    *authenticator
@@ -81,27 +81,27 @@ func TestCertificates(t *testing.T) {
 		who     string // tenant, role and subject
 		problem auth.Problem
 	}{
-		"a name":                       {optional, "", certified(t, "lessor://acme/worker/gpu/7"), "acme worker gpu/7", ""},
-		"beside other names":           {optional, "", certified(t, "spiffe://x/y", "lessor://acme/viewer/v"), "acme viewer v", ""},
-		"no name":                      {optional, "", certified(t), "", auth.Missing},
-		"two names":                    {optional, "", certified(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
-		"no such role":                 {optional, "", certified(t, "lessor://acme/king/w"), "", auth.Malformed},
-		"no role":                      {optional, "", certified(t, "lessor://acme/w"), "", auth.Malformed},
-		"no subject":                   {optional, "", certified(t, "lessor://acme/worker/"), "", auth.Malformed},
-		"a query":                      {optional, "", certified(t, "lessor://acme/worker/w?x"), "", auth.Malformed},
-		"a user":                       {optional, "", certified(t, "lessor://x@acme/worker/w"), "", auth.Malformed},
+		"a name":                       {optional, "", certifiedConn(t, "lessor://acme/worker/gpu/7"), "acme worker gpu/7", ""},
+		"beside other names":           {optional, "", certifiedConn(t, "spiffe://x/y", "lessor://acme/viewer/v"), "acme viewer v", ""},
+		"no name":                      {optional, "", certifiedConn(t), "", auth.Missing},
+		"two names":                    {optional, "", certifiedConn(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
+		"no such role":                 {optional, "", certifiedConn(t, "lessor://acme/king/w"), "", auth.Malformed},
+		"no role":                      {optional, "", certifiedConn(t, "lessor://acme/w"), "", auth.Malformed},
+		"no subject":                   {optional, "", certifiedConn(t, "lessor://acme/worker/"), "", auth.Malformed},
+		"a query":                      {optional, "", certifiedConn(t, "lessor://acme/worker/w?x"), "", auth.Malformed},
+		"a user":                       {optional, "", certifiedConn(t, "lessor://x@acme/worker/w"), "", auth.Malformed},
 		"not verified":                 {optional, "", unverified, "", auth.Missing},
 		"nothing":                      {optional, "", nil, "", auth.Missing},
 		"a token without TLS":          {optional, token, nil, "acme operator ann", ""},
-		"a token and no name":          {optional, token, certified(t), "acme operator ann", ""},
-		"a token of the same tenant":   {optional, token, certified(t, "lessor://acme/worker/w"), "acme operator ann", ""},
-		"a token of another tenant":    {optional, token, certified(t, "lessor://evil/worker/w"), "", auth.Conflict},
-		"a token and two names":        {optional, token, certified(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
-		"a bad token and a good name":  {optional, "x", certified(t, "lessor://acme/worker/w"), "", auth.Malformed},
+		"a token and no name":          {optional, token, certifiedConn(t), "acme operator ann", ""},
+		"a token of the same tenant":   {optional, token, certifiedConn(t, "lessor://acme/worker/w"), "acme operator ann", ""},
+		"a token of another tenant":    {optional, token, certifiedConn(t, "lessor://evil/worker/w"), "", auth.Conflict},
+		"a token and two names":        {optional, token, certifiedConn(t, "lessor://acme/worker/w", "lessor://evil/operator/w"), "", auth.Malformed},
+		"a bad token and a good name":  {optional, "x", certifiedConn(t, "lessor://acme/worker/w"), "", auth.Malformed},
 		"required, and not there":      {required, same, nil, "", "certificate"},
 		"required, and not verified":   {required, same, unverified, "", "certificate"},
-		"required, without a token":    {required, "", certified(t, "lessor://acme/worker/w"), "acme worker w", ""},
-		"required, with a token":       {required, same, certified(t), "acme operator ann", ""},
+		"required, without a token":    {required, "", certifiedConn(t, "lessor://acme/worker/w"), "acme worker w", ""},
+		"required, with a token":       {required, same, certifiedConn(t), "acme operator ann", ""},
 		"required, and nothing at all": {required, "", nil, "", "certificate"},
 	} {
 		who, err := tt.door.authenticate(tt.token, tt.conn)
@@ -125,12 +125,12 @@ func TestCertificates(t *testing.T) {
 // a good token beside it.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
-	door, token := doorOf(t, Auth{RequireCertificate: true})
+	door, token := newAuthenticator(t, Auth{RequireCertificate: true})
 	stranger, _, err := door.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := certified(t, "lessor://acme/worker/w")
+	conn := certifiedConn(t, "lessor://acme/worker/w")
 	ends := conn.PeerCertificates[0].NotAfter
 	who, err := door.authenticate("", conn)
 	if err != nil || !who.Until.Equal(ends) {

@@ -18,10 +18,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// committing answers every call at once, so that only this package is measured.
-type committing struct{ grpc.ClientConnInterface }
+// fakeCalls answers every call at once, so that only this package is measured.
+type fakeCalls struct{ grpc.ClientConnInterface }
 
-func (committing) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
+func (fakeCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
 	now := timestamppb.New(time.Unix(1_800_000_000, 5))
 	switch m := answer.(type) {
 	case *lessorv1.HeartbeatResponse:
@@ -35,10 +35,10 @@ func (committing) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.C
 	return nil
 }
 
-// anyone lets every caller in as the holder of one task.
-type anyone struct{ holder Holder }
+// fixedHolder lets every caller in as the holder of one task.
+type fixedHolder struct{ holder Holder }
 
-func (a anyone) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
+func (a fixedHolder) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
 	return WithHolder(ctx, a.holder), func() {}, nil
 }
 
@@ -47,7 +47,7 @@ func BenchmarkCallback(b *testing.B) {
 	h := Holder{LeaseID: "lease"}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
 	api := New(Config{
-		Calls: committing{}, Door: anyone{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+		Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 	}, http.NewServeMux())
 	for name, body := range map[string]string{
 		"heartbeat": `{"attempt": 1, "workerId": "worker-abc123", "progressPct": 45, "message": "Processing partition 5 of 10"}`,

@@ -79,7 +79,7 @@ func FuzzDecode(f *testing.F) {
 			for _, into := range []any{&startedRequest{}, &heartbeatRequest{}, &completedRequest{}, &leaseRequest{}, &submitRequest{}} {
 				p := parse(body, into, s)
 				if p == nil {
-					checkRead(t, body, into, s)
+					checkAccepted(t, body, into, s)
 				} else if p.status != 400 || p.body.Code != codeInvalid || p.body.Message == "" || strings.HasPrefix(p.body.Message, doesNotFit) {
 					t.Errorf("%s: refused as %+v", body, p)
 				}
@@ -108,8 +108,8 @@ func TestDeepBodiesCostNoMore(t *testing.T) {
 	}
 }
 
-// checkRead compares the members of the body with what was read.
-func checkRead(t *testing.T, body []byte, into any, s strictness) {
+// checkAccepted compares the members of the body with what was read.
+func checkAccepted(t *testing.T, body []byte, into any, s strictness) {
 	t.Helper()
 	var there map[string]json.RawMessage
 	if err := json.Unmarshal(body, &there); err != nil {

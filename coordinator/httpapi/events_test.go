@@ -18,15 +18,15 @@ import (
 func TestHowLongAStreamWaits(t *testing.T) {
 	t.Attr("rules", "S5 X3")
 	synctest.Test(t, func(t *testing.T) {
-		w := &clocked{ResponseRecorder: httptest.NewRecorder()}
+		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		s := newEventStream(w)
 		ctx, end := context.WithCancel(t.Context())
 		forget := s.endsWith(ctx)
 		for range 2 {
 			time.Sleep(time.Hour)
 			_ = s.write("x")
-			if want := time.Now().Add(readTimeout); !w.until.Equal(want) {
-				t.Errorf("a write waits until %v, want %v", w.until, want)
+			if want := time.Now().Add(readTimeout); !w.deadline.Equal(want) {
+				t.Errorf("a write waits until %v, want %v", w.deadline, want)
 			}
 		}
 		end()
@@ -34,8 +34,8 @@ func TestHowLongAStreamWaits(t *testing.T) {
 		want := time.Now().Add(lastWords)
 		time.Sleep(lastWords / 2)
 		_ = s.write("x")
-		if !w.until.Equal(want) {
-			t.Errorf("after the end a write waits until %v, want %v", w.until, want)
+		if !w.deadline.Equal(want) {
+			t.Errorf("after the end a write waits until %v, want %v", w.deadline, want)
 		}
 		forget()
 	})

@@ -255,7 +255,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 		for _, isJSON := range []bool{true, false} {
 			calls := &recorder{fill: filler{isJSON: isJSON}}
 			api := New(Config{
-				Calls: calls, Door: anyone{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+				Calls: calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 			}, http.NewServeMux())
 			w := httptest.NewRecorder()
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body)))

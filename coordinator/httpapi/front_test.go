@@ -20,7 +20,7 @@ import (
 
 // counting is a door that counts who is inside, and keeps the credentials and the trace context that it was shown.
 type counting struct {
-	anyone
+	fixedHolder
 	inside, admitted int
 	shown            metadata.MD
 }
@@ -29,7 +29,7 @@ func (d *counting) Admit(ctx context.Context, route string) (context.Context, fu
 	d.inside++
 	d.admitted++
 	d.shown, _ = metadata.FromIncomingContext(ctx)
-	in, _, err := d.anyone.Admit(ctx, route)
+	in, _, err := d.fixedHolder.Admit(ctx, route)
 	return in, func() { d.inside-- }, err
 }
 

@@ -21,7 +21,7 @@ func TestRequestsOfAnotherHost(t *testing.T) {
 		mux.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
 		mux.HandleFunc("GET /debug/pprof/", func(http.ResponseWriter, *http.Request) {})
 		server := httptest.NewServer(New(Config{
-			Calls: committing{}, Door: anyone{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+			Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 			Open: open, Host: "Coordinator.internal",
 		}, mux))
 		defer server.Close()

@@ -28,13 +28,13 @@ type operation struct {
 
 // Responses that several routes have in common.
 var (
-	unheard  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
-	verdicts = map[int]any{409: problemBody{}, 410: problemBody{}}
-	absent   = map[int]any{404: problemBody{}}
-	limited  = map[int]any{429: problemBody{}}
+	commonErrors  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
+	leaseErrors = map[int]any{409: problemBody{}, 410: problemBody{}}
+	notFoundError   = map[int]any{404: problemBody{}}
+	quotaError  = map[int]any{429: problemBody{}}
 )
 
-func answers(ok map[int]any, more ...map[int]any) map[int]any {
+func withAnswers(ok map[int]any, more ...map[int]any) map[int]any {
 	all := maps.Clone(ok)
 	for _, m := range more {
 		maps.Copy(all, m)
@@ -45,43 +45,43 @@ func answers(ok map[int]any, more ...map[int]any) map[int]any {
 var operations = map[string]operation{
 	"POST /v1/tasks/{task_id}/started": {
 		summary: "Reports that execution has begun, and renews the lease.", token: "taskToken", request: startedRequest{},
-		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
+		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/tasks/{task_id}/heartbeat": {
 		summary: "Renews the lease; the answer tells whether the task is being cancelled.", token: "taskToken", request: heartbeatRequest{},
-		answers: answers(map[int]any{200: alive{}}, unheard, verdicts),
+		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/tasks/{task_id}/completed": {
 		summary: "Reports how the attempt ended.", token: "taskToken", request: completedRequest{},
-		answers: answers(map[int]any{200: completedResponse{}}, unheard, verdicts),
+		answers: withAnswers(map[int]any{200: completedResponse{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/leases": {
 		summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
-		answers: answers(map[int]any{200: leaseResponse{}}, limited, unheard),
+		answers: withAnswers(map[int]any{200: leaseResponse{}}, quotaError, commonErrors),
 	},
 	"POST /v1/tasks": {
 		summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
-		answers: answers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, limited, unheard),
+		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, quotaError, commonErrors),
 	},
 	"GET /v1/tasks/{task_id}": {
 		summary: "Returns a task with all its details.", token: "credential",
-		answers: answers(map[int]any{200: taskResponse{}}, limited, unheard, absent),
+		answers: withAnswers(map[int]any{200: taskResponse{}}, quotaError, commonErrors, notFoundError),
 	},
 	"POST /v1/tasks/{task_id}:cancel": {
 		summary: "Cancels a task.", token: "credential", request: cancelRequest{}, optional: true,
-		answers: answers(map[int]any{200: taskResponse{}, 409: problemBody{}}, limited, unheard, absent),
+		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, quotaError, commonErrors, notFoundError),
 	},
 	"GET /v1/tasks/{task_id}/events": {
 		summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
 			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
-		answers: answers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, limited, unheard, absent),
+		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, quotaError, commonErrors, notFoundError),
 	},
 	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
-// mustSend has the required fields of requests.
-var mustSend = map[string][]string{
+// requiredFields has the required fields of requests.
+var requiredFields = map[string][]string{
 	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
 	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"},
 }
@@ -139,7 +139,7 @@ func (s schemas) component(t reflect.Type) object {
 	if s[name] != nil {
 		return ref
 	}
-	properties, required := object{}, mustSend[name]
+	properties, required := object{}, requiredFields[name]
 	s[name] = object{"type": "object", "properties": properties}
 	for _, f := range reflect.VisibleFields(t) {
 		field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -161,8 +161,8 @@ func (s schemas) component(t reflect.Type) object {
 	return ref
 }
 
-// describe makes the whole document.
-func describe() object {
+// describeAPI makes the whole document.
+func describeAPI() object {
 	s := schemas{}
 	paths := object{}
 	for route, o := range operations {
@@ -219,7 +219,7 @@ func (s schemas) operation(path string, o operation) object {
 
 func asJSON(schema object) object { return object{"application/json": object{"schema": schema}} }
 
-var words = map[int]string{
+var statusTexts = map[int]string{
 	200: "OK", 201: "A new task.", 204: "No more events will come.", 400: "A field is invalid; the answer names it.",
 	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.", 404: "There is no such task.",
 	408: "The body did not arrive in time.", 409: "The task has ended or is in another state, or a newer attempt holds it.",
@@ -229,7 +229,7 @@ var words = map[int]string{
 func (s schemas) responses(all map[int]any) object {
 	out := object{}
 	for status, body := range all {
-		response := object{"description": words[status]}
+		response := object{"description": statusTexts[status]}
 		switch body := body.(type) {
 		case nil:
 		case []any: // a stream of events
@@ -248,7 +248,7 @@ func (s schemas) responses(all map[int]any) object {
 // H2: openapi.json describes the routes and structs of the code. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
 func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 	t.Attr("rules", "H2")
-	want, err := json.MarshalIndent(describe(), "", "  ")
+	want, err := json.MarshalIndent(describeAPI(), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,30 +55,30 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// clocked records the write deadline of a response.
-type clocked struct {
+// deadlineRecorder records the write deadline of a response.
+type deadlineRecorder struct {
 	*httptest.ResponseRecorder
-	until time.Time
-	at    time.Time // the deadline when the header was written
+	deadline time.Time
+	atHeader    time.Time // the deadline when the header was written
 }
 
-func (c *clocked) SetWriteDeadline(t time.Time) error { c.until = t; return nil }
-func (*clocked) SetReadDeadline(time.Time) error      { return nil }
-func (c *clocked) WriteHeader(code int)               { c.at = c.until; c.ResponseRecorder.WriteHeader(code) }
+func (c *deadlineRecorder) SetWriteDeadline(t time.Time) error { c.deadline = t; return nil }
+func (*deadlineRecorder) SetReadDeadline(time.Time) error      { return nil }
+func (c *deadlineRecorder) WriteHeader(code int)               { c.atHeader = c.deadline; c.ResponseRecorder.WriteHeader(code) }
 
 // X5: after a request that waited for work, the response has the usual write deadline, whether it has tasks or an error, so that a client that does
 // not read it is cut off.
 func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		for want, calls := range map[int]grpc.ClientConnInterface{200: late{committing{}}, 503: late{failing{}}} {
+		for want, calls := range map[int]grpc.ClientConnInterface{200: slowCalls{fakeCalls{}}, 503: slowCalls{failingCalls{}}} {
 			api := New(Config{
-				Calls: calls, Door: anyone{}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+				Calls: calls, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 			}, http.NewServeMux())
-			w := &clocked{ResponseRecorder: httptest.NewRecorder()}
+			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
-			if w.Code != want || !w.at.Equal(time.Now().Add(readTimeout)) {
-				t.Errorf("%d, with time until %v at %v", w.Code, w.at, time.Now())
+			if w.Code != want || !w.atHeader.Equal(time.Now().Add(readTimeout)) {
+				t.Errorf("%d, with time until %v at %v", w.Code, w.atHeader, time.Now())
 			}
 		}
 	})
@@ -86,16 +86,16 @@ func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
 
 // late calls take a minute; failing calls fail.
 type (
-	late    struct{ grpc.ClientConnInterface }
-	failing struct{ grpc.ClientConnInterface }
+	slowCalls    struct{ grpc.ClientConnInterface }
+	failingCalls struct{ grpc.ClientConnInterface }
 )
 
-func (c late) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
+func (c slowCalls) Invoke(ctx context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
 	time.Sleep(time.Minute)
 	return c.ClientConnInterface.Invoke(ctx, method, request, answer)
 }
 
-func (failing) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+func (failingCalls) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
 	return status.Error(codes.Unavailable, "gone")
 }
 
@@ -104,7 +104,7 @@ func TestWhatAnybodyAsksForIsNotLogged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var said bytes.Buffer
 	api := New(Config{
-		Calls: committing{}, Door: anyone{}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)), Answered: func(string, int) {}, Open: true,
+		Calls: fakeCalls{}, Door: fixedHolder{}, MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&said, nil)), Answered: func(string, int) {}, Open: true,
 	}, http.NewServeMux())
 	for _, c := range []struct {
 		method, path, host, origin string

@@ -14,32 +14,32 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// comingFrom returns a connection that seems to come from ip, and its other end.
-func comingFrom(t *testing.T, ip string) (conn, other net.Conn) {
+// connFrom returns a connection that seems to come from ip, and its other end.
+func connFrom(t *testing.T, ip string) (conn, other net.Conn) {
 	t.Helper()
 	conn, other = net.Pipe()
 	t.Cleanup(func() { _, _ = conn.Close(), other.Close() })
-	return from{conn, &net.TCPAddr{IP: net.ParseIP(ip)}}, other
+	return connWithAddr{conn, &net.TCPAddr{IP: net.ParseIP(ip)}}, other
 }
 
-type from struct {
+type connWithAddr struct {
 	net.Conn
 	addr net.Addr
 }
 
-func (c from) RemoteAddr() net.Addr { return c.addr }
+func (c connWithAddr) RemoteAddr() net.Addr { return c.addr }
 
-// line is a listener that accepts the connections of the channel, in order.
-type line chan net.Conn
+// connListener is a listener that accepts the connections of the channel, in order.
+type connListener chan net.Conn
 
-func (l line) Accept() (net.Conn, error) {
+func (l connListener) Accept() (net.Conn, error) {
 	if conn, ok := <-l; ok {
 		return conn, nil
 	}
 	return nil, net.ErrClosed
 }
-func (line) Close() error   { return nil }
-func (line) Addr() net.Addr { return nil }
+func (connListener) Close() error   { return nil }
+func (connListener) Addr() net.Addr { return nil }
 
 // X5: the number of open connections is limited, in all and for each address. A closed connection makes room for one, even if it is closed twice.
 func TestConnectionsAreBounded(t *testing.T) {
@@ -53,10 +53,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 		{[]string{"192.0.2.1"}, 0},
 		{[]string{"192.0.2.1", "192.0.2.1", "2001:db8::1"}, 2},
 	} {
-		lis := make(line, len(step.from))
+		lis := make(connListener, len(step.from))
 		var others []net.Conn
 		for _, ip := range step.from {
-			conn, other := comingFrom(t, ip)
+			conn, other := connFrom(t, ip)
 			lis <- conn
 			others = append(others, other)
 		}
@@ -69,8 +69,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			}
 		}
 	}
-	full := make(line, 3)
-	first, _ := comingFrom(t, "198.51.100.1")
+	full := make(connListener, 3)
+	first, _ := connFrom(t, "198.51.100.1")
 	full <- first
 	close(full)
 	if _, err := d.Listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
@@ -79,8 +79,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
 	for range 3 {
-		lis := make(line, 1)
-		conn, _ := comingFrom(t, "192.0.2.1")
+		lis := make(connListener, 1)
+		conn, _ := connFrom(t, "192.0.2.1")
 		lis <- conn
 		in, err := d.Listener(lis).Accept()
 		if err != nil {
@@ -104,13 +104,13 @@ func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	return conn, nil, nil
 }
 
-// brokenHandshake fails with err.
-type brokenHandshake struct {
+// failingHandshake fails with err.
+type failingHandshake struct {
 	credentials.TransportCredentials
 	err error
 }
 
-func (b brokenHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (b failingHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, b.err
 }
 
@@ -121,8 +121,8 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
 		var log bytes.Buffer
 		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		conn, _ := comingFrom(t, "192.0.2.1")
-		_, _, _ = handshakes{brokenHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
+		conn, _ := connFrom(t, "192.0.2.1")
+		_, _, _ = handshakes{failingHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
 		if text := log.String(); strings.Contains(text, "192.0.2.1") != told || strings.Contains(text, err.Error()) != told {
 			t.Errorf("%v: the log has %q", err, text)
 		}
@@ -137,7 +137,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
 		done := make(chan error, 3*mostHandshakes)
 		begin := func(ip string) {
-			conn, _ := comingFrom(t, ip)
+			conn, _ := connFrom(t, ip)
 			go func() {
 				_, _, err := slow.ServerHandshake(conn)
 				done <- err

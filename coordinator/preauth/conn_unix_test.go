@@ -15,21 +15,21 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// lentPool counts the buffers that are in use.
-type lentPool struct{ out int }
+// countingPool counts the buffers that are in use.
+type countingPool struct{ inUse int }
 
-func (p *lentPool) Get(size int) *[]byte {
-	p.out++
+func (p *countingPool) Get(size int) *[]byte {
+	p.inUse++
 	buf := make([]byte, size)
 	return &buf
 }
 
-func (p *lentPool) Put(*[]byte) { p.out-- }
+func (p *countingPool) Put(*[]byte) { p.inUse-- }
 
 // A connection takes a buffer only when there is something to read; not while it waits, nor for its end or an error.
 func TestConnectionsBorrowBuffers(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
-		r := newBorrower(t)
+		r := newPooledConn(t)
 		if err := r.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestConnectionsBorrowBuffers(t *testing.T) {
 		r.read("", net.ErrClosed)
 	})
 	t.Run("reset", func(t *testing.T) {
-		r := newBorrower(t)
+		r := newPooledConn(t)
 		if err := r.other.(*net.TCPConn).SetLinger(0); err != nil {
 			t.Fatal(err)
 		}
@@ -63,22 +63,22 @@ func TestConnectionsBorrowBuffers(t *testing.T) {
 	})
 }
 
-// borrower is a TCP connection as gRPC sees it.
-type borrower struct {
+// pooledConn is a TCP connection as gRPC sees it.
+type pooledConn struct {
 	t     *testing.T
 	conn  net.Conn
 	other net.Conn
-	pool  lentPool
+	pool  countingPool
 }
 
-func newBorrower(t *testing.T) *borrower {
+func newPooledConn(t *testing.T) *pooledConn {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lis.Close() })
-	r := &borrower{t: t}
+	r := &pooledConn{t: t}
 	if r.other, err = net.Dial("tcp", lis.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func newBorrower(t *testing.T) *borrower {
 }
 
 // read checks that a read returns these bytes in a buffer, or an error and no buffer.
-func (r *borrower) read(want string, wantErr error) {
+func (r *pooledConn) read(want string, wantErr error) {
 	r.t.Helper()
 	ready, ok := r.conn.(interface {
 		ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error)
@@ -103,11 +103,11 @@ func (r *borrower) read(want string, wantErr error) {
 	switch {
 	case !errors.Is(err, wantErr):
 		r.t.Fatalf("error %v, want %v", err, wantErr)
-	case err != nil && (buf != nil || n != 0 || r.pool.out != 0):
-		r.t.Errorf("with %v: %v, %d bytes, %d buffers are out", err, buf, n, r.pool.out)
+	case err != nil && (buf != nil || n != 0 || r.pool.inUse != 0):
+		r.t.Errorf("with %v: %v, %d bytes, %d buffers are out", err, buf, n, r.pool.inUse)
 	case err != nil:
-	case string((*buf)[:n]) != want || r.pool.out != 1:
-		r.t.Errorf("read %q, want %q; %d buffers are out", (*buf)[:n], want, r.pool.out)
+	case string((*buf)[:n]) != want || r.pool.inUse != 1:
+		r.t.Errorf("read %q, want %q; %d buffers are out", (*buf)[:n], want, r.pool.inUse)
 	default:
 		r.pool.Put(buf)
 	}

@@ -13,8 +13,8 @@ import (
 
 var ann = Caller{Tenant: "acme", Credential: "ann"}
 
-// quiet makes a book that reports its refusals to nobody.
-func quiet(cfg Config) *Book { return New(cfg, func(Caller, *Error, bool) {}) }
+// newBook makes a book that reports its refusals to nobody.
+func newBook(cfg Config) *Book { return New(cfg, func(Caller, *Error, bool) {}) }
 
 // refusedBy returns the refusal in err; nil if there is none.
 func refusedBy(t *testing.T, err error) *Error {
@@ -32,7 +32,7 @@ func TestRate(t *testing.T) {
 	for _, r := range []Rate{{PerSecond: 10, Burst: 4}, {PerSecond: 3}, {PerSecond: 0.5}, {PerSecond: 1.0 / 60, Burst: 2}} {
 		t.Run(r.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := quiet(Config{Tenant: Limits{Calls: r}})
+				b := newBook(Config{Tenant: Limits{Calls: r}})
 				for i := range int(r.burst()) {
 					if e := refusedBy(t, b.Spend(ann, Calls, 1)); e != nil {
 						t.Fatalf("call %d of the burst: %v", i+1, e)
@@ -66,7 +66,7 @@ func TestRateOverTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 5))
 				r := Rate{PerSecond: 1 + 100*random.Float64(), Burst: 1 + random.Uint32N(50)}
-				b, begin, taken, largest := quiet(Config{Tenant: Limits{Submits: r}}), time.Now(), 0, 0
+				b, begin, taken, largest := newBook(Config{Tenant: Limits{Submits: r}}), time.Now(), 0, 0
 				for range 500 {
 					n := 1 + random.IntN(30)
 					if b.Spend(ann, Submits, n) == nil {
@@ -88,7 +88,7 @@ func TestRateOverTime(t *testing.T) {
 func TestMoreThanTheBurst(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		b := quiet(Config{Tenant: Limits{Submits: Rate{PerSecond: 100}}})
+		b := newBook(Config{Tenant: Limits{Submits: Rate{PerSecond: 100}}})
 		if err := b.Spend(ann, Submits, 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestMoreThanTheBurst(t *testing.T) {
 func TestTenantAndCredential(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		b := quiet(Config{
+		b := newBook(Config{
 			Tenant: Limits{Calls: Rate{PerSecond: 1, Burst: 3}}, Credential: Limits{Calls: Rate{PerSecond: 1, Burst: 2}},
 			Tenants: map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 100}}}, Credentials: map[string]Limits{"big": {Calls: Rate{PerSecond: 1, Burst: 50}}},
 		})
@@ -144,12 +144,12 @@ func TestTenantAndCredential(t *testing.T) {
 // X5: a count is of what is under way; leaving twice counts once. With must, entering is never refused, and counts.
 func TestCounts(t *testing.T) {
 	t.Attr("rules", "X5")
-	b := quiet(Config{Tenant: Limits{Sessions: 2}, Credential: Limits{Sessions: 1}})
+	b := newBook(Config{Tenant: Limits{Sessions: 2}, Credential: Limits{Sessions: 1}})
 	leave, err := b.Enter(ann, Sessions, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := refusedBy(t, second(b.Enter(ann, Sessions, false))); e == nil || e.Of != "credential" || e.Wait <= 0 {
+	if e := refusedBy(t, errorOf(b.Enter(ann, Sessions, false))); e == nil || e.Of != "credential" || e.Wait <= 0 {
 		t.Fatalf("%+v, want a refusal by the credential", e)
 	}
 	must, err := b.Enter(ann, Sessions, true)
@@ -157,7 +157,7 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	bob := Caller{"acme", "bob"}
-	if e := refusedBy(t, second(b.Enter(bob, Sessions, false))); e == nil || e.Of != "tenant" {
+	if e := refusedBy(t, errorOf(b.Enter(bob, Sessions, false))); e == nil || e.Of != "tenant" {
 		t.Fatalf("%+v, want a refusal by the tenant", e)
 	}
 	if !b.Exceeds(ann, Sessions) || b.Exceeds(bob, Sessions) {
@@ -166,7 +166,7 @@ func TestCounts(t *testing.T) {
 	if e := refusedBy(t, b.Refuse(ann, Sessions)); e.Of != "credential" {
 		t.Errorf("refused by the %s, which has room", e.Of)
 	}
-	if e := refusedBy(t, second(b.Enter(ann, Sessions, true))); e == nil {
+	if e := refusedBy(t, errorOf(b.Enter(ann, Sessions, true))); e == nil {
 		t.Error("a third of one")
 	}
 	leave()
@@ -174,7 +174,7 @@ func TestCounts(t *testing.T) {
 	if _, err := b.Enter(bob, Sessions, false); err != nil {
 		t.Fatal(err)
 	}
-	if e := refusedBy(t, second(b.Enter(Caller{"acme", "cid"}, Sessions, false))); e == nil {
+	if e := refusedBy(t, errorOf(b.Enter(Caller{"acme", "cid"}, Sessions, false))); e == nil {
 		t.Fatal("a third of two sessions")
 	}
 	must()
@@ -185,12 +185,12 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-func second(_ func(), err error) error { return err }
+func errorOf(_ func(), err error) error { return err }
 
 // X5: the zero configuration has no rates and no limit of tasks, and high limits for counts.
 func TestDefaults(t *testing.T) {
 	t.Attr("rules", "X5")
-	b := quiet(Config{})
+	b := newBook(Config{})
 	for _, l := range []Limit{Calls, Submits, Frames} {
 		if err := b.Spend(ann, l, 1_000_000); err != nil {
 			t.Error(err)
@@ -212,7 +212,7 @@ func TestDefaults(t *testing.T) {
 func TestAccountsAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		b := quiet(Config{Credential: Limits{Calls: Rate{PerSecond: 1}}})
+		b := newBook(Config{Credential: Limits{Calls: Rate{PerSecond: 1}}})
 		if _, err := b.Enter(ann, Streams, false); err != nil {
 			t.Fatal(err)
 		}

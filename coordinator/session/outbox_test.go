@@ -11,8 +11,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// bubble runs a test with the outbox of a stream whose frames no writer takes.
-func bubble(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
+// withOutbox runs a test with the outbox of a stream whose frames no writer takes.
+func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o, ss := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &Session{writing: true}
@@ -48,7 +48,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 		"end of the session": {func(o *outbox, _ *Session) { o.forget() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+			withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
 				if !o.reserve(2 * maxHeld) { // a single item of any size is accepted
 					t.Fatal("no room in an empty outbox")
 				}
@@ -72,7 +72,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 
 // After close, items that have reserved room are still sent, and nothing after them.
 func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.reserve(1)
 		o.close(ss)
 		if _, then := o.nextTransmission(ss); then != stepPause {
@@ -92,7 +92,7 @@ func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
 // W11: a worker is behind while a dispatch waits for it, not while a cancel does.
 func TestBehindIsWithItsWork(t *testing.T) {
 	t.Attr("rules", "W11")
-	bubble(t, func(t *testing.T, o *outbox, ss *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.cancel(&lessorv1.Cancel{})
 		if o.workWaits() {
 			t.Error("behind with a cancel")
@@ -114,7 +114,7 @@ func TestBehindIsWithItsWork(t *testing.T) {
 
 // The outbox of an ended session takes nothing.
 func TestForgottenOutboxTakesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outbox, _ *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, _ *Session) {
 		o.dispatch(work(1))
 		o.forget()
 		o.put(outgoing{make: nothing})
@@ -164,7 +164,7 @@ func TestRetainedIsBounded(t *testing.T) {
 // W8: a stream ends when all its frames are sent, although an earlier stream of the session is stuck while it sends an answer.
 func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	t.Attr("rules", "W8")
-	bubble(t, func(t *testing.T, o *outbox, stuck *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, stuck *Session) {
 		o.reserve(1)
 		o.put(outgoing{make: nothing, bytes: 1})
 		if _, then := o.nextTransmission(stuck); then != stepSend {
