@@ -300,6 +300,36 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 	})
 }
 
+// S2, X2: the same request_id of a worker of the same name means another request in another workspace or tenant: it gets none of the leases of the
+// first one, and does not end its wait.
+func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {
+	t.Attr("rules", "S2 X2")
+	for _, other := range []Space{{home.Tenant, "other"}, {"umbra", home.Workspace}} {
+		run(t, func(r *rig) {
+			ask := func(space Space, wait time.Duration) []Granted {
+				got, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: space, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: wait, Request: "r1"})
+				if err != nil {
+					r.Error(err)
+				}
+				return got
+			}
+			waiting := make(chan []Granted, 1)
+			go func() { waiting <- ask(home, time.Minute) }()
+			synctest.Wait()
+			if got := ask(other, 0); len(got) > 0 {
+				r.Errorf("before there is a task, %v got %v, want nothing", other, got)
+			}
+			r.submit(work())
+			if got := <-waiting; len(got) != 1 {
+				r.Errorf("the request of %v got %v, want the task", home, got)
+			}
+			if got := ask(other, 0); len(got) > 0 {
+				r.Errorf("%v got task %v of %v, want nothing", other, got[0].Task.ID, home)
+			}
+		})
+	}
+}
+
 // S2: if a Lease is repeated while the first call still waits, the repeat is granted the task and the first call gets nothing, since its caller may
 // be gone. A repeat after the grant gets the same lease.
 func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {

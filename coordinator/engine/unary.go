@@ -13,7 +13,10 @@ import (
 // of its leases is live.
 type requests map[requestKey]*request
 
-type requestKey struct{ tenant, worker, request string }
+type requestKey struct {
+	space           Space
+	worker, request string
+}
 
 // request is a unary request with all its calls. Only its newest call may wait, and only this call has leases to give back if its caller is gone: each
 // repeat gets all leases, so the calls before it have none any more.
@@ -23,11 +26,11 @@ type request struct {
 }
 
 func (t *taker) requestKey() requestKey {
-	return requestKey{t.wants.Space.Tenant, t.wants.Worker, t.request}
+	return requestKey{t.wants.Space, t.wants.Worker, t.request}
 }
 
 func keyOfRequest(t *lease.Task) requestKey {
-	return requestKey{t.Tenant, t.Lease.Worker, t.Lease.Request}
+	return requestKey{Space{t.Tenant, t.Workspace}, t.Lease.Worker, t.Lease.Request}
 }
 
 func (rs requests) request(k requestKey) *request {
