@@ -228,3 +228,30 @@ func TestReadAheadMissesNothing(t *testing.T) {
 		})
 	}
 }
+
+// W4, T2: when the next part of a line has been read, a taker that had no room for any task of the part before it gets a task for which it has room.
+// Nothing else makes the loop look for one.
+func TestTakerGetsATaskThatWasReadAhead(t *testing.T) {
+	t.Attr("rules", "W4 T2")
+	before := lineHead
+	lineHead = 4
+	defer func() { lineHead = before }()
+	run(t, func(r *rig) {
+		specs := many(6)
+		for i, bytes := range []int{50, 10, 80, 80, 40, 80} { // memory holds the first four; when two of them are gone, the next two are read
+			specs[i].Payload = make([]byte, bytes)
+		}
+		r.submit(specs...)
+		c := r.worker("w", 10, func(w *Wants) { w.MaxBytes = 100 })
+		if sizes := sizesOf(c.grants()); !slices.Equal(sizes, []int{50, 10, 40}) {
+			t.Errorf("granted are tasks of %v bytes, want also the one of 40 bytes, which was read after the others", sizes)
+		}
+	})
+}
+
+func sizesOf(granted []Granted) (bytes []int) {
+	for _, g := range granted {
+		bytes = append(bytes, g.Task.Spec.Size)
+	}
+	return bytes
+}

@@ -57,6 +57,36 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
+// W4: a checkpoint counts in max_bytes with the largest size that one may have: for a task that the worker holds, and for one that it may
+// get.
+func TestCheckpointCountsInMaxBytes(t *testing.T) {
+	t.Attr("rules", "W4")
+	run(t, func(r *rig) {
+		sized := func(name string, bytes int) {
+			r.submitWith(func(s *lease.Spec) { s.TaskKey, s.Payload = name, make([]byte, bytes) })
+		}
+		sized("saved", 10)
+		first := r.lease(1, 0)[0]
+		report := lease.Report{Kind: lease.KindHeartbeat, TaskID: first.Task.ID.String(), LeaseID: first.LeaseID, Checkpoint: []byte("half")}
+		if _, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{&report}); err != nil {
+			r.Fatal(err)
+		}
+		r.say(lease.KindRelease, first)
+
+		most := func(w *Wants) { w.MaxBytes = uint64(lease.DefaultLimits().Checkpoint) + 50 }
+		holder := r.worker("holder", 10, most)
+		sized("large", 45)
+		sized("small", 30)
+		r.wantGranted(holder, "saved", "small")
+		other := r.worker("other", 10, most)
+		r.wantGranted(other, "large")
+		if err := r.Leave(holder.Member, true); err != nil {
+			r.Fatal(err)
+		}
+		r.wantGranted(other, "large", "small")
+	})
+}
+
 // W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's limit allows more. The next task of the key may
 // go to another worker.
 func TestSingleFlight(t *testing.T) {
