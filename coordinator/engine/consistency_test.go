@@ -16,7 +16,7 @@ import (
 // consistent waits until nothing is under way, and compares what the loop keeps in memory with the tasks: counts, lines, pools, parked tasks, timers,
 // holders of leases, workers that tasks wait for. It also checks that no task waits although a taker with room may have it, and that no task stays
 // parked although its key has room.
-func (r *rig) consistent() {
+func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
 		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0
@@ -27,12 +27,14 @@ func (r *rig) consistent() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	for _, problem := range onLoop(r, func() []string { return inspect(r.Engine) }) {
+	found := onLoop(r, func() *inspection { return inspect(r.Engine) })
+	for _, problem := range found.problems {
 		r.Error(problem)
 	}
 	if leases := onLoop(r, func() [2]int { return [2]int{r.liveByEvents, r.set.live} }); leases[0] != leases[1] {
 		r.Errorf("by the events there are %d live leases, and there are %d", leases[0], leases[1])
 	}
+	return found.tasks
 }
 
 // inspection collects contradictions in the memory of an engine. It runs on the loop.
@@ -42,7 +44,7 @@ type inspection struct {
 	problems []string
 }
 
-func inspect(e *Engine) []string {
+func inspect(e *Engine) *inspection {
 	e.flush()
 	i := &inspection{Engine: e, tasks: map[lease.TaskID]*lease.Task{}}
 	i.collect()
@@ -55,7 +57,9 @@ func inspect(e *Engine) []string {
 	i.checkWorkers()
 	i.checkTakers()
 	i.checkExplanations()
-	return i.problems
+	i.checkSpaces()
+	i.checkFeedback()
+	return i
 }
 
 func (i *inspection) problem(format string, args ...any) {
@@ -145,9 +149,50 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, counted[q])
 		}
 	})
-	for tenant, n := range i.unended {
-		if n != unended[tenant] {
-			i.problem("tenant %q has %d tasks that have not ended, and %d are counted", tenant, unended[tenant], n)
+	for _, s := range i.byName {
+		if tenant := s.name.Tenant; i.unended[tenant] != unended[tenant] {
+			i.problem("tenant %q has %d tasks that have not ended, and %d are counted", tenant, unended[tenant], i.unended[tenant])
+		}
+	}
+}
+
+// checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant under which it is found (T1, X2).
+func (i *inspection) checkSpaces() {
+	for number, s := range i.spaces {
+		if found, ok := i.dir.lookup(s.name); s.number != number || i.byName[s.name] != s || !ok || found != number {
+			i.problem("space %d is %v, which has number %d in memory and %d in the directory", number, s.name, s.number, found)
+		}
+	}
+	for id, t := range i.tasks {
+		if s := i.spaces[id.Space].name; s != (Space{t.Tenant, t.Workspace}) {
+			i.problem("task %v of tenant %q and workspace %q is in space %v", id, t.Tenant, t.Workspace, s)
+		}
+		if key := t.Spec.IdempotencyKey; key != "" {
+			if found, _, ok := i.set.key(id.Space, key); !ok || found != id {
+				i.problem("task %v has idempotency key %q, under which task %v is found", id, key, found)
+			}
+		}
+		if h := i.holderOf(id); h != nil && h.wants.Space.Tenant != t.Tenant {
+			i.problem("task %v of tenant %q has a lease of worker %q of tenant %q", id, t.Tenant, h.wants.Worker, h.wants.Space.Tenant)
+		}
+	}
+	for _, r := range i.requests {
+		for _, id := range r.leases {
+			first, t := i.tasks[r.leases[0]], i.tasks[id]
+			if isLeased(first) && isLeased(t) && (first.ID.Space != id.Space || first.Lease.Worker != t.Lease.Worker || first.Lease.Request != t.Lease.Request) {
+				i.problem("one request has leases of the tasks %v and %v, which were leased by two", first.ID, id)
+			}
+		}
+	}
+}
+
+// checkFeedback checks that the engine keeps words of live attempts only.
+func (i *inspection) checkFeedback() {
+	i.hub.mu.Lock()
+	defer i.hub.mu.Unlock()
+	for id, said := range i.hub.recent {
+		if t := i.tasks[id]; !holds(t, said.Attempt) {
+			i.problem("words of attempt %d of task %v are kept, and that attempt is not live", said.Attempt, id)
 		}
 	}
 }
@@ -499,6 +544,11 @@ func (i *inspection) checkWorkers() {
 		}
 	})
 	for k, p := range i.workers {
+		for t := range p.takers {
+			if t.wants.Space.Tenant != k.tenant || t.wants.Worker != k.worker {
+				i.problem("worker %q of tenant %q has a session of worker %q of tenant %q", k.worker, k.tenant, t.wants.Worker, t.wants.Space.Tenant)
+			}
+		}
 		if len(p.takers) != takers[k] {
 			i.problem("worker %q has %d sessions, and %d are known", k.worker, takers[k], len(p.takers))
 		}
@@ -619,10 +669,10 @@ func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 func (i *inspection) checkExplanations() {
 	n := i.countLeases()
 	for id, t := range i.tasks {
-		if !isReady(t) {
+		q := i.queueOf(t)
+		if !isReady(t) || i.wakes(q, i.now.Serving) { // the loop is about to look at the queue
 			continue
 		}
-		q := i.queueOf(t)
 		x := lease.Explain(i.now, view{i.Engine}, t)
 		if why := i.heldByRules(q, t, &n); why != "" || heldBack(x.Findings) {
 			if !heldBack(x.Findings) || x.Findings[0].Code != foundOf[why] {

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -26,14 +28,15 @@ var (
 // historyCalls is the number of calls of a history before its faults end.
 const historyCalls = 150
 
-// TestRandomHistories makes random calls on an engine, as producers, workers and operators do, with restarts and crashes in between. After each call,
-// rig.consistent compares what the engine keeps in memory with the tasks, and checks that no task waits although a worker could have it. When the
-// faults have ended, all tasks must end. When all tasks are deleted, nothing of them may be left in memory.
+// TestRandomHistories makes random calls on an engine, as the producers, workers and operators of up to three tenants do, with restarts, crashes and
+// restores in between. After each call, rig.consistent compares what the engine keeps in memory with the tasks, and checks that no task waits although a
+// worker could have it. The book (random_book_test.go) checks what the engine tells each tenant. When the faults have ended, all tasks must end. When all
+// tasks are deleted, nothing of them may be left in memory.
 //
 // The simulation of package lease tests the rules. This test is about what the engine adds to them: indexes, turns, alarms, and whom it wakes when.
 // The seed decides the calls, but the engine's own ids and waits are random. So a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
-	t.Attr("rules", "T2 T11 T12 T13 W5 W8 W9 W12")
+	t.Attr("rules", "A2 A11 T1 T2 T11 T12 T13 W5 W8 W9 W12 X2 X5")
 	small(t)
 	if *randomSeed != 0 {
 		playHistory(t, *randomSeed)
@@ -57,8 +60,9 @@ func small(t *testing.T) {
 func playHistory(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{rig: &rig{T: t, st: memstore.New()}, rng: rand.New(rand.NewPCG(seed, 0))}
-		w.start(Config{})
+		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
+		w := newWorld(&rig{T: t, st: memstore.New()}, rand.New(rand.NewPCG(seed, 0)))
+		w.start(w.cfg)
 		if w.slow = w.one(2); w.slow {
 			w.slowDown()
 		}
@@ -94,16 +98,56 @@ func playHistory(t *testing.T, seed uint64) {
 // world is an engine and its callers.
 type world struct {
 	*rig
+	*book
 	rng     *rand.Rand
+	cfg     Config
+	begun   time.Time
+	spaces  []Space // the first one is home
 	clients []*client
+	watches []*watch
+	backup  []byte // a backup of the store; nil: none was made
 	// slow: commits take time, and calls do not wait for the answers of earlier ones, so that several batches are under way.
 	slow     bool
 	answered sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	tasks   []lease.TaskID
-	unary   []Granted // leases of unary requests that are not reported yet
+	unary   []Granted // leases that were not granted to one of the clients, and are not reported yet
 	journal []string
+}
+
+func newWorld(r *rig, rng *rand.Rand) *world {
+	w := &world{rig: r, rng: rng, begun: time.Now()}
+	w.book = newBook(w)
+	second, third := Space{home.Tenant, "other"}, Space{"umbra", home.Workspace}
+	w.spaces = pick(w, []Space{home}, []Space{home, third}, []Space{home, second, third, {third.Tenant, second.Workspace}}, []Space{home, second, third, {"hooli", home.Workspace}})
+	most := map[string]int{}
+	for _, tenant := range w.tenants() {
+		if most[tenant] = math.MaxInt; w.one(3) {
+			most[tenant] = 3 + w.rng.IntN(20)
+		}
+	}
+	w.cfg.MaxTasks = func(tenant string) int { return most[tenant] }
+	w.cfg.Events.Granted = w.granting
+	return w
+}
+
+// tenants returns the tenants of the history, that of home first.
+func (w *world) tenants() (all []string) {
+	for _, s := range w.spaces {
+		if !slices.Contains(all, s.Tenant) {
+			all = append(all, s.Tenant)
+		}
+	}
+	return all
+}
+
+// anySpace returns home half of the time, so that enough happens in one space.
+func (w *world) anySpace() Space {
+	if w.one(2) {
+		return home
+	}
+	return pick(w, w.spaces...)
 }
 
 // slowDown makes the commits of the current store slow.
@@ -133,7 +177,9 @@ func (w *world) do(call func(e *Engine)) {
 // client is a session with the leases that it has not reported yet.
 type client struct {
 	*testSession
-	held []Granted
+	held   []Granted
+	spaces []Space // those from which it has ever wanted tasks; guarded by world.mu
+	ended  bool    // it may be displaced: it was replaced, or another session of the instance has joined
 }
 
 // take adds what was delivered since the last call to the leases that the client holds.
@@ -148,11 +194,8 @@ func (h *client) take() {
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.journal = append(w.journal, fmt.Sprintf("%8.3fs ", time.Since(epoch).Seconds())+fmt.Sprintf(format, args...))
+	w.journal = append(w.journal, fmt.Sprintf("%8.3fs ", time.Since(w.begun).Seconds())+fmt.Sprintf(format, args...))
 }
-
-// epoch is the time at which the clock of a bubble begins.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // one reports true once in n times.
 func (w *world) one(n int) bool { return w.rng.IntN(n) == 0 }
@@ -184,6 +227,12 @@ func (w *world) call() {
 		{6, w.governs},
 		{14, w.sleeps},
 		{1, w.restarts},
+		{1, w.restores},
+		{2, w.opensWatch},
+		{3, w.feeds},
+		{6, w.intrudes},
+		{3, w.looks},
+		{2, w.rushes},
 	}
 	sum := 0
 	for _, c := range calls {
@@ -235,27 +284,44 @@ func (w *world) spec() *lease.Spec {
 	if w.one(8) {
 		s.Retention = time.Second + w.upTo(10*time.Second)
 	}
+	if w.one(3) {
+		s.RunID = "u"
+	}
+	if w.one(4) {
+		s.IdempotencyKey = pick(w, "i", "j", "k")
+	}
 	return s
 }
 
-// submits submits one to three tasks, or rarely more equal tasks than a round gives up at once.
+// submits submits one to three tasks, or rarely a line of tasks that is longer than what memory holds of it, and than what a round gives up at once.
 func (w *world) submits() {
+	space := w.anySpace()
 	specs := make([]*lease.Spec, pick(w, 1, 1, 2, 3))
 	for i := range specs {
 		specs[i] = w.spec()
 	}
-	if w.one(40) {
-		specs = slices.Repeat([]*lease.Spec{w.spec()}, lossesPerRound+w.rng.IntN(lossesPerRound))
+	if w.one(30) {
+		like := w.spec()
+		like.IdempotencyKey = ""
+		specs = slices.Repeat([]*lease.Spec{like}, lossesPerRound+w.rng.IntN(2*lossesPerRound))
+		for i := range specs {
+			copied := *like
+			copied.Payload = make([]byte, w.rng.IntN(64))
+			specs[i] = &copied
+		}
 	}
-	for _, s := range specs {
+	digests := make([]lease.Digest, len(specs))
+	for i, s := range specs {
 		if err := s.Fill(lease.DefaultLimits()); err != nil {
 			w.Fatal(err)
 		}
+		digests[i][0] = pick[byte](w, 0, 0, 0, 1)
 	}
+	due := w.expected(space, specs, digests)
 	w.do(func(e *Engine) {
-		made, _, err := e.Submit(w.Context(), home, specs, make([]lease.Digest, len(specs)))
-		w.check(err)
-		w.note("submit: %d made, of %d like %+v", len(made), len(specs), *specs[0])
+		made, _, err := e.Submit(w.Context(), space, specs, digests)
+		w.note("submit to %v: %d made (%v), of %d like %+v", space, len(made), err, len(specs), *specs[0])
+		w.submitted(e, due, made, err)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, m := range made {
@@ -264,8 +330,8 @@ func (w *world) submits() {
 	})
 }
 
-func (w *world) wants(worker string) Wants {
-	wants := Wants{Space: home, Worker: worker, Queues: pick(w, []string{"a"}, []string{"b"}, []string{"a", "b"}, []string{"b", "a"})}
+func (w *world) wants(space Space, worker string) Wants {
+	wants := Wants{Space: space, Worker: worker, Queues: pick(w, []string{"a"}, []string{"b"}, []string{"a", "b"}, []string{"b", "a"})}
 	if w.one(3) {
 		wants.Types = []string{pick(w, "x", "y")}
 	}
@@ -286,14 +352,29 @@ func (w *world) joins() {
 	if len(w.clients) > 5 {
 		w.leaves()
 	}
-	worker, c := pick(w, workers...), &testSession{}
-	m := c.newMember(pick(w, "1", "2"), w.wants(worker), w.rng.IntN(4))
+	w.joinAs(pick(w, "1", "2"), w.wants(w.anySpace(), pick(w, workers...)), w.rng.IntN(4))
+}
+
+// joinAs makes a session of an instance join.
+func (w *world) joinAs(instance string, wants Wants, slots int) *client {
+	h := &client{testSession: &testSession{}, spaces: []Space{wants.Space}}
+	m := h.newMember(instance, wants, slots)
 	m.Redeliver = w.one(2)
+	w.overhear(h)
+	w.endInstance(m.Session)
 	if err := w.Join(m); err != nil {
 		w.Fatal(err)
 	}
-	w.clients = append(w.clients, &client{testSession: c})
+	w.clients = append(w.clients, h)
 	w.note("join %s: %+v, %d slots", m.Session, m.Wants, m.Slots)
+	return h
+}
+
+// endInstance notes that the sessions of the instance of a session may be displaced.
+func (w *world) endInstance(session string) {
+	for _, h := range w.clients {
+		h.ended = h.ended || lease.InstanceOf(h.Session) == lease.InstanceOf(session)
+	}
 }
 
 // anyClient returns one of the sessions, or nil if there is none. The session may have been displaced.
@@ -318,15 +399,17 @@ func (w *world) replaced() {
 	if h == nil {
 		return
 	}
+	tenant := h.Wants.Space.Tenant
+	w.endInstance(h.Session)
 	switch w.rng.IntN(3) {
 	case 0:
-		w.check(w.Replace(home.Tenant, lease.InstanceOf(h.Session)))
+		w.check(w.Replace(tenant, lease.InstanceOf(h.Session)))
 		w.note("replace %s", h.Session)
 	case 1:
-		w.check(w.Dismiss(home.Tenant, h.Session))
+		w.check(w.Dismiss(tenant, h.Session))
 		w.note("dismiss %s", h.Session)
 	case 2:
-		w.do(func(e *Engine) { w.check(e.Revoke(w.Context(), home.Tenant, h.Session, "by chance")) })
+		w.do(func(e *Engine) { w.check(e.Revoke(w.Context(), tenant, h.Session, "by chance")) })
 		w.note("revoke %s", h.Session)
 	}
 }
@@ -338,7 +421,8 @@ func (w *world) updates() {
 	}
 	switch w.rng.IntN(3) {
 	case 0:
-		wants, slots := w.wants(h.Wants.Worker), w.rng.IntN(4)
+		wants, slots := w.wants(w.otherSpace(h.Wants.Space), h.Wants.Worker), w.rng.IntN(4)
+		w.moves(h, wants.Space)
 		w.do(func(e *Engine) { w.check(e.Update(h.Session, wants, slots)) })
 		w.note("update %s: %+v, %d slots", h.Session, wants, slots)
 	case 1:
@@ -346,14 +430,22 @@ func (w *world) updates() {
 		w.do(func(e *Engine) { w.check(e.Resize(h.Member, slots)) })
 		w.note("resize %s: %d slots", h.Session, slots)
 	case 2:
-		w.do(func(e *Engine) { w.check(e.Heard(home.Tenant, h.Session)) })
+		w.do(func(e *Engine) { w.check(e.Heard(h.Wants.Space.Tenant, h.Session)) })
 		w.note("heard %s", h.Session)
 	}
 }
 
+// otherSpace returns one of the spaces of the tenant, mostly the given one.
+func (w *world) otherSpace(space Space) Space {
+	if other := pick(w, w.spaces...); other.Tenant == space.Tenant && w.one(3) {
+		return other
+	}
+	return space
+}
+
 func (w *world) refuses() {
 	if h, g, ok := w.anyLease(false); ok && h != nil {
-		w.check(w.Refuse(home.Tenant, h.Session, g.Task.ID.String(), g.LeaseID))
+		w.check(w.Refuse(g.Task.Tenant, h.Session, g.Task.ID.String(), g.LeaseID))
 		w.note("refuse %v by %s", g.Task.ID, h.Session)
 	}
 }
@@ -388,9 +480,9 @@ func (w *world) says() {
 	}
 	report := &lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
 	if w.one(6) {
-		h = w.anyClient() // another session may speak for a lease
+		h = w.anyClient() // another session of the tenant may speak for a lease
 	}
-	if h != nil {
+	if h != nil && h.Wants.Space.Tenant == g.Task.Tenant {
 		report.Session = h.Session
 	}
 	switch kind {
@@ -403,15 +495,17 @@ func (w *world) says() {
 	case lease.KindComplete:
 		report.Result = &lease.Result{Output: []byte("done")}
 	}
-	w.reports(report)
+	w.reports(g.Task.Tenant, report)
 }
 
-func (w *world) reports(all ...*lease.Report) {
+func (w *world) reports(tenant string, all ...*lease.Report) {
+	known := w.verdicts(all)
 	w.do(func(e *Engine) {
-		answers, err := e.Judge(w.Context(), home.Tenant, all)
+		answers, err := e.Judge(w.Context(), tenant, all)
 		w.check(err)
 		for i, a := range answers {
 			w.note("say %v of %s by %q: %v %v", all[i].Kind, all[i].TaskID, all[i].Session, a.Verdict, a.Reason)
+			w.judged(e, tenant, all[i], known[i], a)
 		}
 	})
 }
@@ -421,7 +515,7 @@ func (w *world) acknowledges() {
 	if h := w.anyClient(); h != nil {
 		h.take()
 		for _, g := range h.held {
-			w.reports(&lease.Report{Kind: lease.KindStart, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session})
+			w.reports(g.Task.Tenant, &lease.Report{Kind: lease.KindStart, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session})
 		}
 	}
 }
@@ -429,7 +523,7 @@ func (w *world) acknowledges() {
 // leases asks for work by a unary call. The call may wait, and its caller may give up before it is answered.
 func (w *world) leases() {
 	worker := pick(w, workers...)
-	req := LeaseRequest{Wants: w.wants(worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
+	req := LeaseRequest{Wants: w.wants(w.anySpace(), worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
 	ctx, cancel := w.Context(), context.CancelFunc(func() {})
 	if w.one(4) {
 		ctx, cancel = context.WithTimeout(ctx, w.upTo(5*time.Second))
@@ -438,6 +532,7 @@ func (w *world) leases() {
 	ask := func(e *Engine) {
 		defer cancel()
 		got, err := e.Lease(ctx, req)
+		w.leased(req, got)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if err == nil {
@@ -457,24 +552,34 @@ func (w *world) commands() {
 	if !ok {
 		return
 	}
-	how, force := w.rng.IntN(5), w.one(2)
+	tenant, how, force := w.owner(id).Tenant, w.rng.IntN(5), w.one(2)
+	full := w.mayRetry(tenant, id)
 	w.do(func(e *Engine) {
-		var err error
-		switch how {
-		case 0, 1:
-			_, err = e.Cancel(w.Context(), lease.Cancel{Tenant: home.Tenant, Task: id})
-			w.note("cancel %v: %v", id, err)
-		case 2:
-			_, err = e.Retry(w.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
-			w.note("retry %v: %v", id, err)
-		case 3:
-			err = e.Delete(w.Context(), lease.Delete{Tenant: home.Tenant, Task: id, Force: force})
-			w.note("delete %v: %v", id, err)
-		case 4:
-			_, err = e.Adopt(w.Context(), lease.Adopt{Tenant: home.Tenant, Task: id})
-			w.note("adopt %v: %v", id, err)
+		what, err := w.command(e, tenant, id, how, force)
+		w.note("%s %v: %v", what, id, err)
+		if what == "retry" {
+			full(err)
 		}
 	})
+}
+
+// command makes a caller of a tenant cancel, retry, delete or adopt a task.
+func (w *world) command(e *Engine, tenant string, id lease.TaskID, how int, force bool) (what string, err error) {
+	switch how {
+	case 1:
+		what = "retry"
+		_, err = e.Retry(w.Context(), lease.Retry{Tenant: tenant, Task: id})
+	case 2:
+		what = "delete"
+		err = e.Delete(w.Context(), lease.Delete{Tenant: tenant, Task: id, Force: force})
+	case 3:
+		what = "adopt"
+		_, err = e.Adopt(w.Context(), lease.Adopt{Tenant: tenant, Task: id})
+	default:
+		what = "cancel"
+		_, err = e.Cancel(w.Context(), lease.Cancel{Tenant: tenant, Task: id})
+	}
+	return what, err
 }
 
 // anyTask returns one of the tasks that were submitted.
@@ -489,25 +594,30 @@ func (w *world) anyTask() (id lease.TaskID, ok bool) {
 
 // sweeps cancels, retries or deletes all tasks of a queue.
 func (w *world) sweeps() {
-	queue, how := pick(w, "a", "b"), w.rng.IntN(3)
-	sweep := Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+	space, queue, how := w.anySpace(), pick(w, "a", "b"), w.rng.IntN(3)
+	sweep := Sweep{Space: space, Choose: func(t *lease.Task) (lease.Command, bool) {
+		if got := (Space{t.Tenant, t.Workspace}); got != space {
+			w.Errorf("a sweep of %v looks at task %v of %v", space, t.ID, got)
+		}
 		if t.Spec.Queue != queue {
 			return nil, false
 		}
 		return [...]lease.Command{
-			lease.Cancel{Tenant: home.Tenant, Task: t.ID}, lease.Retry{Tenant: home.Tenant, Task: t.ID}, lease.Delete{Tenant: home.Tenant, Task: t.ID, Force: true},
+			lease.Cancel{Tenant: t.Tenant, Task: t.ID}, lease.Retry{Tenant: t.Tenant, Task: t.ID}, lease.Delete{Tenant: t.Tenant, Task: t.ID, Force: true},
 		}[how], false
 	}}
 	w.do(func(e *Engine) {
 		_, err := e.Sweep(w.Context(), sweep)
-		w.check(err)
-		w.note("sweep %s: %d", queue, how)
+		if !errors.Is(err, ErrFull) || w.cfg.MaxTasks(space.Tenant) == math.MaxInt {
+			w.check(err)
+		}
+		w.note("sweep %s of %v: %d: %v", queue, space, how, err)
 	})
 }
 
 // governs sets random settings of a queue.
 func (w *world) governs() {
-	queue, to := pick(w, "a", "b"), lease.Settings{Paused: w.one(5)}
+	space, queue, to := w.anySpace(), pick(w, "a", "b"), lease.Settings{Paused: w.one(5)}
 	if w.one(3) {
 		to.MaxInflight = 1 + w.rng.Uint32N(3)
 	}
@@ -518,9 +628,9 @@ func (w *world) governs() {
 		to.Weights = map[string]float64{"f": pick(w, 0.1, 3, 10)}
 	}
 	w.do(func(e *Engine) {
-		_, err := e.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = to })
+		_, err := e.UpdateQueue(w.Context(), space, queue, func(s *lease.Settings) { *s = to })
 		w.check(err)
-		w.note("queue %s: %+v", queue, to)
+		w.note("queue %s of %v: %+v", queue, space, to)
 	})
 }
 
@@ -532,19 +642,57 @@ func (w *world) sleeps() {
 
 // restarts stops the coordinator gracefully, or kills it. All streams are lost.
 func (w *world) restarts() {
+	cfg := w.cfg
+	if w.one(4) {
+		cfg.Recovery = InvalidateLeases
+	}
+	w.stops()
+	w.start(cfg)
+}
+
+// restores makes a backup, or starts the coordinator from the backup. The same backup may be restored several times.
+func (w *world) restores() {
+	if w.backup == nil || w.one(3) {
+		w.backup = w.rig.backup()
+		w.note("backup")
+		return
+	}
+	w.stops()
+	time.Sleep(2 * time.Second) // a restore in the same second would begin the same epoch
+	st, err := memstore.Restore(bytes.NewReader(w.backup))
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.st = st
+	if w.slow {
+		w.slowDown()
+	}
+	w.restored()
+	cfg := w.cfg
+	cfg.Recovery = RestoredStore
+	w.note("restore")
+	w.start(cfg)
+}
+
+// stops stops the coordinator gracefully, or kills it. The workers lose their streams, and may still report about their leases.
+func (w *world) stops() {
 	killed := w.one(2)
-	w.note("restart, killed: %v", killed)
+	w.note("stop, killed: %v", killed)
 	if killed {
-		w.kill()
+		w.crash()
 		if w.slow {
 			w.slowDown()
 		}
 	} else {
 		w.answered.Wait()
-		w.restart(Config{})
+		w.shutDown()
 	}
 	w.answered.Wait()
-	w.clients = nil
+	for _, h := range w.clients {
+		h.take()
+		w.unary = append(w.unary, h.held...)
+	}
+	w.clients, w.watches = nil, nil
 }
 
 // heal ends all faults: it removes the limits of the queues, and workers with all capabilities complete everything. Then all tasks must end in time.
@@ -552,19 +700,20 @@ func (w *world) heal() {
 	w.note("heal")
 	w.slow = false
 	w.st.(*memstore.Store).SetHook(nil)
-	for _, queue := range []string{"a", "b"} {
-		_, err := w.UpdateQueue(w.Context(), home, queue, func(s *lease.Settings) { *s = lease.Settings{} })
-		w.check(err)
+	for _, space := range w.spaces {
+		for _, queue := range []string{"a", "b"} {
+			_, err := w.UpdateQueue(w.Context(), space, queue, func(s *lease.Settings) { *s = lease.Settings{} })
+			w.check(err)
+		}
 	}
 	for _, h := range w.clients {
 		w.check(w.Leave(h.Member, true))
 	}
 	w.clients = nil
-	for _, name := range workers {
-		c := &testSession{}
-		m := c.newMember("healed", Wants{Space: home, Worker: name, Queues: []string{"a", "b"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
-		w.check(w.Join(m))
-		w.clients = append(w.clients, &client{testSession: c})
+	for _, space := range w.spaces {
+		for _, name := range workers {
+			w.joinAs("healed "+space.Workspace, Wants{Space: space, Worker: name, Queues: []string{"a", "b", "rush"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
+		}
 	}
 	const patience = 10 * time.Minute // longer than any lease, backoff, grace or binding
 	for begun := time.Now(); ; time.Sleep(time.Second) {
@@ -580,8 +729,11 @@ func (w *world) heal() {
 		for _, h := range w.clients {
 			h.take()
 			for _, g := range h.held {
-				w.sayBy(h.Session, lease.KindStart, g)
-				w.sayBy(h.Session, lease.KindComplete, g)
+				about := lease.Report{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: h.Session}
+				start, complete := about, about
+				start.Kind = lease.KindStart
+				complete.Kind, complete.Result = lease.KindComplete, &lease.Result{Output: []byte("done")}
+				w.reports(g.Task.Tenant, &start, &complete)
 			}
 			h.held = nil
 		}
@@ -594,20 +746,26 @@ func (w *world) forgets() {
 	for _, h := range w.clients {
 		w.check(w.Leave(h.Member, true))
 	}
-	_, err := w.Sweep(w.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
-		return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
-	}})
-	w.check(err)
+	for _, space := range w.spaces {
+		_, err := w.Sweep(w.Context(), Sweep{Space: space, Choose: func(t *lease.Task) (lease.Command, bool) {
+			return lease.Delete{Tenant: space.Tenant, Task: t.ID}, false
+		}})
+		w.check(err)
+	}
 	time.Sleep(lease.LedgerAfterDelete + time.Minute)
 	w.consistent()
+	for _, watch := range w.watches {
+		watch.Close()
+	}
 	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.kept),
 			"orphans": len(w.orphans), "requests": len(w.requests), "alarms": w.alarms.set.Len(),
 			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len(),
 			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
+			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
-		for _, s := range w.spaces {
+		for _, s := range w.Engine.spaces {
 			n["concurrency keys"] += len(s.keys)
 			n["affinity keys"] += len(s.bindings) + len(s.affinityLines)
 			for _, q := range s.queues {

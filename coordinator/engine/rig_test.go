@@ -147,13 +147,19 @@ func (r *rig) restart(cfg Config) {
 // kill takes the store away from the engine, as a crash does, and starts a new engine on what the store holds.
 func (r *rig) kill() {
 	r.Helper()
+	r.crash()
+	r.start(Config{})
+}
+
+// crash is a stop after which nothing more reaches the store.
+func (r *rig) crash() {
+	r.Helper()
 	left := r.st.(*memstore.Store).Reopen()
 	r.stop()
 	if err := <-r.done; err != nil {
 		r.Log("the killed engine:", err)
 	}
 	r.st = left
-	r.start(Config{})
 }
 
 // holdCommit holds the next commit, and so all later ones, until release is called.
