@@ -21,6 +21,9 @@ import (
 // window is how many frames may be under way on a line in each direction, before the sender waits for the receiver.
 const window = 8
 
+// mostLate is how late a frame may be.
+const mostLate = 1500 * time.Millisecond
+
 // fate is what happens to a frame on its way.
 type fate int
 
@@ -80,7 +83,7 @@ func (p *pipe[T]) draw() (f fate, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.rng.IntN(1000)
-	delay = time.Duration(p.rng.Int64N(int64(1500 * time.Millisecond)))
+	delay = time.Duration(p.rng.Int64N(int64(mostLate)))
 	for _, f := range []fate{drop, double, swap, late, cut} {
 		if n -= odds[f]; n < 0 {
 			return f, delay
@@ -109,6 +112,14 @@ func (p *pipe[T]) send(m T, f fate, delay time.Duration, again func(T) T) {
 			p.waiting = append(p.waiting, m)
 		}
 		p.waiting = append(p.waiting, overtaken...)
+	})
+}
+
+// heal lets all frames pass, also the one that was to come after the next one. That one may set the slots to 0, and nothing would correct it later.
+func (p *pipe[T]) heal() {
+	p.set(func() {
+		p.blocked = false
+		p.waiting, p.held = append(p.waiting, p.held...), nil
 	})
 }
 

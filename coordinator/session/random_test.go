@@ -746,7 +746,7 @@ func (w *world) heal() {
 	w.mu.Unlock()
 	w.busy.Wait()
 	w.st.Load().SetHook(nil)
-	time.Sleep(time.Second)
+	time.Sleep(mostLate)
 	w.slow = false
 	for _, queue := range []string{"a", "b"} {
 		w.pause(queue, false)
@@ -762,8 +762,8 @@ func (w *world) heal() {
 	}
 	w.mu.Lock()
 	for l := range lines {
-		l.up.set(func() { l.up.blocked = false })
-		l.down.set(func() { l.down.blocked = false })
+		l.up.heal()
+		l.down.heal()
 	}
 	w.mu.Unlock()
 	synctest.Wait()
