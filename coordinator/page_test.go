@@ -10,6 +10,7 @@ import (
 
 // X2: a page token is valid only for its tenant, list and filter.
 func TestPageTokenBelongsToItsList(t *testing.T) {
+	t.Attr("rules", "X2")
 	filter := &lessorv1.TaskFilter{Queue: "q", Labels: map[string]string{"a": "1", "b": "2"}}
 	list := newListing("tasks", "tenant", filter)
 	token := list.token([]byte("cursor"))

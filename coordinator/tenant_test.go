@@ -14,7 +14,7 @@ import (
 
 // X2, V2: a task of another tenant does not exist for reads, commands, reports, lists and bulk commands.
 func TestOtherTenantsTasksDoNotExist(t *testing.T) {
-	t.Attr("rules", "V2")
+	t.Attr("rules", "X2 V2")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		granted := r.leaseOfOtherTenant(t)

@@ -3,6 +3,7 @@ package auth_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 var noon = time.Unix(1_800_000_000, 0)
@@ -111,7 +113,7 @@ func TestBadTokens(t *testing.T) {
 	open(t, d.st, "staging").want("another audience", token, noon, auth.BadAudience)
 }
 
-// X1: a token with one changed character is not good, and its payload contains no secret.
+// X1: a token with one changed character is refused.
 func TestChangedTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -120,13 +122,33 @@ func TestChangedTokens(t *testing.T) {
 		for _, c := range []byte("A0_.") {
 			changed := token[:i] + string(c) + token[i+1:]
 			if _, err := d.Verify(changed, noon); err == nil && changed != token {
-				t.Errorf("good with %q at %d", c, i)
+				t.Errorf("the token is accepted with %q at byte %d", c, i)
 			}
 		}
 	}
+}
+
+// X1: the payload of a token, which everybody can read, does not contain the secret that signs it.
+func TestPayloadDoesNotContainTheSecret(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	token, _ := d.issue("acme")
 	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	if err != nil || strings.Contains(string(payload), "secret") {
-		t.Errorf("payload %s, %v", payload, err)
+	if err != nil || !strings.Contains(string(payload), "acme") {
+		t.Fatalf("the payload is %s (%v), want one with the tenant", payload, err)
+	}
+	err = d.st.View(func(r store.Reader) error {
+		return records.SigningKeys(r, func(k records.SigningKey) error {
+			for _, form := range []string{hex.EncodeToString(k.Secret), base64.StdEncoding.EncodeToString(k.Secret), base64.RawURLEncoding.EncodeToString(k.Secret)} {
+				if len(k.Secret) == 0 || strings.Contains(string(payload), form) {
+					t.Errorf("the payload %s contains the secret %q", payload, form)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"testing"
 	"unicode/utf8"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A spec is either refused with the name of a field, or converted completely: a second Fill does not change it.
+// A spec is either refused with the name of a field, or converted with all its defaults: a second Fill does not change it.
 func FuzzSpec(f *testing.F) {
 	for _, m := range []*lessorv1.TaskSpec{
 		{Queue: "q"},
@@ -36,12 +37,12 @@ func FuzzSpec(f *testing.F) {
 			}
 			return
 		}
-		before := *s
+		before, _ := ParseSpec(m, lease.DefaultLimits()) // a copy of s
 		if err := s.Fill(lease.DefaultLimits()); err != nil {
-			t.Errorf("%v was taken, and not again: %v", m, err)
+			t.Errorf("%v: the second Fill returned %v, the first no error", m, err)
 		}
-		if s.HeartbeatTimeout != before.HeartbeatTimeout || s.Retry.MaxAttempts != before.Retry.MaxAttempts || s.Retention != before.Retention {
-			t.Errorf("%v: %+v is filled in as %+v", m, before, s)
+		if !reflect.DeepEqual(s, before) {
+			t.Errorf("%v: the second Fill changed %+v to %+v", m, before, s)
 		}
 	})
 }

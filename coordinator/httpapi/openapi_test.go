@@ -29,9 +29,9 @@ type operation struct {
 // Responses that several routes have in common.
 var (
 	commonErrors  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
-	leaseErrors = map[int]any{409: problemBody{}, 410: problemBody{}}
-	notFoundError   = map[int]any{404: problemBody{}}
-	quotaError  = map[int]any{429: problemBody{}}
+	leaseErrors   = map[int]any{409: problemBody{}, 410: problemBody{}}
+	notFoundError = map[int]any{404: problemBody{}}
+	quotaError    = map[int]any{429: problemBody{}}
 )
 
 func withAnswers(ok map[int]any, more ...map[int]any) map[int]any {

@@ -59,12 +59,15 @@ func TestStatuses(t *testing.T) {
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	deadline time.Time
-	atHeader    time.Time // the deadline when the header was written
+	atHeader time.Time // the deadline when the header was written
 }
 
 func (c *deadlineRecorder) SetWriteDeadline(t time.Time) error { c.deadline = t; return nil }
 func (*deadlineRecorder) SetReadDeadline(time.Time) error      { return nil }
-func (c *deadlineRecorder) WriteHeader(code int)               { c.atHeader = c.deadline; c.ResponseRecorder.WriteHeader(code) }
+func (c *deadlineRecorder) WriteHeader(code int) {
+	c.atHeader = c.deadline
+	c.ResponseRecorder.WriteHeader(code)
+}
 
 // X5: after a request that waited for work, the response has the usual write deadline, whether it has tasks or an error, so that a client that does
 // not read it is cut off.
