@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -35,15 +36,9 @@ const (
 )
 
 func (b *Backup) fill() {
-	if b.Tenant == "" {
-		b.Tenant = gate.DefaultTenant
-	}
-	if b.Timeout == 0 {
-		b.Timeout = defaultBackupTimeout
-	}
-	if b.Stall == 0 {
-		b.Stall = defaultBackupStall
-	}
+	b.Tenant = cmp.Or(b.Tenant, gate.DefaultTenant)
+	b.Timeout = cmp.Or(b.Timeout, defaultBackupTimeout)
+	b.Stall = cmp.Or(b.Stall, defaultBackupStall)
 }
 
 func (b *Backup) validate() error {

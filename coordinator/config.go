@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -52,40 +53,21 @@ type Config struct {
 
 // fill gives each field that is zero its default.
 func (c *Config) fill() {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Version == "" {
-		c.Version = "dev"
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Version = cmp.Or(c.Version, "dev")
+	c.AuditRetention = cmp.Or(c.AuditRetention, audit.DefaultRetention)
 	if c.DiskFull == nil {
 		c.DiskFull = func() bool { return false }
-	}
-	if c.AuditRetention == 0 {
-		c.AuditRetention = audit.DefaultRetention
 	}
 	c.Sessions.Fill()
 	c.Callbacks.fill()
 	c.Connections.Fill()
 	c.Backup.fill()
-	d := lease.DefaultLimits()
-	for _, f := range []struct {
-		field *int
-		value int
-	}{
-		{&c.Limits.Payload, d.Payload},
-		{&c.Limits.Output, d.Output},
-		{&c.Limits.ID, d.ID},
-		{&c.Limits.Labels, d.Labels},
-		{&c.Limits.Checkpoint, d.Checkpoint},
-		{&c.Limits.Stack, d.Stack},
-		{&c.Limits.Discarded, d.Discarded},
-		{&c.Limits.Batch, d.Batch},
-	} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
+	l, d := &c.Limits, lease.DefaultLimits()
+	l.Payload, l.Output = cmp.Or(l.Payload, d.Payload), cmp.Or(l.Output, d.Output)
+	l.ID, l.Labels = cmp.Or(l.ID, d.ID), cmp.Or(l.Labels, d.Labels)
+	l.Checkpoint, l.Stack = cmp.Or(l.Checkpoint, d.Checkpoint), cmp.Or(l.Stack, d.Stack)
+	l.Discarded, l.Batch = cmp.Or(l.Discarded, d.Discarded), cmp.Or(l.Batch, d.Batch)
 }
 
 // Validate returns an error that names settings that are out of range, and the range. New returns the same error. Validate checks only the

@@ -93,26 +93,17 @@ func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = defaultName()
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	setDefault(&c.Disk, ".")
-	setDefault(&c.Concurrency, min(runtime.GOMAXPROCS(0), maxParallel))
-	setDefault(&c.DrainTimeout, 30*time.Second)
-	setDefault(&c.StopTimeout, 5*time.Second)
-	setDefault(&c.MinBackoff, 200*time.Millisecond)
-	setDefault(&c.MaxBackoff, max(10*time.Second, c.MinBackoff))
-	setDefault(&c.ReportTries, 8)
-	setDefault(&c.OutputBuffer, 64<<10)
-	setDefault(&c.MaxMessageBytes, 4<<20)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Disk = cmp.Or(c.Disk, ".")
+	c.Concurrency = cmp.Or(c.Concurrency, min(runtime.GOMAXPROCS(0), maxParallel))
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 5*time.Second)
+	c.MinBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(10*time.Second, c.MinBackoff))
+	c.ReportTries = cmp.Or(c.ReportTries, 8)
+	c.OutputBuffer = cmp.Or(c.OutputBuffer, 64<<10)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // defaultName returns the host name of the machine, which is stable and which operators know.

@@ -44,15 +44,9 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	if o.MapBytes == 0 {
-		o.MapBytes = defaultMapBytes
-	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = defaultLockTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.MapBytes = cmp.Or(o.MapBytes, defaultMapBytes)
+	o.LockTimeout = cmp.Or(o.LockTimeout, defaultLockTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
 
