@@ -1,6 +1,7 @@
 package execworker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 )
 
 const (
-	// DefaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
-	DefaultInlineLimit = 1 << 20
+	// defaultInlineLimit is the largest output, in bytes, that a coordinator accepts inside a report by default (S7).
+	defaultInlineLimit = 1 << 20
+	// stopTimeout is how long commands may take to stop when the worker stops. It is shorter than the worker's own stop timeout.
+	stopTimeout = 4 * time.Second
 	// lostGrace is how long a command may take to stop after its lease was lost (K2).
 	lostGrace = 500 * time.Millisecond
 	// maxMargin is how long before the end of cancel_grace a cancelled command is killed at the earliest. The margin leaves time to report.
@@ -30,33 +33,23 @@ type Config struct {
 	// Spool stores outputs over InlineLimit. Required.
 	Spool Spool
 	// InlineLimit is the largest output, in bytes, that goes into the report. A larger output is stored in Spool and reported as an artifact.
-	// Default DefaultInlineLimit.
+	// Default 1 MiB.
 	InlineLimit int
 	// KeepFailed: keep in Spool what a failed command printed, if anything.
 	KeepFailed bool
 	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
 	// only the coordinator gets it.
 	Stderr io.Writer
-	// StopTimeout is how long commands may take to stop when the worker stops. It must be shorter than the worker's own stop timeout. Default
-	// 4 s.
-	StopTimeout time.Duration
 	// Kill, when closed, ends all commands at once. Nil: never.
 	Kill <-chan struct{}
 }
-
-const defaultStopTimeout = 4 * time.Second
 
 // Handler returns the handler that runs the command for each task.
 func (c Config) Handler() (worker.Handler, error) {
 	if err := c.Command.Check(); err != nil {
 		return nil, err
 	}
-	if c.InlineLimit == 0 {
-		c.InlineLimit = DefaultInlineLimit
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = defaultStopTimeout
-	}
+	c.InlineLimit = cmp.Or(c.InlineLimit, defaultInlineLimit)
 	return c.handle, nil
 }
 
@@ -143,7 +136,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	if !errors.Is(cause, worker.ErrLeaseLost) {
 		lost = t.Lost()
 	}
-	patience := time.NewTimer(c.untilKill(cause, t.CancelGrace))
+	patience := time.NewTimer(untilKill(cause, t.CancelGrace))
 	defer patience.Stop()
 	select {
 	case <-exited:
@@ -157,12 +150,12 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 }
 
 // untilKill returns how long to wait between SIGTERM and SIGKILL.
-func (c Config) untilKill(cause error, grace time.Duration) time.Duration {
+func untilKill(cause error, grace time.Duration) time.Duration {
 	switch {
 	case errors.Is(cause, worker.ErrCancelled):
 		return grace - min(grace/10, maxMargin)
 	case errors.Is(cause, worker.ErrDraining):
-		return c.StopTimeout
+		return stopTimeout
 	}
 	return lostGrace
 }

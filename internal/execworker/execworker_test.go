@@ -275,13 +275,12 @@ func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 // K6: a cancelled command gets SIGKILL shortly before the end of the grace, so that the worker can still report its end.
 func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {
 	t.Attr("rules", "K6")
-	var c Config
 	for grace, want := range map[time.Duration]time.Duration{
 		time.Second:      900 * time.Millisecond,
 		10 * time.Second: 9 * time.Second,
 		time.Minute:      59 * time.Second,
 	} {
-		if got := c.untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
+		if got := untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
 			t.Errorf("with a grace of %v the command is killed after %v, want %v", grace, got, want)
 		}
 	}
