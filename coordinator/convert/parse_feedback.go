@@ -40,24 +40,19 @@ func parseChunk(f *Fields, path string, m *lessorv1.FeedbackChunk) lease.Chunk {
 	if n := max(len(m.GetText()), len(m.GetData())); n > maxChunkBytes {
 		f.Fail(path+"body", "has %d bytes; the limit is %d", n, maxChunkBytes)
 	}
-	f.keep(checkMetadata(f, path+"metadata", m.GetMetadata()))
+	checkMetadata(f, path+"metadata", m.GetMetadata())
 	return lease.Chunk{
 		Channel: f.ID(path+"channel", m.GetChannel()), Index: m.GetIndex(), MIMEType: f.ID(path+"mime_type", m.GetMimeType()),
 		Text: m.GetText(), Data: m.GetData(), Metadata: m.GetMetadata(),
 	}
 }
 
-func checkMetadata(f *Fields, path string, m map[string]string) *lease.FieldError {
+func checkMetadata(f *Fields, path string, m map[string]string) {
 	f.Count(path, len(m), f.Limits.Labels)
 	for k, v := range m {
-		if err := lease.CheckID(path, k, f.Limits); err != nil {
-			return err
-		}
-		if err := lease.CheckID(path, v, f.Limits); err != nil {
-			return err
-		}
+		f.ID(path, k)
+		f.ID(path, v)
 	}
-	return nil
 }
 
 // HeartbeatFeed returns the progress in a heartbeat, for watchers. Unlike in a feedback item, a progress without a fraction means 0. ok is false if
