@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -65,6 +66,12 @@ func (e *RoleError) Error() string {
 // Status converts an error of the engine, a parser or the gate to a gRPC status; no other place does (S4). An error that is a status
 // already is returned as it is; nil stays nil.
 func Status(err error) error {
+	if err == nil {
+		return nil
+	}
+	if refused := authStatus(err); refused != nil {
+		return refused
+	}
 	var (
 		field  *lease.FieldError
 		state  *lease.StateError
@@ -73,13 +80,9 @@ func Status(err error) error {
 		failed *store.CommitError
 	)
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &over):
 		return New(codes.ResourceExhausted, quotaCodes[over.Limit], over.Error(),
 			map[string]string{"limit": over.Limit.String(), "of": over.Of, "value": over.Most}, RetryIn(over.Wait))
-	case isOfAuth(err):
-		return authStatus(err)
 	case errors.As(err, &field):
 		return New(codes.InvalidArgument, CodeInvalid, field.Error(), nil, violation(field.Field, field.Problem))
 	case errors.Is(err, lease.ErrNotFound):
@@ -114,18 +117,7 @@ func Status(err error) error {
 	return New(codes.Internal, CodeInternal, "internal error", nil)
 }
 
-// isOfAuth reports whether err is one that authStatus converts.
-func isOfAuth(err error) bool {
-	var (
-		bad   *auth.Error
-		role  *RoleError
-		limit *auth.LimitError
-	)
-	return errors.As(err, &bad) || errors.As(err, &role) || errors.As(err, &limit) || errors.Is(err, ErrNoCertificate) ||
-		errors.Is(err, ErrOwner) || errors.Is(err, ErrOpen) || errors.Is(err, auth.ErrNotFound)
-}
-
-// authStatus is Status for errors about credentials.
+// authStatus is Status for errors about credentials. It returns nil for any other error.
 func authStatus(err error) error {
 	var (
 		bad   *auth.Error
@@ -145,8 +137,10 @@ func authStatus(err error) error {
 		return New(codes.Unauthenticated, CodeCertificate, err.Error(), nil)
 	case errors.Is(err, auth.ErrNotFound):
 		return New(codes.NotFound, CodeNoToken, err.Error(), nil)
+	case errors.Is(err, ErrOpen):
+		return New(codes.FailedPrecondition, CodeOpen, err.Error(), nil)
 	}
-	return New(codes.FailedPrecondition, CodeOpen, err.Error(), nil)
+	return nil
 }
 
 // existing returns the field of the error and, if there is one, the task that has its value.
@@ -164,9 +158,7 @@ func New(c codes.Code, code, message string, metadata map[string]string, more ..
 		Reason: strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_"), Domain: errorDomain,
 		Metadata: map[string]string{"code": code},
 	}
-	for k, v := range metadata {
-		info.Metadata[k] = v
-	}
+	maps.Copy(info.Metadata, metadata)
 	st := status.New(c, strings.ToValidUTF8(message, "\uFFFD"))
 	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
 	if err != nil { // only an OK status cannot have details
