@@ -73,9 +73,9 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 }
 
 // streams returns the server of the workers' sessions. The server registers each open session in open.
-func (e *edge) streams(eng *engine.Engine, open *session.Registry) *session.Server {
+func (e *edge) streams(open *session.Registry) *session.Server {
 	return session.New(session.Deps{
-		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: eng, Quotas: e.quotas,
+		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: e.engine, Quotas: e.quotas,
 		Tokens: e.assigner.Tokens, Registry: open, View: e.view, Assign: e.assignments, Stopping: e.stopping,
 	})
 }

@@ -89,7 +89,7 @@ func newPlay(t *testing.T) *scriptRun {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(p.c.engine, session.NewRegistry())
+	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(session.NewRegistry())
 	go func() { p.ran <- p.c.engine.Run(ctx) }()
 	for i, name := range []string{"ann", "bob"} {
 		p.actors[i] = &scriptWorker{name: name, sent: map[string]*lessorv1.SessionRequest{}}

@@ -118,7 +118,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 // register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
-	workers := &workerService{edge: e, streams: e.streams(c.engine, open)}
+	workers := &workerService{edge: e, streams: e.streams(open)}
 	admin := &adminService{edge: e, asks: !c.gate.Open(), open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, true, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)

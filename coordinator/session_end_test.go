@@ -189,7 +189,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 			stopping, stop := context.WithCancel(t.Context())
 			ctx, cancel := context.WithCancel(contextAfterGate(t.Context(), t))
 			e := &edge{engine: r.engine, cfg: r.cfg, assigner: &convert.Assigner{}, stopping: stopping, quotas: noQuotas()}
-			s := e.streams(r.engine, open)
+			s := e.streams(open)
 			frames := []*lessorv1.SessionRequest{worker.newFrame(handshakeOf("w")), worker.newFrame(registration(1))}
 			if err := s.Serve(&scriptedStream{ctx: ctx, frames: frames, before: i, stop: stop}, opener(ctx)); err != nil {
 				t.Fatal(err)

@@ -125,7 +125,7 @@ func withoutEngine(t *testing.T) *rig {
 	}
 	e := &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(openGate(t).Stream)), bufconn.Listen(1<<10)
-	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: e.streams(eng, session.NewRegistry())})
+	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: e.streams(session.NewRegistry())})
 	go func() { _ = s.Serve(lis) }()
 	conn := dial(t, lis)
 	t.Cleanup(func() { _ = conn.Close(); s.Stop() })
