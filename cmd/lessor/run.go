@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"time"
-
-	"golang.org/x/term"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/runner"
@@ -200,17 +199,12 @@ func (c runCmd) screen(a *app) *runner.Screen {
 
 // barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar.
 func barWidth(w io.Writer) func() int {
-	f, ok := w.(*os.File)
-	if !ok || !isTerminal(f) {
+	if !isTerminal(w) {
 		return nil
 	}
 	return func() int {
 		const usual = 80
-		width, _, err := term.GetSize(int(f.Fd()))
-		if err != nil || width <= 0 {
-			return usual
-		}
-		return width
+		return cmp.Or(widthOf(w), usual)
 	}
 }
 

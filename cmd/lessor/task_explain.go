@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -151,12 +152,7 @@ func lateText(r *lessorv1.Refusal) string {
 	return spanText(r.GetLateBy().AsDuration())
 }
 
-func clockOrNever(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return "never"
-	}
-	return clock(t)
-}
+func clockOrNever(t *timestamppb.Timestamp) string { return cmp.Or(clock(t), "never") }
 
 // relative returns a time, with how far it is from now, or "" if there is none.
 func relative(t *timestamppb.Timestamp) string {

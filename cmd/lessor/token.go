@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -170,15 +169,10 @@ Examples:
 func (c tokenRevokeCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		for _, id := range c.TokenID {
-			if err := c.revoke(a.ctx, cl, id); err != nil {
+			if _, err := cl.auth.RevokeToken(a.ctx, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
 				return about(id, err)
 			}
 		}
 		return nil
 	})
-}
-
-func (tokenRevokeCmd) revoke(ctx context.Context, cl *client, id string) error {
-	_, err := cl.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: id})
-	return err
 }
