@@ -171,12 +171,7 @@ func (w *Worker) types() []string {
 	if w.fallback != nil {
 		return nil
 	}
-	types := make([]string, 0, len(w.handlers))
-	for t := range w.handlers {
-		types = append(types, t)
-	}
-	slices.Sort(types)
-	return types
+	return slices.Sorted(maps.Keys(w.handlers))
 }
 
 func (w *Worker) lock() { w.mu.Lock() }

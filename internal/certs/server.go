@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,7 +43,7 @@ type server struct {
 
 // stamp is what is compared to see whether a file has changed.
 type stamp struct {
-	modified time.Time
+	modified int64 // in ns since 1970
 	size     int64
 }
 
@@ -50,7 +51,7 @@ type stamp struct {
 func (s *server) current() *tls.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if stamps := stampsOf(s.files); !equal(stamps, s.stamps) {
+	if stamps := stampsOf(s.files); !slices.Equal(stamps, s.stamps) {
 		if err := s.load(); err != nil {
 			s.log.Error("cannot renew the certificates; the old ones stay in use", "error", err)
 		} else {
@@ -98,18 +99,9 @@ func stampsOf(files Files) (all []stamp) {
 	for _, file := range []string{files.Cert, files.Key, files.CA} {
 		var one stamp
 		if info, err := os.Stat(file); file != "" && err == nil {
-			one = stamp{info.ModTime(), info.Size()}
+			one = stamp{info.ModTime().UnixNano(), info.Size()}
 		}
 		all = append(all, one)
 	}
 	return all
-}
-
-func equal(a, b []stamp) bool {
-	for i := range a {
-		if !a[i].modified.Equal(b[i].modified) || a[i].size != b[i].size {
-			return false
-		}
-	}
-	return true
 }

@@ -269,8 +269,5 @@ func (v values) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, er
 			return nil, nil
 		}
 	}
-	if value, ok := v[flag]; ok {
-		return value, nil
-	}
-	return nil, nil
+	return v[flag], nil
 }
