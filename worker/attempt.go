@@ -107,24 +107,24 @@ func (a *attempt) checkHeld() error {
 // live.
 func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) error {
 	if a.cancelReason == "" {
-		a.cancelReason = ans.cancelReason
+		a.cancelReason = ans.GetCancelReason()
 	}
 	switch {
-	case ans.verdict == lessorv1.Verdict_VERDICT_COMMITTED:
-		w.renewLocked(a, asked, ans.expiresIn)
-		if ans.token.expires.After(a.token.expires) {
-			a.token = ans.token
+	case ans.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
+		w.renewLocked(a, asked, ans.GetExpiresIn().AsDuration())
+		if token := tokenOf(ans.GetTaskToken(), ans.GetTokenExpiresAt()); token.expires.After(a.token.expires) {
+			a.token = token
 		}
-		if ans.shouldCancel {
-			w.cancelLocked(a, ans.cancelReason, a.task.CancelGrace)
+		if ans.GetShouldCancel() {
+			w.cancelLocked(a, ans.GetCancelReason(), a.task.CancelGrace)
 		}
 		return nil
-	case ans.verdict == lessorv1.Verdict_VERDICT_REJECTED:
+	case ans.GetVerdict() == lessorv1.Verdict_VERDICT_REJECTED:
 		return w.handleRejectedLocked(a, ans)
-	case ans.reason == lessorv1.Reason_REASON_ALREADY_REPORTED:
+	case ans.GetReason() == lessorv1.Reason_REASON_ALREADY_REPORTED:
 		return ErrFinished // the outcome was processed before the Start or heartbeat
 	}
-	stop := &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail}
+	stop := &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()}
 	w.loseLocked(a, stop)
 	return stop
 }
@@ -132,16 +132,16 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 // handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3). Unless the reason is INVALID_REQUEST, the lease is lost.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
-		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.reason, "detail", ans.detail)
+		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason(), "detail", ans.GetDetail())
 	})
-	if ans.reason == lessorv1.Reason_REASON_INVALID_REQUEST {
+	if ans.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST {
 		// The coordinator checks the request before the lease (V1), so this says nothing about the lease. But the lease was not renewed
 		// either.
 		w.bareBeatLocked(a)
 	} else {
-		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.reason, Detail: ans.detail})
+		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()})
 	}
-	return &RejectedError{Reason: ans.reason, Detail: ans.detail}
+	return &RejectedError{Reason: ans.GetReason(), Detail: ans.GetDetail()}
 }
 
 // renewLocked moves the end of the lease, if the answer has one.

@@ -9,15 +9,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// answer is the part of the answer that Start and Heartbeat have in common (S3).
-type answer struct {
-	verdict      lessorv1.Verdict
-	reason       lessorv1.Reason
-	detail       string
-	shouldCancel bool
-	cancelReason string
-	expiresIn    time.Duration
-	token        taskToken
+// answer is what the answers to Start, a ReportVerdict, and to Heartbeat, a LeaseAck, have in common (S3).
+type answer interface {
+	GetVerdict() lessorv1.Verdict
+	GetReason() lessorv1.Reason
+	GetDetail() string
+	GetShouldCancel() bool
+	GetCancelReason() string
+	GetExpiresIn() *durationpb.Duration
+	GetTaskToken() string
+	GetTokenExpiresAt() *timestamppb.Timestamp
 }
 
 // taskToken allows its holder to report on one attempt over HTTP (H1).
@@ -32,30 +33,6 @@ func tokenOf(text string, expires *timestamppb.Timestamp) taskToken {
 		return taskToken{}
 	}
 	return taskToken{text, expires.AsTime()}
-}
-
-func answerOfStart(v *lessorv1.ReportVerdict) answer {
-	return answer{
-		verdict:      v.GetVerdict(),
-		reason:       v.GetReason(),
-		detail:       v.GetDetail(),
-		shouldCancel: v.GetShouldCancel(),
-		cancelReason: v.GetCancelReason(),
-		expiresIn:    v.GetExpiresIn().AsDuration(),
-		token:        tokenOf(v.GetTaskToken(), v.GetTokenExpiresAt()),
-	}
-}
-
-func answerOfHeartbeat(h *lessorv1.LeaseAck) answer {
-	return answer{
-		verdict:      h.GetVerdict(),
-		reason:       h.GetReason(),
-		detail:       h.GetDetail(),
-		shouldCancel: h.GetShouldCancel(),
-		cancelReason: h.GetCancelReason(),
-		expiresIn:    h.GetExpiresIn().AsDuration(),
-		token:        tokenOf(h.GetTaskToken(), h.GetTokenExpiresAt()),
-	}
 }
 
 // proto converts an artifact. It replaces text that is not valid UTF-8, because such text could not be sent.

@@ -66,7 +66,7 @@ func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.Repo
 	switch {
 	case r.a.phase == over:
 	case !r.isOutcome():
-		_ = w.handleAnswerLocked(r.a, sent, answerOfStart(v))
+		_ = w.handleAnswerLocked(r.a, sent, v)
 	default:
 		w.handleOutcomeVerdictLocked(r, v)
 	}
