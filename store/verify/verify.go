@@ -125,14 +125,13 @@ func (v *verifier) loadSpaces() error {
 
 // eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.checkRecords has reported.
 func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {
-	var failed error
-	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
-		if id, err := store.ParseTaskKey(ks, key); err == nil {
-			failed = fn(id, key)
+	return v.each(ks, func(key []byte) error {
+		id, err := store.ParseTaskKey(ks, key)
+		if err != nil {
+			return nil
 		}
-		return failed == nil
+		return fn(id, key)
 	})
-	return errors.Join(failed, err)
 }
 
 // each calls fn with each key of a keyspace.
