@@ -9,22 +9,13 @@ func Collect(ctx context.Context, commit func(context.Context, *Batch) error) Tx
 
 type collectedTx struct {
 	commit func(*Batch) error
-	all    []*Batch
+	all    Batch
 }
 
-func (c *collectedTx) Apply(b *Batch) { c.all = append(c.all, b) }
+func (c *collectedTx) Apply(b *Batch) { c.all.Append(b) }
 
 func (c *collectedTx) Write() error { return nil }
 
-func (c *collectedTx) Sync() error {
-	if len(c.all) == 1 {
-		return c.commit(c.all[0])
-	}
-	var sum Batch
-	for _, b := range c.all {
-		sum.Append(b)
-	}
-	return c.commit(&sum)
-}
+func (c *collectedTx) Sync() error { return c.commit(&c.all) }
 
-func (c *collectedTx) Rollback() { c.all = nil }
+func (c *collectedTx) Rollback() {}
