@@ -31,17 +31,10 @@ func DropSigningKey(b *store.Batch, k SigningKey) {
 
 // SigningKeys calls fn with every key.
 func SigningKeys(r store.Reader, fn func(SigningKey) error) error {
-	return scan(r, store.SigningKey, nil, nil, func(key, value []byte) (bool, error) {
-		var k SigningKey
-		err := decode(store.SigningKey, key, value, &k, signingKeyFields)
-		if err == nil {
-			k.Tenant, k.ID, err = store.ParseTenantKey(store.SigningKey, key)
-		}
-		if err != nil {
-			return false, err
-		}
-		return true, fn(k)
-	})
+	return each(r, store.SigningKey, signingKeyFields, func(key []byte, k *SigningKey) (err error) {
+		k.Tenant, k.ID, err = store.ParseTenantKey(store.SigningKey, key)
+		return err
+	}, fn)
 }
 
 // Token describes a token that was issued. Only the holder has the token itself.
@@ -80,15 +73,8 @@ func DropToken(b *store.Batch, t Token) {
 
 // Tokens calls fn with every token.
 func Tokens(r store.Reader, fn func(Token) error) error {
-	return scan(r, store.Token, nil, nil, func(key, value []byte) (bool, error) {
-		var t Token
-		err := decode(store.Token, key, value, &t, tokenFields)
-		if err == nil {
-			t.Tenant, t.ID, err = store.ParseTenantKey(store.Token, key)
-		}
-		if err != nil {
-			return false, err
-		}
-		return true, fn(t)
-	})
+	return each(r, store.Token, tokenFields, func(key []byte, t *Token) (err error) {
+		t.Tenant, t.ID, err = store.ParseTenantKey(store.Token, key)
+		return err
+	}, fn)
 }

@@ -71,17 +71,10 @@ func PutSpace(b *store.Batch, s Space) {
 
 // Spaces calls fn with every space.
 func Spaces(r store.Reader, fn func(Space) error) error {
-	return scan(r, store.Space, nil, nil, func(key, value []byte) (bool, error) {
-		var s Space
-		err := decode(store.Space, key, value, &s, spaceFields)
-		if err == nil {
-			s.Tenant, s.Workspace, err = store.ParseTenantKey(store.Space, key)
-		}
-		if err != nil {
-			return false, err
-		}
-		return true, fn(s)
-	})
+	return each(r, store.Space, spaceFields, func(key []byte, s *Space) (err error) {
+		s.Tenant, s.Workspace, err = store.ParseTenantKey(store.Space, key)
+		return err
+	}, fn)
 }
 
 // Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are part of Ready.
@@ -118,17 +111,10 @@ func PutQueue(b *store.Batch, q Queue) {
 
 // Queues calls fn with every queue.
 func Queues(r store.Reader, fn func(Queue) error) error {
-	return scan(r, store.Queue, nil, nil, func(key, value []byte) (bool, error) {
-		var q Queue
-		err := decode(store.Queue, key, value, &q, queueFields)
-		if err == nil {
-			q.Space, q.Name, err = store.ParseNameKey(store.Queue, key)
-		}
-		if err != nil {
-			return false, err
-		}
-		return true, fn(q)
-	})
+	return each(r, store.Queue, queueFields, func(key []byte, q *Queue) (err error) {
+		q.Space, q.Name, err = store.ParseNameKey(store.Queue, key)
+		return err
+	}, fn)
 }
 
 func settingsFields(c *codec, s *lease.Settings) {

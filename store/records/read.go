@@ -140,3 +140,17 @@ func scan(r store.Reader, ks store.Keyspace, from, to []byte, fn func(key, value
 	}
 	return err
 }
+
+// each calls fn with every record of a keyspace. named sets the fields of a record that are in its key.
+func each[T any](r store.Reader, ks store.Keyspace, fields func(*codec, *T), named func(key []byte, v *T) error, fn func(T) error) error {
+	return scan(r, ks, nil, nil, func(key, value []byte) (bool, error) {
+		var v T
+		if err := decode(ks, key, value, &v, fields); err != nil {
+			return false, err
+		}
+		if err := named(key, &v); err != nil {
+			return false, err
+		}
+		return true, fn(v)
+	})
+}
