@@ -70,6 +70,4 @@ type Stats struct {
 	FileBytes int64
 	// FreeBytes is the part of the file that is free. The store uses it before the file grows.
 	FreeBytes int64
-	// MaxBytes is the limit of FileBytes; 0 means no limit.
-	MaxBytes int64
 }

@@ -21,7 +21,6 @@ type Store struct {
 	db         *bbolt.DB
 	path       string
 	pageSize   int
-	maxBytes   int64
 	failed     atomic.Pointer[store.CommitError]
 	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
 	noteFile   *os.File         // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
@@ -39,8 +38,8 @@ var _ store.Store = (*Store)(nil)
 
 // newStore returns the Store of an open database. Close of the Store calls removeOwner while it still holds the lock, so that removeOwner cannot remove the
 // owner file of the next process.
-func newStore(db *bbolt.DB, opts Options, removeOwner func()) *Store {
-	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize, maxBytes: opts.MaxBytes}
+func newStore(db *bbolt.DB, removeOwner func()) *Store {
+	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize}
 	s.outcomeKnown.L = new(sync.Mutex)
 	_ = db.View(func(tx *bbolt.Tx) error { // the commits that the file has already were made durable when it was opened
 		s.durable.Store(uint64(tx.ID()))
@@ -139,10 +138,7 @@ func (s *Store) beginRead() (*bbolt.Tx, error) {
 // Stats implements store.Store.
 func (s *Store) Stats() store.Stats {
 	pages := s.db.Stats()
-	stats := store.Stats{
-		FreeBytes: int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize),
-		MaxBytes:  s.maxBytes,
-	}
+	stats := store.Stats{FreeBytes: int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize)}
 	used := s.usedBytes()
 	if info, err := s.fileInfo(); err == nil {
 		stats.FileBytes = info.Size()

@@ -77,7 +77,7 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 		return nil, errors.Join(err, o.release())
 	}
 	o.logTakenBack(opts.Logger)
-	s := newStore(db, opts, func() { removeOwner(dir) })
+	s := newStore(db, func() { removeOwner(dir) })
 	err = o.pinPages(db)
 	if err == nil {
 		err = s.takeOwnership(dir, migrations, &o, opts.Logger)
@@ -113,7 +113,7 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(db, opts, func() {})
+	s := newStore(db, func() {})
 	_, err = store.Current().Check(s)
 	if err = cmp.Or(err, s.requireSums()); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -93,7 +93,7 @@ func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 		return err
 	}
 	o.logTakenBack(opts.Logger)
-	s := newStore(db, opts, func() {})
+	s := newStore(db, func() {})
 	err = s.requireSums()
 	if err == nil {
 		err = store.Current().Upgrade(context.Background(), s)
