@@ -61,7 +61,7 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 	return file.Name(), errors.Join(err, db.Sync(), db.Close())
 }
 
-// exists reports whether path names a file of any type.
+// fileExists reports whether path names a file of any type.
 func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -1,7 +1,5 @@
 package boltstore
 
-import "os"
-
 // One flush makes a commit durable: it covers the pages of the commit and the meta page that points to them. bbolt by itself flushes the pages first, so that
 // a meta page never points to pages that are missing. Here, the first Open after a loss of power looks for missing pages instead (checkData). If a part of the
 // newest commit is missing, the flush of that commit did not succeed, so nobody was told of the commit, and Open takes it back.
@@ -12,9 +10,6 @@ import "os"
 //
 // The first commit after Open still has two flushes, for two reasons. In a copy that Snapshot wrote, that commit may overwrite the newest meta page. After a
 // commit was taken back, the next commit has the same number, and the number is what tells the sums of old pages from those of new ones.
-
-// enableSingleFlush makes each commit take one flush, from the second commit on. The store must have the newest format. file gets the notes.
-func (s *Store) enableSingleFlush(file *os.File) { s.noteFile = file }
 
 // writeNote writes into the file that the last commit is durable. The note reaches the disk with the next flush, or when the kernel writes it back. Without the
 // note, the next Open takes a damaged page of that commit for one that never reached the disk. The caller holds s.flushing, or is alone with the store.

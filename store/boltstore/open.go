@@ -85,15 +85,14 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	if err != nil {
 		return nil, errors.Join(err, o.abort(s, err), s.Close())
 	}
-	s.enableSingleFlush(o.file)
+	s.noteFile = o.file // the store has the newest format now; from the second commit on, each one takes one flush
 	o.finish(s)
 	return s, nil
 }
 
 // Exists reports whether dir contains a store.
 func Exists(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, fileName))
-	return err == nil
+	return fileExists(filepath.Join(dir, fileName))
 }
 
 // OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot wrote. OpenReadOnly checks the store as Open does, but does
