@@ -30,7 +30,7 @@ func (b *Batch) Put(ks Keyspace, key, value []byte) {
 	b.addOp(op{keyspace: ks, start: start, value: start + len(key)})
 }
 
-// PutSealed seals payload as Seal does and sets it under key, without an intermediate copy.
+// PutSealed seals payload, which is what Open undoes, and sets it under key.
 func (b *Batch) PutSealed(ks Keyspace, key []byte, version byte, payload []byte) {
 	b.EndSealed(version, append(b.BeginSealed(ks, key), payload...))
 }

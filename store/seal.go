@@ -11,17 +11,8 @@ const SealSize = 1 + 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Seal appends to dst the sealed value of payload under key: a version byte, which says how to read the payload, a CRC-32C over keyspace, key, version and
-// payload, and the payload.
-func Seal(dst []byte, ks Keyspace, key []byte, version byte, payload []byte) []byte {
-	start := len(dst)
-	dst = append(dst, make([]byte, SealSize)...)
-	dst = append(dst, payload...)
-	seal(ks, key, version, dst[start:])
-	return dst
-}
-
-// seal fills in the first SealSize bytes of a value, which already contains the payload.
+// seal fills in the first SealSize bytes of a value, which already contains the payload: a version byte, which says how to read the payload, and a CRC-32C over
+// keyspace, key, version and payload.
 func seal(ks Keyspace, key []byte, version byte, value []byte) {
 	value[0] = version
 	binary.BigEndian.PutUint32(value[1:], checksum(ks, key, version, value[SealSize:]))

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
-// Open returns the version and the payload that Seal wrote, and a seal has SealSize bytes.
-func TestOpenReadsWhatSealWrote(t *testing.T) {
+// Open returns the version and the payload that a Batch sealed, and a seal has SealSize bytes.
+func TestOpenReadsWhatABatchSealed(t *testing.T) {
 	for _, payload := range [][]byte{nil, []byte("payload"), make([]byte, 1<<16)} {
-		value := store.Seal([]byte("before"), store.Task, []byte("key"), 3, payload)[len("before"):]
+		value := storetest.Seal(store.Task, []byte("key"), 3, payload)
 		if len(value) != store.SealSize+len(payload) {
 			t.Errorf("%d bytes were sealed into %d, want %d", len(payload), len(value), store.SealSize+len(payload))
 		}
@@ -25,14 +26,14 @@ func TestOpenReadsWhatSealWrote(t *testing.T) {
 // A stored value must stay readable for ever, so the form of a seal must not change. The test compares with a value that format 1 wrote.
 func TestFormOfASealNeverChanges(t *testing.T) {
 	want := "\x01\x00\xfd\xbeupayload"
-	if got := store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload")); string(got) != want {
+	if got := storetest.Seal(store.Task, []byte("key"), 1, []byte("payload")); string(got) != want {
 		t.Errorf("sealed value = %q, want %q", got, want)
 	}
 }
 
 // Open refuses a value with any bit flipped, cut off anywhere, or read under another keyspace or key than it was sealed for.
 func TestOpenRefusesDamage(t *testing.T) {
-	key, value := []byte("key"), store.Seal(nil, store.Task, []byte("key"), 1, []byte("payload"))
+	key, value := []byte("key"), storetest.Seal(store.Task, []byte("key"), 1, []byte("payload"))
 	wantCorrupt := func(what string, ks store.Keyspace, key, value []byte) {
 		t.Helper()
 		_, _, err := store.Open(ks, key, value)
@@ -87,7 +88,7 @@ func TestBatch(t *testing.T) {
 	want := []store.Op{
 		{Keyspace: store.Task, Key: []byte("a"), Value: []byte("value")},
 		{Keyspace: store.Lease, Key: []byte("b"), Delete: true},
-		{Keyspace: store.Spec, Key: []byte("c"), Value: store.Seal(nil, store.Spec, []byte("c"), 2, []byte("payload"))},
+		{Keyspace: store.Spec, Key: []byte("c"), Value: storetest.Seal(store.Spec, []byte("c"), 2, []byte("payload"))},
 	}
 	if b.Len() != len(want) || b.Bytes() != 6+1+1+store.SealSize+7 {
 		t.Fatalf("%d changes of %d bytes, want %d of %d", b.Len(), b.Bytes(), len(want), 6+1+1+store.SealSize+7)

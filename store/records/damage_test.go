@@ -13,6 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // readers has a function for each keyspace with sealed values. It reads all records of the keyspace, or those of the task.
@@ -183,7 +184,7 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 func TestUnknownVersionIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
 		for _, version := range []byte{0, 7, 255} {
-			value := store.Seal(nil, rec.keyspace, rec.key, version, rec.value[store.SealSize:])
+			value := storetest.Seal(rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
 		}
 	}
@@ -202,7 +203,7 @@ func TestOldSpecWithoutAStateIsRefused(t *testing.T) {
 		key := store.AppendTaskKey(nil, task.ID)
 		spec := r.Get(store.Spec, key)
 		// The same spec with version 4. Version 4 has no state in the spec, so the state is then read as a part of the payload.
-		old := replaced{r, store.Spec, key, store.Seal(nil, store.Spec, key, 4, spec[store.SealSize:])}
+		old := replaced{r, store.Spec, key, storetest.Seal(store.Spec, key, 4, spec[store.SealSize:])}
 		got, err := records.Task(old, task.ID)
 		if err != nil || got.Rest != lease.Completed {
 			t.Errorf("an old spec and a state are read as %+v, error %v; want a COMPLETED task", got, err)
@@ -225,10 +226,10 @@ func TestWrongLengthIsRefused(t *testing.T) {
 		payload := rec.value[store.SealSize:]
 		open := map[store.Keyspace]int{store.Spec: len("payload"), store.Checkpoint: len("half")}[rec.keyspace]
 		for n := range len(payload) - open {
-			rec.wantCorrupt(t, "a field missing", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload[:n]))
+			rec.wantCorrupt(t, "a field missing", storetest.Seal(rec.keyspace, rec.key, rec.value[0], payload[:n]))
 		}
 		if open == 0 {
-			rec.wantCorrupt(t, "a byte too many", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], append(payload[:len(payload):len(payload)], 0)))
+			rec.wantCorrupt(t, "a byte too many", storetest.Seal(rec.keyspace, rec.key, rec.value[0], append(payload[:len(payload):len(payload)], 0)))
 		}
 	}
 }
@@ -241,7 +242,7 @@ func TestNumberOutOfRangeIsRefused(t *testing.T) {
 		}
 		payload := binary.AppendUvarint(nil, 1<<32+1)
 		payload = append(payload, rec.value[store.SealSize+1:]...)
-		rec.wantCorrupt(t, "a number of 33 bits", store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload))
+		rec.wantCorrupt(t, "a number of 33 bits", storetest.Seal(rec.keyspace, rec.key, rec.value[0], payload))
 	}
 }
 
@@ -308,7 +309,7 @@ func FuzzDecode(f *testing.F) {
 // only in proportion to the payload.
 func (rec record) readArbitrary(t *testing.T, payload []byte) {
 	t.Helper()
-	value := store.Seal(nil, rec.keyspace, rec.key, rec.value[0], payload)
+	value := storetest.Seal(rec.keyspace, rec.key, rec.value[0], payload)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	err := rec.read(value)

@@ -47,7 +47,7 @@ func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields 
 		return nil, err
 	}
 	switch {
-	case changed == nil && specHasState(spec[0]): // spec[0] is the version, see store.Seal
+	case changed == nil && specHasState(spec[0]): // spec[0] is the version, see store.Batch.PutSealed
 		return t, nil
 	case changed == nil:
 		return nil, corrupt(store.Task, key, "a task has no state")

@@ -1,4 +1,4 @@
-// Package storetest is the test suite that every store.Store has to pass.
+// Package storetest is the test suite that every store.Store has to pass, and what tests of stored records share.
 package storetest
 
 import (
