@@ -1,3 +1,2 @@
-// Package examples and what is below it show how Lessor is used, with its public packages only. Each example is run by a
-// test: `make examples`.
+// Package examples has programs that show how to use Lessor, only with its public packages. `make examples` runs each of them in a test.
 package examples

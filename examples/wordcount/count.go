@@ -14,14 +14,14 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// linesPerSave is after how many lines the count so far is saved, so that the next attempt need not begin again.
+// linesPerSave is the number of lines after which the count so far is saved, so that the next attempt need not count from the beginning.
 const linesPerSave = 100_000
 
 // count handles one task: its payload is the name of a file, its output the number of words.
 func count(ctx context.Context, t *worker.Task) ([]byte, error) {
 	file, err := os.Open(string(t.Payload))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, worker.WithCategory(worker.DataQuality, err) // it will not be there next time either
+		return nil, worker.WithCategory(worker.DataQuality, err) // another attempt would not find the file either
 	}
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 		words += len(strings.Fields(lines.Text()))
 		if n%linesPerSave == 0 {
 			t.Progress(0, fmt.Sprintf("%d lines", n), "counting")
-			// Fails where the lease was lost: then somebody else counts, and this result would be discarded.
+			// SaveCheckpoint fails if the lease is lost. Then another attempt counts, and the result of this one would be discarded.
 			if err := t.SaveCheckpoint(ctx, fmt.Appendf(nil, "%d %d", n, words)); err != nil {
 				return 0, err
 			}
@@ -53,7 +53,7 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 	return words, lines.Err()
 }
 
-// parse reads a checkpoint: lines done, and their words. There is none in the first attempt.
+// parse reads a checkpoint: the number of lines that were counted, and of words in them. The first attempt has no checkpoint.
 func parse(checkpoint []byte) (lines, words int) {
 	_, _ = fmt.Sscanf(string(checkpoint), "%d %d", &lines, &words)
 	return lines, words

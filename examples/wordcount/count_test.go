@@ -13,17 +13,17 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
-// counted runs handle for a file with that text, against a real coordinator.
-func counted(t *testing.T, text string, handle worker.Handler) *lessorv1.Task {
+// countText runs handle for a file with that text, against a real coordinator.
+func countText(t *testing.T, text string, handle worker.Handler) *lessorv1.Task {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return counting(t, name, handle)
+	return countFile(t, name, handle)
 }
 
-func counting(t *testing.T, name string, handle worker.Handler) *lessorv1.Task {
+func countFile(t *testing.T, name string, handle worker.Handler) *lessorv1.Task {
 	t.Helper()
 	c := workertest.Start(t)
 	w := c.Worker("text", worker.Config{})
@@ -33,24 +33,24 @@ func counting(t *testing.T, name string, handle worker.Handler) *lessorv1.Task {
 }
 
 func TestCount(t *testing.T) {
-	task := counted(t, "one two\nthree\n", count)
+	task := countText(t, "one two\nthree\n", count)
 	if string(task.GetOutput()) != "3" {
-		t.Errorf("%v: %q", task.GetState(), task.GetOutput())
+		t.Errorf("the task is %v with output %q, want output 3", task.GetState(), task.GetOutput())
 	}
 }
 
-// A file that is not there is no reason to try again.
+// If the file does not exist, the task fails and is not retried.
 func TestMissingFileIsNotRetried(t *testing.T) {
-	task := counting(t, filepath.Join(t.TempDir(), "nowhere"), count)
+	task := countFile(t, filepath.Join(t.TempDir(), "nowhere"), count)
 	if task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetAttempt() != 1 {
-		t.Errorf("%v after attempt %d", task.GetState(), task.GetAttempt())
+		t.Errorf("the task is %v after attempt %d, want FAILED after attempt 1", task.GetState(), task.GetAttempt())
 	}
 }
 
-// The second attempt goes on where the first had saved.
+// The second attempt continues from the checkpoint that the first attempt saved.
 func TestNextAttemptGoesOn(t *testing.T) {
 	text := strings.Repeat("two words\n", linesPerSave+10)
-	task := counted(t, text, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+	task := countText(t, text, func(ctx context.Context, task *worker.Task) ([]byte, error) {
 		if task.Attempt == 1 {
 			if err := task.SaveCheckpoint(ctx, []byte("100000 200000")); err != nil {
 				return nil, err
@@ -58,11 +58,11 @@ func TestNextAttemptGoesOn(t *testing.T) {
 			return nil, worker.RetryAfter(1, errors.New("the machine is going away"))
 		}
 		if string(task.Checkpoint) != "100000 200000" {
-			t.Errorf("checkpoint %q", task.Checkpoint)
+			t.Errorf("checkpoint %q, want %q", task.Checkpoint, "100000 200000")
 		}
 		return count(ctx, task)
 	})
 	if string(task.GetOutput()) != "200020" {
-		t.Errorf("%v: %q", task.GetState(), task.GetOutput())
+		t.Errorf("the task is %v with output %q, want output 200020", task.GetState(), task.GetOutput())
 	}
 }

@@ -53,7 +53,7 @@ func losesWithoutSync(t *testing.T, disk *harness.Disk) {
 		ids[i] = submitOne(t, c)
 	}
 	disk.Cut()
-	c.Perish()
+	c.KillOrStoreFailed()
 	disk.Restore()
 	c.Under = nil
 	c.Start()

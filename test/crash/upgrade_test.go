@@ -28,7 +28,7 @@ func TestKillWhileUpgrading(t *testing.T) {
 			c := harness.NewCoordinator(t, dir)
 			c.Under = harness.Strace(t, fmt.Sprintf("%s:signal=SIGKILL:when=%d", call, n))
 			served := c.Try()
-			c.Perish()
+			c.KillOrStoreFailed()
 			if served {
 				break // the upgrade was finished before the kill
 			}

@@ -7,7 +7,7 @@ func (d *database) apply(changes []lease.Change) {
 	for i := range changes {
 		c := &changes[i]
 		n := int(c.New.ID.Seq - 1)
-		d.tasks[n] = stripped(c.New)
+		d.tasks[n] = withoutHistory(c.New)
 		for _, done := range c.Ledger {
 			done.At, done.RetryAt = 0, 0
 			d.ledger[n][done.Attempt-1] = &done
@@ -18,7 +18,7 @@ func (d *database) apply(changes []lease.Change) {
 	}
 }
 
-func stripped(task *lease.Task) *lease.Task {
+func withoutHistory(task *lease.Task) *lease.Task {
 	t := *task
 	t.History, t.Dropped, t.ReadyAt, t.FinishedAt, t.Last.At = nil, 0, 0, now.Wall, 0
 	if t.Lease != nil {
@@ -34,7 +34,7 @@ func (w *world) commit() error {
 	batch := w.batch
 	w.persist()
 	for _, n := range batch {
-		if err := w.tell(n); err != nil {
+		if err := w.publish(n); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (w *world) commit() error {
 }
 
 func (w *world) persist() {
-	w.disk, w.batch, w.steps, w.unsaved = w.memory, nil, 0, 0
+	w.disk, w.batch, w.steps, w.clockBehind = w.memory, nil, 0, 0
 }
 
 // crash stops the coordinator and starts it again. It happens either before the batch reached the disk, or after that but before anything of it was
@@ -52,8 +52,8 @@ func (w *world) crash(s *scope, written bool) error {
 		w.persist()
 	}
 	w.memory, w.batch, w.steps = w.disk, nil, 0
-	w.memory.shift(w.unsaved)
-	w.disk, w.unsaved = w.memory, 0
+	w.memory.shift(w.clockBehind)
+	w.disk, w.clockBehind = w.memory, 0
 	w.crashes++
 	if !s.invalidate {
 		return nil
@@ -70,19 +70,19 @@ func (w *world) crash(s *scope, written bool) error {
 	return nil
 }
 
-// pass lets one tick pass. The stored serving clock is at most one tick behind.
-func (w *world) pass() {
+// passTick lets one tick pass. The stored serving clock is at most one tick behind.
+func (w *world) passTick() {
 	w.memory.shift(-tick)
 	w.disk.shift(-tick)
-	w.unsaved = tick
-	for i := range w.told {
-		for j := range w.told[i] {
-			t := &w.told[i][j]
-			t.until = max(t.until-tick, now.Serving)
+	w.clockBehind = tick
+	for i := range w.workerView {
+		for j := range w.workerView[i] {
+			t := &w.workerView[i][j]
+			t.liveUntil = max(t.liveUntil-tick, now.Serving)
 		}
 	}
 	for i := range w.batch {
-		w.batch[i].until = max(w.batch[i].until-tick, now.Serving)
+		w.batch[i].liveUntil = max(w.batch[i].liveUntil-tick, now.Serving)
 	}
 }
 

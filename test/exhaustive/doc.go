@@ -5,7 +5,7 @@
 //	world_test.go      the state of everything
 //	moves_test.go      what may happen next
 //	network_test.go    messages
-//	tell_test.go       what workers are told, and that it does not contradict what they know
+//	publish_test.go    what workers are told, and that it does not contradict what they know
 //	crash_test.go      the store, the crash and the start after it
 //	invariants_test.go what must hold at each step
 //	drain_test.go      what must still be possible in each state

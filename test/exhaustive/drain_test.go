@@ -6,20 +6,20 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// longest is how many ticks a silent worker can keep a task: two TTL, or cancel_grace, and the tick that the clock loses in a crash (A9).
-const longest = int(2*ttl/tick) + 1
+// drainTicks is how many ticks a silent worker can keep a task: two TTL, or cancel_grace, and the tick that the clock loses in a crash (A9).
+const drainTicks = int(2*ttl/tick) + 1
 
-// drains checks that the system can still finish: if all workers fall silent, every lease ends in time, and then one worker that behaves correctly
+// checkDrain checks that the system can still finish: if all workers fall silent, every lease ends in time, and then one worker that behaves correctly
 // completes every task. A task that stays parked for ever would be found here, too (T11).
 //
 // It checks nothing while there is a batch: the world after its commit is checked instead.
-func (s *scope) drains(w *world) error {
+func (s *scope) checkDrain(w *world) error {
 	if w.steps > 0 {
 		return nil
 	}
 	d := w.clone()
-	for range longest {
-		d.pass()
+	for range drainTicks {
+		d.passTick()
 		for _, t := range d.memory.tasks {
 			if err := s.step(d, lease.Expire{Task: t.ID}); err != nil {
 				return err
@@ -28,7 +28,7 @@ func (s *scope) drains(w *world) error {
 	}
 	for i := range d.memory.tasks {
 		if t := d.memory.tasks[i]; t.Lease != nil || t.Rest == lease.Scheduled {
-			return fmt.Errorf("A9: after %d ticks of silence task %d is %v", longest, i, t.State())
+			return fmt.Errorf("A9: after %d ticks of silence task %d is %v", drainTicks, i, t.State())
 		}
 	}
 	for i := range d.memory.tasks {

@@ -19,7 +19,7 @@ func (s *scope) decide(w *world, c lease.Command) (lease.Step, error) {
 		if err := w.checkChange(&out.Changes[i], c); err != nil {
 			return out, err
 		}
-		w.report(&out.Changes[i])
+		w.addNews(&out.Changes[i])
 	}
 	w.memory.apply(out.Changes)
 	w.count(c, len(out.Changes) > 0)
@@ -35,26 +35,26 @@ func (w *world) count(c lease.Command, did bool) {
 	case lease.Judge:
 		did = true
 	case lease.Cancel:
-		w.cancels += one(did)
+		w.cancels += boolToInt(did)
 	case lease.Adopt:
-		w.adoptions += one(did)
+		w.adoptions += boolToInt(did)
 	}
-	w.steps += one(did)
+	w.steps += boolToInt(did)
 }
 
-func one(did bool) int {
+func boolToInt(did bool) int {
 	if did {
 		return 1
 	}
 	return 0
 }
 
-// say gives a worker's message to the rules, and checks the answer.
-func (s *scope) say(w *world, m message, r *lease.Report) error {
+// judge gives a worker's message to the rules, and checks the answer.
+func (s *scope) judge(w *world, m message, r *lease.Report) error {
 	t := w.memory.tasks[m.task]
-	ticket := w.told[m.task][m.attempt-1].ticket
+	ticket := w.workerView[m.task][m.attempt-1].ticket
 	holds := t.Lease != nil && t.Lease.Attempt == ticket.Attempt && t.Lease.Nonce == ticket.Nonce && ticket.Epoch == w.epoch
-	alive := holds && !over(t)
+	alive := holds && !leaseEnded(t)
 	unstarted := t.Lease != nil && t.Lease.StartedAt == 0
 	out, err := s.decide(w, lease.Judge{Tenant: tenant, Reports: []*lease.Report{r}})
 	if err != nil {
@@ -71,27 +71,27 @@ func (s *scope) say(w *world, m message, r *lease.Report) error {
 	case alive && refused && a.Reason != lease.TaskCancelled:
 		return fmt.Errorf("T7: a first start after a cancel is %v %v", a.Verdict, a.Reason)
 	}
-	w.batch = append(w.batch, news{message: m, ticket: ticket, answer: a, until: a.ExpiresAt})
+	w.batch = append(w.batch, pendingNews{message: m, ticket: ticket, answer: a, liveUntil: a.ExpiresAt})
 	return nil
 }
 
-// over reports whether a timer has ended the lease. At the very moment of a timer it has (A3).
-func over(t *lease.Task) bool {
+// leaseEnded reports whether a timer has ended the lease. At the very moment of a timer it has (A3).
+func leaseEnded(t *lease.Task) bool {
 	l := t.Lease
 	unacked := l.AckBy != 0 && l.AckedAt == 0 && l.AckBy <= now.Serving
 	return l.ExpiresAt <= now.Serving || unacked || t.Cancel != nil && l.CancelBy <= now.Serving
 }
 
-// report adds grants and lost leases to what must be told.
-func (w *world) report(c *lease.Change) {
+// addNews adds grants and lost leases to what must be told.
+func (w *world) addNews(c *lease.Change) {
 	m := message{task: int(c.New.ID.Seq - 1)}
 	if l := c.Lost; l != nil {
 		m.attempt = l.Attempt
-		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostCause}})
+		w.batch = append(w.batch, pendingNews{message: m, ticket: ticketOf(c.New.ID, l), ended: true, answer: lease.Answer{Reason: c.LostCause}})
 	}
 	if l := c.New.Lease; l != nil && (c.Old.Lease == nil || c.Old.Lease.Attempt != l.Attempt) {
 		m.attempt = l.Attempt
-		w.batch = append(w.batch, news{message: m, ticket: ticketOf(c.New.ID, l), granted: true, until: l.ExpiresAt})
+		w.batch = append(w.batch, pendingNews{message: m, ticket: ticketOf(c.New.ID, l), granted: true, liveUntil: l.ExpiresAt})
 	}
 }
 
@@ -101,7 +101,7 @@ func ticketOf(id lease.TaskID, l *lease.Lease) lease.Ticket {
 
 // checkChange checks a pair of versions of a task. Only for a grant does it matter what the command was: a grant must not touch a live lease.
 func (w *world) checkChange(c *lease.Change, command lease.Command) error {
-	if _, grants := command.(lease.Grant); grants && c.Old.Lease != nil && !over(c.Old) {
+	if _, grants := command.(lease.Grant); grants && c.Old.Lease != nil && !leaseEnded(c.Old) {
 		return fmt.Errorf("A1: a grant changes a task under a live lease")
 	}
 	for _, check := range []func(*lease.Change) error{w.checkLease, checkBudgets, checkOutcome, checkCancel} {
@@ -116,7 +116,7 @@ func (w *world) checkChange(c *lease.Change, command lease.Command) error {
 func (w *world) checkLease(c *lease.Change) error {
 	before, after := c.Old.Lease, c.New.Lease
 	switch {
-	case before != nil && after != nil && before.Attempt == after.Attempt && over(c.Old):
+	case before != nil && after != nil && before.Attempt == after.Attempt && leaseEnded(c.Old):
 		return fmt.Errorf("A4: a lease that ended lives again")
 	case before != nil && after != nil && before.Attempt == after.Attempt && after.ExpiresAt < before.ExpiresAt:
 		return fmt.Errorf("A3: expires_at went back")
@@ -126,7 +126,7 @@ func (w *world) checkLease(c *lease.Change) error {
 		return fmt.Errorf("A3: expires_at is more than a TTL away")
 	}
 	if l := c.Lost; l != nil && c.LostCause == lease.LeaseExpired {
-		if t := w.told[c.New.ID.Seq-1][l.Attempt-1]; t.ticket.Nonce == l.Nonce && t.until > now.Serving {
+		if t := w.workerView[c.New.ID.Seq-1][l.Attempt-1]; t.ticket.Nonce == l.Nonce && t.liveUntil > now.Serving {
 			return fmt.Errorf("A9: a lease ends before its worker was told")
 		}
 	}

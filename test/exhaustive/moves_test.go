@@ -15,8 +15,8 @@ func (w *world) try(to visit, do func(*world) error, move string, args ...any) {
 
 // moves makes every move that is possible in a world.
 func (s *scope) moves(w *world, to visit) {
-	if s.prompt(w) {
-		w.try(to, func(n *world) error { n.pass(); return nil }, "tick")
+	if s.mayTick(w) {
+		w.try(to, func(n *world) error { n.passTick(); return nil }, "tick")
 	}
 	if w.steps > 0 {
 		w.try(to, (*world).commit, "commit")
@@ -29,8 +29,8 @@ func (s *scope) moves(w *world, to visit) {
 	}
 }
 
-// prompt bounds the delay of the coordinator: time passes only if no due timer has waited for a tick.
-func (s *scope) prompt(w *world) bool { return w.memory.overdue() < tick && w.disk.overdue() < tick }
+// mayTick bounds the delay of the coordinator: time passes only if no due timer has waited for a tick.
+func (s *scope) mayTick(w *world) bool { return w.memory.overdue() < tick && w.disk.overdue() < tick }
 
 func (s *scope) decisions(w *world, to visit) {
 	for i, t := range w.memory.tasks {
@@ -38,9 +38,9 @@ func (s *scope) decisions(w *world, to visit) {
 			w.try(to, func(n *world) error { return s.step(n, c) }, "%T of task %d: %+v", c, i, c)
 		}
 	}
-	for i := range w.told {
-		for j := range w.told[i] {
-			if w.told[i][j].ticket.Attempt != 0 {
+	for i := range w.workerView {
+		for j := range w.workerView[i] {
+			if w.workerView[i][j].ticket.Attempt != 0 {
 				s.deliveries(w, to, i, uint32(j+1))
 			}
 		}
@@ -89,7 +89,7 @@ func (s *scope) grant(task lease.TaskID, worker int) lease.Grant {
 var workers = [2]string{"a", "b"}
 
 func (s *scope) deliver(w *world, m message) error {
-	return s.say(w, m, m.report(s, w.told[m.task][m.attempt-1].ticket))
+	return s.judge(w, m, m.toReport(s, w.workerView[m.task][m.attempt-1].ticket))
 }
 
 func (s *scope) crashMoves(w *world, to visit) {

@@ -53,7 +53,7 @@ func ending(t *lease.Task) string {
 	return t.Rest.String() + "/" + t.Reason.String()
 }
 
-func (n *news) outcome() outcome {
+func (n *pendingNews) outcome() outcome {
 	switch {
 	case n.ended:
 		return outcome{"lease", n.answer.Reason.String()}

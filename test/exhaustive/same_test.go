@@ -68,7 +68,7 @@ func (e *encoder) worker(name string) {
 }
 
 func (e *encoder) world(w *world) {
-	e.num(w.steps, int(w.unsaved/tick), int(w.epoch), w.crashes, w.cancels, w.adoptions)
+	e.num(w.steps, int(w.clockBehind/tick), int(w.epoch), w.crashes, w.cancels, w.adoptions)
 	for i := range taskCount {
 		task := i ^ e.tasks
 		e.database(&w.memory, task)
@@ -76,21 +76,21 @@ func (e *encoder) world(w *world) {
 			e.database(&w.disk, task)
 		}
 		for j := range slots {
-			t := &w.told[task][j]
-			e.num(int(t.ticket.Attempt), int(t.ticket.Nonce), int(t.ticket.Epoch), int(t.closed), int(t.state), int(t.because))
-			e.at(t.until)
+			t := &w.workerView[task][j]
+			e.num(int(t.ticket.Attempt), int(t.ticket.Nonce), int(t.ticket.Epoch), int(t.reported), int(t.state), int(t.cancelReason))
+			e.at(t.liveUntil)
 		}
 	}
 	for _, n := range w.batch {
-		e.news(&n)
+		e.pendingNews(&n)
 	}
 }
 
-func (e *encoder) news(n *news) {
+func (e *encoder) pendingNews(n *pendingNews) {
 	a := &n.answer
 	e.num(n.task^e.tasks, int(n.attempt), int(n.kind), int(n.ticket.Nonce), int(n.ticket.Epoch), int(a.Verdict), int(a.Reason), int(a.State))
 	e.bit(n.granted, n.ended, a.Replayed)
-	e.at(n.until)
+	e.at(n.liveUntil)
 }
 
 func (e *encoder) database(d *database, task int) {

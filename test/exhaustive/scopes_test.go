@@ -46,7 +46,7 @@ const (
 	release, heartbeat, ack = lease.KindRelease, lease.KindHeartbeat, lease.KindAck
 )
 
-var small = []scope{
+var smallScopes = []scope{
 	{name: "together", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, cancels: 1},
 	{name: "again", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 2, adoptions: 1},
 	{name: "cancel", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 1, cancels: 1},
@@ -56,8 +56,8 @@ var small = []scope{
 	{name: "key", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, keyed: true, adoptions: 1},
 }
 
-// whole contains together all that small has, and more.
-var whole = []scope{
+// fullScopes together contain everything that smallScopes contain, and more.
+var fullScopes = []scope{
 	{name: "together", kinds: []lease.Kind{start, complete, heartbeat}, batch: 1, tasks: 2, grants: 1, crashes: 1, cancels: 1},
 	{name: "again", kinds: []lease.Kind{start, complete, fail, release, heartbeat}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1},
 	{name: "budgets", kinds: []lease.Kind{complete, fail, heartbeat}, batch: 1, tasks: 1, grants: 3, cancels: 1, adoptions: 1},
@@ -67,11 +67,13 @@ var whole = []scope{
 	{name: "key", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 2, grants: 2, keyed: true, adoptions: 1},
 }
 
+// In every state that the scopes can reach, and at each step between two states, the invariants hold, and the system can still finish all tasks. Together
+// the scopes reach exactly the expected outcomes.
 func TestEveryState(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11 V4 V12")
-	scopes := small
+	scopes := smallScopes
 	if *full {
-		scopes = whole
+		scopes = fullScopes
 	}
 	t.Run("scopes", func(t *testing.T) {
 		for i := range scopes {
@@ -94,6 +96,6 @@ func TestEveryState(t *testing.T) {
 	}
 	all.check(t)
 	if t.Logf("%d states", states); *full && states < 100_000 {
-		t.Error("that is too few")
+		t.Error("the full scopes have fewer than 100,000 states: the search left most of them out")
 	}
 }

@@ -57,7 +57,7 @@ func (f *search) add(from key, w *world, move string, args ...any) {
 }
 
 func (f *search) visit(from key, w *world) {
-	if err := f.scope.drains(w); err != nil {
+	if err := f.scope.checkDrain(w); err != nil {
 		f.fail(from, "all fall silent, then do as they should", err)
 		return
 	}

@@ -21,10 +21,10 @@ var now = lease.Now{Serving: 1000 * tick, Wall: lease.Wall(1000 * tick)}
 // world is the state of everything.
 type world struct {
 	memory, disk database
-	told         [taskCount][slots]told // what is known outside of the coordinator
-	batch        []news                 // will be told once the batch is durable
-	steps        int                    // in the batch
-	unsaved      lease.Instant          // how far the stored serving clock is behind
+	workerView   [taskCount][slots]workerView // what the workers know
+	batch        []pendingNews                // will be told once the batch is durable
+	steps        int                          // in the batch
+	clockBehind  lease.Instant                // how far the stored serving clock is behind
 	epoch        uint32
 	crashes      int
 	cancels      int
@@ -69,7 +69,7 @@ func newTask(s *scope, i int) *lease.Task {
 // clone copies what a move may change. Versions of tasks never change, so they are shared.
 func (w *world) clone() *world {
 	c := *w
-	c.batch = append([]news(nil), w.batch...)
+	c.batch = append([]pendingNews(nil), w.batch...)
 	return &c
 }
 

@@ -26,7 +26,7 @@ func (f *fleet) cutOff(starts map[attempt]int) (n int) {
 		}
 	}
 	if n == 0 {
-		f.t.Error("the victim had begun nothing that it had not reported: the test shows nothing")
+		f.t.Error("no attempt of the victim was cut off by the kill or pause: the test shows nothing")
 	}
 	return n
 }

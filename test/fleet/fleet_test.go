@@ -43,8 +43,8 @@ func TestWorkerKilled(t *testing.T) {
 	f.work.AwaitDone()
 	f.end(second)
 	f.count()
-	f.sameAsPrinted(a, true)
-	f.sameAsPrinted(b, false)
+	f.comparePrinted(a, true)
+	f.comparePrinted(b, false)
 	f.log(a, b)
 }
 
@@ -61,8 +61,8 @@ func TestWorkerPaused(t *testing.T) {
 	first.Resume()
 	f.end(first, second)
 	f.count()
-	f.sameAsPrinted(a, false)
-	f.sameAsPrinted(b, false)
+	f.comparePrinted(a, false)
+	f.comparePrinted(b, false)
 	if a.reasons[superseded] != a.told[cancelled] { // both are 0 if the victim noticed by itself that its leases were lost
 		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.told[cancelled], a.reasons)
 	}
@@ -88,8 +88,8 @@ func (f *fleet) startWorker(n *tally) *harness.Process {
 	})
 }
 
-// sameAsPrinted compares what a worker printed with what the coordinator stores. A killed worker may have had no time to print its last verdicts.
-func (f *fleet) sameAsPrinted(n *tally, killed bool) {
+// comparePrinted compares what a worker printed with what the coordinator stores. A killed worker may have had no time to print its last verdicts.
+func (f *fleet) comparePrinted(n *tally, killed bool) {
 	f.t.Helper()
 	for a, count := range n.starts {
 		if count != 1 {
@@ -110,7 +110,7 @@ func (f *fleet) sameAsPrinted(n *tally, killed bool) {
 			f.t.Errorf("A5: attempt %v of %s was committed, and the output is that of %q", a, name, f.outputs[a.task])
 		}
 		if name == n.name && n.verdicts[a] == nil && !killed {
-			f.t.Errorf("K5: attempt %v of %s was committed, and it was not told", a, name)
+			f.t.Errorf("K5: attempt %v of %s was committed, but the worker got no verdict", a, name)
 		}
 	}
 }

@@ -51,11 +51,11 @@ func TestFloodOfAnotherTenant(t *testing.T) {
 		conn, process := serve(t, c, append([]string{"--auth"}, phase.args...))
 		stop := flood(t, conn, tokens["loud"], phase.callers)
 		took := measure(t, conn, tokens["quiet"])
-		taken, refused := stop()
+		accepted, refused := stop()
 		t.Logf("%-30s p50 %v, p99 %v; of the flood %d taken, %d refused", phase.name,
-			took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), taken, refused)
-		if phase.callers > 0 && taken == 0 || (phase.args != nil) != (refused > 0) {
-			t.Errorf("%s: of the flood %d were taken and %d refused", phase.name, taken, refused)
+			took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), accepted, refused)
+		if phase.callers > 0 && accepted == 0 || (phase.args != nil) != (refused > 0) {
+			t.Errorf("%s: %d calls of the flood were accepted and %d refused, want accepted calls, and refused ones only with a quota", phase.name, accepted, refused)
 		}
 		_ = conn.Close()
 		if code := process.Stop(); code != 0 {
@@ -101,7 +101,7 @@ func serve(t *testing.T, c *harness.Coordinator, args []string) (*grpc.ClientCon
 	return conn, p
 }
 
-func bearing(ctx context.Context, token string) context.Context {
+func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
@@ -112,16 +112,16 @@ func submit(ctx context.Context, conn *grpc.ClientConn) error {
 }
 
 // flood submits from so many callers until stop is called, which returns how many calls were accepted and refused.
-func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop func() (taken, refused int64)) {
-	ctx, cancel := context.WithCancel(bearing(t.Context(), token))
-	var taken, refused atomic.Int64
+func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop func() (accepted, refused int64)) {
+	ctx, cancel := context.WithCancel(withToken(t.Context(), token))
+	var accepted, refused atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				switch err := submit(ctx, conn); status.Code(err) {
 				case codes.OK:
-					taken.Add(1)
+					accepted.Add(1)
 				case codes.ResourceExhausted:
 					refused.Add(1)
 				case codes.Canceled:
@@ -135,14 +135,14 @@ func flood(t *testing.T, conn *grpc.ClientConn, token string, callers int) (stop
 	return func() (int64, int64) {
 		cancel()
 		wg.Wait()
-		return taken.Load(), refused.Load()
+		return accepted.Load(), refused.Load()
 	}
 }
 
 // measure submits tasks, and returns how long each call took, shortest first.
 func measure(t *testing.T, conn *grpc.ClientConn, token string) []time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bearing(t.Context(), token), 4*harness.Patience)
+	ctx, cancel := context.WithTimeout(withToken(t.Context(), token), 4*harness.Patience)
 	defer cancel()
 	took := make([]time.Duration, submits)
 	for i := range took {

@@ -48,8 +48,8 @@ func build(run func() int) (int, error) {
 	return 0, goleak.Find()
 }
 
-// Plain builds a command of this module as users have it, without the race detector and the memory that it needs, and returns its path.
-func Plain(t testing.TB, command string) string {
+// BuildPlain builds a command of this module as users have it, without the race detector and the memory that it needs, and returns its path.
+func BuildPlain(t testing.TB, command string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(command))
 	out, err := exec.Command("go", "build", "-o", path, "github.com/lessor-dev/lessor/"+command).CombinedOutput()

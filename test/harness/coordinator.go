@@ -59,7 +59,7 @@ func (c *Coordinator) Start(args ...string) {
 func (c *Coordinator) Try(args ...string) bool {
 	c.t.Helper()
 	at := make(chan listening, 1)
-	c.proc = c.Launch(Lines(func(line string) { at <- announced(line) }), args...)
+	c.proc = c.Launch(Lines(func(line string) { at <- parseListening(line) }), args...)
 	select {
 	case a := <-at:
 		c.setAddr(a)
@@ -96,7 +96,7 @@ func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 func (c *Coordinator) Listen(args ...string) (p *Process, grpc, http string) {
 	c.t.Helper()
 	at := make(chan listening, 1)
-	p = c.Launch(Lines(func(line string) { at <- announced(line) }), args...)
+	p = c.Launch(Lines(func(line string) { at <- parseListening(line) }), args...)
 	select {
 	case a := <-at:
 		return p, a.GRPC, a.HTTP
@@ -110,8 +110,8 @@ func (c *Coordinator) Listen(args ...string) (p *Process, grpc, http string) {
 // listening is where a coordinator listens.
 type listening struct{ GRPC, HTTP string }
 
-// announced reads what lessor serve prints when it listens.
-func announced(line string) (at listening) {
+// parseListening reads what lessor serve prints when it listens.
+func parseListening(line string) (at listening) {
 	_ = json.Unmarshal([]byte(line), &at) // if it fails, the address is empty, and the dial reports that
 	return at
 }
@@ -133,7 +133,7 @@ func (c *Coordinator) call() bool {
 	switch {
 	case err == nil:
 		return true
-	case c.proc.over(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection may end before the test hears of the end of the process
+	case c.proc.hasEnded(), status.Code(err) == codes.Unavailable && c.proc.endedWithin(Patience): // the connection may end before the test hears of the end of the process
 		return false
 	}
 	c.t.Fatalf("the coordinator does not answer: %v\n%s", err, c.proc.Stderr())
@@ -147,11 +147,11 @@ func (c *Coordinator) Kill() {
 	c.proc.Kill()
 }
 
-// Perish is like Kill, but the process may also have ended by itself because its store failed.
-func (c *Coordinator) Perish() {
+// KillOrStoreFailed is like Kill, but the process may also have ended by itself because its store failed.
+func (c *Coordinator) KillOrStoreFailed() {
 	c.t.Helper()
 	c.setAddr(listening{})
-	c.proc.Perish()
+	c.proc.KillOrStoreFailed()
 }
 
 // Stop ends the process in order, and fails the test if its exit code is not 0.

@@ -40,9 +40,9 @@ type Process struct {
 	ended  chan struct{}
 }
 
-// settings are added to the environment of every process. The first saves the second that a program with the race detector waits at its end. The
+// defaultEnv is added to the environment of every process. The first variable saves the second that a program with the race detector waits at its end. The
 // others switch off the limits of memory and disk use at which a worker takes no work, since the machine of the tests may be above them.
-var settings = []string{"GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101"}
+var defaultEnv = []string{"GORACE=atexit_sleep_ms=0", "LESSOR_HEALTH_MEM=101", "LESSOR_HEALTH_DISK=101"}
 
 // Start starts a process.
 func Start(t testing.TB, c Command) *Process {
@@ -51,7 +51,7 @@ func Start(t testing.TB, c Command) *Process {
 		c.Path = binary
 	}
 	p := &Process{t: t, cmd: exec.Command(c.Path, c.Args...), stderr: &buffer{}, ended: make(chan struct{})}
-	p.cmd.Env = slices.Concat(os.Environ(), settings, c.Env)
+	p.cmd.Env = slices.Concat(os.Environ(), defaultEnv, c.Env)
 	p.cmd.Dir, p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.Stdin, c.Stdout, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.User}
 	// How long to read what is left in the pipes of a killed process, if another process holds them open. This is enough for a busy machine; what
@@ -78,8 +78,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// Perish ends the process by SIGKILL; the process may also have ended by itself because its store failed.
-func (p *Process) Perish() {
+// KillOrStoreFailed ends the process by SIGKILL; the process may also have ended by itself because its store failed.
+func (p *Process) KillOrStoreFailed() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill()
 	const storeFailed = 70
@@ -103,7 +103,7 @@ func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Pause()
 	for deadline := time.Now().Add(Patience); !p.frozen(); {
-		if p.over() || time.Now().After(deadline) {
+		if p.hasEnded() || time.Now().After(deadline) {
 			p.t.Fatalf("%v does not stop", p)
 		}
 	}
@@ -146,7 +146,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-func (p *Process) over() bool {
+func (p *Process) hasEnded() bool {
 	select {
 	case <-p.ended:
 		return true

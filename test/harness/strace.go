@@ -10,7 +10,7 @@ import (
 // example "fdatasync:error=EIO:when=3". It skips the test if strace is missing or not permitted.
 func Strace(t testing.TB, injections ...string) []string {
 	t.Helper()
-	wantStrace(t)
+	requireStrace(t)
 	under := []string{"strace", "-D", "-f", "-qq", "-e", "signal=none", "-o", "/dev/null"}
 	for _, i := range injections {
 		calls, _, _ := strings.Cut(i, ":")
@@ -23,11 +23,11 @@ func Strace(t testing.TB, injections ...string) []string {
 // files that they use. It skips the test as Strace does.
 func StraceInto(t testing.TB, file, calls string) []string {
 	t.Helper()
-	wantStrace(t)
+	requireStrace(t)
 	return []string{"strace", "-f", "-qq", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=" + calls, "-o", file}
 }
 
-func wantStrace(t testing.TB) {
+func requireStrace(t testing.TB) {
 	t.Helper()
 	if out, err := exec.Command("strace", "-qq", "true").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no strace: %v: %s", err, out)

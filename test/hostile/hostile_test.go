@@ -24,45 +24,45 @@ const (
 // of the attack is left afterwards. The latency of the honest client is only printed.
 func TestHostileClients(t *testing.T) {
 	t.Attr("rules", "X5")
-	h := newHouse(t)
-	bystander := newBystander(t, h)
+	h := newHost(t)
+	client := newHonestClient(t, h)
 	base := h.goroutines(t)
-	slow := h.beginSlow(t)
+	slow := h.startSlowClients(t)
 	for _, a := range attacks {
-		t.Run(a.name, func(t *testing.T) { h.suffer(t, bystander, a) })
-		h.lives(t)
+		t.Run(a.name, func(t *testing.T) { h.runAttack(t, client, a) })
+		h.checkAlive(t)
 	}
 	slow.end(t)
-	h.settle(t, "all attacks", base)
-	bystander.end(t)
+	h.awaitGoroutines(t, "all attacks", base)
+	client.end(t)
 }
 
 // attack is a kind of abuse.
 type attack struct {
 	name    string
-	callers int // how many goroutines run say
-	least   int // how many hits the attack must land; each say counts in its own unit
-	say     func(a *assault)
+	callers int // how many goroutines run send
+	least   int // how many hits the attack must land; each send counts in its own unit
+	send    func(a *attackRun)
 }
 
-var attacks = append(append(floods, words...), web...)
+var attacks = append(append(frameAttacks, messageAttacks...), httpAttacks...)
 
-// suffer runs an attack until it has landed enough and the honest client has done its rounds.
-func (h *house) suffer(t *testing.T, b *bystander, k attack) {
+// runAttack runs an attack until it has landed enough and the honest client has done its rounds.
+func (h *host) runAttack(t *testing.T, b *honestClient, k attack) {
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	before, heap := h.goroutines(t), h.heap(t)
-	h.forgetPeak(t)
-	a := newAssault(ctx, t, h, k.least)
+	h.resetPeak(t)
+	a := newAttackRun(ctx, t, h, k.least)
 	var busy sync.WaitGroup
 	for range k.callers {
-		busy.Go(func() { k.say(a) })
+		busy.Go(func() { k.send(a) })
 	}
 	took := b.work(t, rounds)
 	select {
-	case <-a.landed:
+	case <-a.enough:
 	case <-ctx.Done():
-		t.Errorf("%d of %d have landed", a.hits.Load(), k.least)
+		t.Errorf("%d hits of the attack have landed, want at least %d", a.hits.Load(), k.least)
 	}
 	during := h.heap(t)
 	cancel()
@@ -70,7 +70,7 @@ func (h *house) suffer(t *testing.T, b *bystander, k attack) {
 	t.Logf("%-28s landed %7d; p50 %8v, p99 %8v; heap %+4d MiB, peak %4d MiB; %v", k.name, a.hits.Load(),
 		took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond), (during-heap)>>20, h.peak(t)>>20, a.answers())
 	if during-heap > mostHeap {
-		t.Errorf("the coordinator has %d MiB in use, %d MiB before", during>>20, heap>>20)
+		t.Errorf("the coordinator uses %d MiB during the attack, want at most %d MiB more than the %d MiB before", during>>20, mostHeap>>20, heap>>20)
 	}
-	h.settle(t, k.name, before)
+	h.awaitGoroutines(t, k.name, before)
 }

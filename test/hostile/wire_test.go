@@ -27,53 +27,53 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// assault is one run of an attack, by any number of goroutines.
-type assault struct {
+// attackRun is one run of an attack, by any number of goroutines.
+type attackRun struct {
 	ctx    context.Context //nolint:containedctx // the attack ends with it
 	t      *testing.T
-	h      *house
+	h      *host
 	least  int64
 	hits   atomic.Int64
-	landed chan struct{} // closed when hits has reached least
+	enough chan struct{} // closed when hits has reached least
 
-	mu   sync.Mutex
-	told map[string]int // how often the coordinator gave each kind of answer
+	mu           sync.Mutex
+	answerCounts map[string]int // how often the coordinator gave each kind of answer
 }
 
-func newAssault(ctx context.Context, t *testing.T, h *house, least int) *assault {
-	return &assault{ctx: ctx, t: t, h: h, least: int64(least), landed: make(chan struct{}), told: map[string]int{}}
+func newAttackRun(ctx context.Context, t *testing.T, h *host, least int) *attackRun {
+	return &attackRun{ctx: ctx, t: t, h: h, least: int64(least), enough: make(chan struct{}), answerCounts: map[string]int{}}
 }
 
 // hit counts what has landed.
-func (a *assault) hit(n int) {
+func (a *attackRun) hit(n int) {
 	if now := a.hits.Add(int64(n)); now >= a.least && now-int64(n) < a.least {
-		close(a.landed)
+		close(a.enough)
 	}
 }
 
-func (a *assault) over() bool { return a.ctx.Err() != nil }
+func (a *attackRun) ended() bool { return a.ctx.Err() != nil }
 
-// tell counts an answer of the coordinator.
-func (a *assault) tell(what string) {
+// countAnswer counts an answer of the coordinator.
+func (a *attackRun) countAnswer(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told[what]++
+	a.answerCounts[what]++
 }
 
-func (a *assault) answers() map[string]int {
+func (a *attackRun) answers() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.told
+	return a.answerCounts
 }
 
-// from is the address of the attackers; honest clients have another one.
-var from = net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: harness.Patience}
+// attackerDialer dials from the address of the attackers; honest clients have another one.
+var attackerDialer = net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: harness.Patience}
 
 // dial connects to one of the ports; it returns nil when the attack is over. The connection ends with the attack.
-func (a *assault) dial(addr string) net.Conn {
-	conn, err := from.DialContext(a.ctx, "tcp", addr)
+func (a *attackRun) dial(addr string) net.Conn {
+	conn, err := attackerDialer.DialContext(a.ctx, "tcp", addr)
 	if err != nil {
-		if !a.over() {
+		if !a.ended() {
 			a.t.Errorf("connect: %v", err)
 		}
 		return nil
@@ -83,10 +83,12 @@ func (a *assault) dial(addr string) net.Conn {
 }
 
 // dialAs connects from the attackers' address, with a token unless it is empty. The connection ends with the attack.
-func (a *assault) dialAs(token string) *grpc.ClientConn {
+func (a *attackRun) dialAs(token string) *grpc.ClientConn {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return from.DialContext(ctx, "tcp", addr) }),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return attackerDialer.DialContext(ctx, "tcp", addr)
+		}),
 	}
 	if token != "" {
 		bearer := worker.StaticToken(token)
@@ -104,21 +106,21 @@ func (a *assault) dialAs(token string) *grpc.ClientConn {
 // wire is a connection to the gRPC port on which one goroutine may write any frames.
 type wire struct {
 	*http2.Framer
-	a     *assault
-	conn  net.Conn
-	out   *bufio.Writer
-	block bytes.Buffer
-	enc   *hpack.Encoder
-	next  uint32 // id of the next stream
-	asks  int    // SETTINGS that were sent and not yet acknowledged
+	a               *attackRun
+	conn            net.Conn
+	out             *bufio.Writer
+	block           bytes.Buffer
+	enc             *hpack.Encoder
+	next            uint32 // id of the next stream
+	unackedSettings int    // SETTINGS that were sent and not yet acknowledged
 
-	acks  chan struct{} // one value for each acknowledgement of SETTINGS
-	ended chan struct{} // closed when the coordinator has ended the connection
-	why   string        // how it ended; valid after that
+	acks      chan struct{} // one value for each acknowledgement of SETTINGS
+	ended     chan struct{} // closed when the coordinator has ended the connection
+	endReason string        // how it ended; valid after that
 }
 
 // connect opens a connection, and sends the preface and these settings. It returns nil when the attack is over.
-func (a *assault) connect(settings ...http2.Setting) *wire {
+func (a *attackRun) connect(settings ...http2.Setting) *wire {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {
 		return nil
@@ -129,7 +131,7 @@ func (a *assault) connect(settings ...http2.Setting) *wire {
 	w.enc = hpack.NewEncoder(&w.block)
 	_, _ = w.out.WriteString(http2.ClientPreface)
 	_ = w.WriteSettings(settings...)
-	w.asks++
+	w.unackedSettings++
 	if len(settings) == 0 {
 		_ = w.WriteWindowUpdate(0, 1<<30)
 	}
@@ -140,12 +142,12 @@ func (a *assault) connect(settings ...http2.Setting) *wire {
 // read reads the coordinator's frames, and counts its answers.
 func (w *wire) read() {
 	defer close(w.ended)
-	w.why = "closed"
+	w.endReason = "closed"
 	for {
 		f, err := w.ReadFrame()
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				w.why = "unread"
+				w.endReason = "unread"
 			}
 			return
 		}
@@ -155,14 +157,14 @@ func (w *wire) read() {
 				w.acks <- struct{}{}
 			}
 		case *http2.GoAwayFrame:
-			w.why = fmt.Sprintf("GOAWAY %v %s", f.ErrCode, bytes.TrimRight(firstWords(f.DebugData()), " "))
+			w.endReason = fmt.Sprintf("GOAWAY %v %s", f.ErrCode, bytes.TrimRight(firstWords(f.DebugData()), " "))
 		case *http2.RSTStreamFrame:
-			w.a.tell("RST " + f.ErrCode.String())
+			w.a.countAnswer("RST " + f.ErrCode.String())
 		case *http2.MetaHeadersFrame:
 			for _, field := range f.Fields {
 				if field.Name == "grpc-status" {
 					n, _ := strconv.Atoi(field.Value)
-					w.a.tell(codes.Code(n).String())
+					w.a.countAnswer(codes.Code(n).String())
 				}
 			}
 		}
@@ -177,16 +179,16 @@ func (w *wire) flush() bool {
 	return w.out.Flush() == nil
 }
 
-// taken waits until the coordinator has read all that was sent so far, by way of an acknowledged SETTINGS. It returns false if the coordinator has
+// awaitRead waits until the coordinator has read all that was sent so far, by way of an acknowledged SETTINGS. It returns false if the coordinator has
 // ended the connection instead.
-func (w *wire) taken() bool {
+func (w *wire) awaitRead() bool {
 	_ = w.WriteSettings()
-	w.asks++
+	w.unackedSettings++
 	if !w.flush() {
 		<-w.ended
 		return false
 	}
-	for ; w.asks > 0; w.asks-- {
+	for ; w.unackedSettings > 0; w.unackedSettings-- {
 		select {
 		case <-w.acks:
 		case <-w.ended:
@@ -231,8 +233,8 @@ func (w *wire) open(call, token string, more ...hpack.HeaderField) uint32 {
 	return id
 }
 
-// ask makes a whole call with this message.
-func (w *wire) ask(call, token string, message []byte) {
+// callOnce makes a whole call with this message.
+func (w *wire) callOnce(call, token string, message []byte) {
 	id := w.open(call, token)
 	_ = w.WriteData(id, true, prefixed(message))
 }
@@ -242,23 +244,23 @@ func prefixed(message []byte) []byte {
 	return append([]byte{0, byte(len(message) >> 24), byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message))}, message...)
 }
 
-// each repeats say on one connection after the other. say sends a burst, and returns what it counts as. The burst has landed when the coordinator has
-// read it, or has ended the connection.
-func (a *assault) each(say func(w *wire) int, settings ...http2.Setting) {
-	for !a.over() {
+// repeatBursts repeats send on one connection after the other. send writes a burst, and returns how many hits it counts as. The burst has landed when
+// the coordinator has read it, or has ended the connection.
+func (a *attackRun) repeatBursts(send func(w *wire) int, settings ...http2.Setting) {
+	for !a.ended() {
 		w := a.connect(settings...)
 		if w == nil {
 			return
 		}
-		for !a.over() {
-			n := say(w)
-			goOn := w.taken()
-			if a.over() {
+		for !a.ended() {
+			n := send(w)
+			goOn := w.awaitRead()
+			if a.ended() {
 				break
 			}
 			a.hit(n)
 			if !goOn {
-				a.tell(w.why)
+				a.countAnswer(w.endReason)
 				break
 			}
 		}
@@ -267,15 +269,15 @@ func (a *assault) each(say func(w *wire) int, settings ...http2.Setting) {
 	}
 }
 
-// cutOff repeats say until the coordinator ends the connection. Each such end counts as one hit.
-func (a *assault) cutOff(say func(w *wire), settings ...http2.Setting) {
-	for !a.over() {
+// repeatUntilCutOff repeats send until the coordinator ends the connection. Each such end counts as one hit.
+func (a *attackRun) repeatUntilCutOff(send func(w *wire), settings ...http2.Setting) {
+	for !a.ended() {
 		w := a.connect(settings...)
 		if w == nil {
 			return
 		}
-		for ended := false; !ended && !a.over(); {
-			say(w)
+		for ended := false; !ended && !a.ended(); {
+			send(w)
 			_ = w.flush()
 			select {
 			case <-w.ended:
@@ -283,8 +285,8 @@ func (a *assault) cutOff(say func(w *wire), settings ...http2.Setting) {
 			default:
 			}
 		}
-		if !a.over() {
-			a.tell(w.why)
+		if !a.ended() {
+			a.countAnswer(w.endReason)
 			a.hit(1)
 		}
 		_ = w.conn.Close()

@@ -33,7 +33,7 @@ func newCrowd(t *testing.T) *crowd {
 	})
 	c := &crowd{t: t, in: in, out: make(chan string, 1)}
 	c.proc = harness.Start(t, harness.Command{
-		Path: harness.Plain(t, "test/idle/crowd"), Stdin: stdin, Stdout: harness.Lines(func(line string) { c.out <- line }),
+		Path: harness.BuildPlain(t, "test/idle/crowd"), Stdin: stdin, Stdout: harness.Lines(func(line string) { c.out <- line }),
 	})
 	return c
 }

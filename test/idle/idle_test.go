@@ -25,7 +25,7 @@ const most = 48 << 10
 func TestIdleSessions(t *testing.T) {
 	needFiles(t, *number+100)
 	c := harness.NewCoordinator(t, t.TempDir())
-	c.Path = harness.Plain(t, "cmd/lessor")
+	c.Path = harness.BuildPlain(t, "cmd/lessor")
 	serve := []string{"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h"} // only the heartbeats that are counted
 	c.Start(serve...)
 	workers := newCrowd(t)

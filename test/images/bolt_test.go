@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 // goroutine of its own.
 func checkFiles() {
 	for names := bufio.NewScanner(os.Stdin); names.Scan(); {
-		if err := boltSound(names.Text()); err != nil {
+		if err := boltCheckFile(names.Text()); err != nil {
 			fmt.Println("finds it")
 		} else {
 			fmt.Println("misses it")
@@ -55,8 +55,8 @@ func checkFiles() {
 	}
 }
 
-// boltSound does what the command bbolt check does.
-func boltSound(name string) error {
+// boltCheckFile does what the command bbolt check does.
+func boltCheckFile(name string) error {
 	db, err := bbolt.Open(name, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true, Timeout: time.Second})
 	if err != nil {
 		return err

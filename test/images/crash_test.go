@@ -11,14 +11,14 @@ import (
 // crashes builds the images that a crash can leave: all that was synced is on the disk, and any part of what was written since.
 type crashes struct {
 	rnd  *rand.Rand
-	look func(image)
+	emit func(image)
 }
 
 // of builds images of a crash during a commit, on a disk with all commits before it. The store must have the state before the commit or after it;
 // after it only if all of the commit is on the disk. The note that the commit before was durable may be on the disk or not.
 func (cr crashes) of(before disk, c commit, number int) {
 	at := func(kind string, d disk, states ...int) {
-		cr.look(image{kind: kind, disk: d, commit: number, states: states})
+		cr.emit(image{kind: kind, disk: d, commit: number, states: states})
 	}
 	d := func() disk {
 		d := before.clone()
@@ -127,11 +127,11 @@ func bitsBetween(a, b []byte) (n int) {
 // TestCrash: whatever part of its last writes a crash leaves, a store opens with all that was acknowledged, and with the last commit wholly or not at
 // all (A6).
 func TestCrash(t *testing.T) {
-	lookAt(t, func(rnd *rand.Rand, rec *recording, look func(image)) {
+	checkImages(t, func(rnd *rand.Rand, rec *recording, emit func(image)) {
 		d := rec.start.clone()
 		for i, c := range rec.commits {
-			crashes{rnd, look}.of(d, c, i)
+			crashes{rnd, emit}.of(d, c, i)
 			d.commit(c)
 		}
-	}, (*viewer).crash)
+	}, (*checker).crash)
 }

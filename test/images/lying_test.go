@@ -11,15 +11,15 @@ import (
 // lies builds the images that a disk can hold that answered every sync with success, and lied.
 type lies struct {
 	rnd  *rand.Rand
-	look func(image)
+	emit func(image)
 	old  map[int64][][]byte // versions of each page, oldest first; the last one is on the disk
 }
 
 // keptVersions is how many versions are kept of a page.
 const keptVersions = 8
 
-// wrote notes the pages of a commit that is on the disk.
-func (l *lies) wrote(d disk, c commit) {
+// recordVersions notes the pages of a commit that is on the disk.
+func (l *lies) recordVersions(d disk, c commit) {
 	for _, w := range append(c.pages[:len(c.pages):len(c.pages)], c.meta) {
 		if l.old[w.at] == nil && int(w.at) < len(d.content) {
 			l.old[w.at] = [][]byte{bytes.Clone(d.content[w.at:][:pageSize])}
@@ -38,7 +38,7 @@ func (l *lies) of(d disk, c commit, number int) {
 		if tell(&told); bytes.Equal(told.content, d.content) {
 			return // the lie changed nothing
 		}
-		l.look(image{kind: kind, disk: told, commit: number, states: []int{number + 1}})
+		l.emit(image{kind: kind, disk: told, commit: number, states: []int{number + 1}})
 	}
 	for _, w := range c.pages {
 		lie("a page of the last commit is lost", func(d *disk) { l.lose(d, w.at) })
@@ -49,7 +49,7 @@ func (l *lies) of(d disk, c commit, number int) {
 		copy(d.area(w)[s:][:sectorSize], before[s:])
 	})
 	for range 6 {
-		lie("an old version of a page", func(d *disk) { l.age(d) })
+		lie("an old version of a page", func(d *disk) { l.restoreOldVersion(d) })
 		lie("a flipped bit", func(d *disk) { l.flip(d, 2*pageSize, len(d.content)) })
 	}
 	for range 2 {
@@ -99,8 +99,8 @@ func (l *lies) page(d *disk) []byte {
 	return d.content[n*pageSize:][:pageSize]
 }
 
-// age replaces a random page by an older version of it.
-func (l *lies) age(d *disk) {
+// restoreOldVersion replaces a random page by an older version of it.
+func (l *lies) restoreOldVersion(d *disk) {
 	for {
 		at := int64(2+l.rnd.IntN(len(d.content)/pageSize-2)) * pageSize
 		if all := l.old[at]; len(all) > 1 {
@@ -123,13 +123,13 @@ func swap(a, b []byte) {
 // TestLyingDisk: a disk lost, changed or exchanged what it had said to be written. The store is refused, or lessor verify finds the damage, or what
 // is read is all that was acknowledged (A6).
 func TestLyingDisk(t *testing.T) {
-	lookAt(t, func(rnd *rand.Rand, rec *recording, look func(image)) {
+	checkImages(t, func(rnd *rand.Rand, rec *recording, emit func(image)) {
 		d := rec.start.clone()
-		l := &lies{rnd: rnd, look: look, old: map[int64][][]byte{}}
+		l := &lies{rnd: rnd, emit: emit, old: map[int64][][]byte{}}
 		for i, c := range rec.commits {
-			l.wrote(d, c)
+			l.recordVersions(d, c)
 			d.commit(c)
 			l.of(d, c, i)
 		}
-	}, (*viewer).lie)
+	}, (*checker).lie)
 }

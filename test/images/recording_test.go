@@ -66,7 +66,7 @@ func record(t *testing.T, dir string) *recorder {
 	st := open(t, dir)
 	r := &recorder{Store: st, t: t, path: filepath.Join(dir, fileName), model: read(t, st)}
 	r.recording = &recording{start: load(t, r.path), states: []state{r.model.state}}
-	r.watch()
+	r.hookWrites()
 	return r
 }
 
@@ -79,14 +79,14 @@ func open(t *testing.T, dir string) *boltstore.Store {
 	return st
 }
 
-// watch replaces the function by which bbolt writes. bbolt has no option for that, so this uses reflection.
-func (r *recorder) watch() {
+// hookWrites replaces the function by which bbolt writes. bbolt has no option for that, so this uses reflection.
+func (r *recorder) hookWrites() {
 	r.opened = true
 	db := field[*bbolt.DB](reflect.ValueOf(r.Store), "db")
 	write := field[func([]byte, int64) (int, error)](reflect.ValueOf(*db), "ops", "writeAt")
 	through := *write
 	*write = func(b []byte, at int64) (int, error) {
-		r.wrote(b, at)
+		r.recordWrite(b, at)
 		return through(b, at)
 	}
 }
@@ -102,7 +102,7 @@ func field[T any](v reflect.Value, path ...string) *T {
 	return (*T)(unsafe.Pointer(v.UnsafeAddr()))
 }
 
-func (r *recorder) wrote(b []byte, at int64) {
+func (r *recorder) recordWrite(b []byte, at int64) {
 	if r.now.size == 0 { // the first write: if the file must grow, it has grown by now
 		info, err := os.Stat(r.path)
 		if err != nil {
@@ -156,14 +156,14 @@ func (r *recorder) note() write {
 	return w
 }
 
-// again closes the store and opens it again, and goes on with the same recording.
-func (r *recorder) again() {
+// reopen closes the store and opens it again, and goes on with the same recording.
+func (r *recorder) reopen() {
 	r.t.Helper()
 	if err := r.Close(); err != nil {
 		r.t.Fatal(err)
 	}
 	r.Store = open(r.t, filepath.Dir(r.path))
-	r.watch()
+	r.hookWrites()
 }
 
 // finish closes the store, and checks that no write is missing in the recording.

@@ -125,7 +125,7 @@ type verdict interface {
 	GetCurrentAttempt() uint32
 }
 
-func judged(m verdict) answer {
+func verdictAnswer(m verdict) answer {
 	a := answer{
 		Verdict: strings.TrimPrefix(m.GetVerdict().String(), "VERDICT_"),
 		Reason:  strings.TrimPrefix(m.GetReason().String(), "REASON_"),
@@ -147,27 +147,27 @@ func judged(m verdict) answer {
 func (w *caller) say(ctx context.Context, c lessorv1.WorkerServiceClient, o *op, id, held string) (answer, error) {
 	switch o.Kind {
 	case start:
-		return said(c.Start(ctx, &lessorv1.StartRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
+		return answerOf(c.Start(ctx, &lessorv1.StartRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
 	case heartbeat:
-		return said(c.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
+		return answerOf(c.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
 	case complete:
-		return said(c.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt, Output: []byte(o.Content)}))
+		return answerOf(c.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt, Output: []byte(o.Content)}))
 	case fail:
 		e := &lessorv1.TaskError{Message: o.Content, Category: lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE}
 		if o.Content == final {
 			e.Category = lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION
 		}
-		return said(c.Fail(ctx, &lessorv1.FailRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt, Error: e}))
+		return answerOf(c.Fail(ctx, &lessorv1.FailRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt, Error: e}))
 	case release:
 		o.Content = "" // two releases are always the same report, since V13 does not compare the reason
-		return said(c.Release(ctx, &lessorv1.ReleaseRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
+		return answerOf(c.Release(ctx, &lessorv1.ReleaseRequest{TaskId: id, LeaseId: held, Attempt: o.Attempt}))
 	}
 	return answer{}, fmt.Errorf("no call %q", o.Kind)
 }
 
-func said[M verdict](m M, err error) (answer, error) {
+func answerOf[M verdict](m M, err error) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return judged(m), nil
+	return verdictAnswer(m), nil
 }

@@ -32,21 +32,21 @@ const callersEach = 3
 
 // client is a client process.
 type client struct {
-	name  string
-	known known
-	out   sync.Mutex
-	left  atomic.Int64
-	line  atomic.Pointer[line]
+	name       string
+	known      known
+	out        sync.Mutex
+	left       atomic.Int64
+	connection atomic.Pointer[connection]
 }
 
-// line is the connection to one process of the coordinator.
-type line struct {
+// connection is the connection to one process of the coordinator.
+type connection struct {
 	conn *grpc.ClientConn
 	next chan struct{} // closed when there is a newer line
 }
 
-// beClient runs the client process.
-func beClient(name string) int {
+// runClient runs the client process.
+func runClient(name string) int {
 	seed, _ := strconv.ParseUint(os.Getenv(clientSeed), 10, 64)
 	calls, _ := strconv.ParseInt(os.Getenv(clientCalls), 10, 64)
 	c := &client{name: name}
@@ -71,7 +71,7 @@ func (c *client) connect(first chan<- struct{}) {
 		if err != nil {
 			die(err)
 		}
-		old := c.line.Swap(&line{conn: conn, next: make(chan struct{})})
+		old := c.connection.Swap(&connection{conn: conn, next: make(chan struct{})})
 		if old == nil {
 			close(first)
 		} else {
@@ -107,7 +107,7 @@ type caller struct {
 func (w *caller) work() {
 	for w.left.Add(-1) >= 0 {
 		w.pause()
-		at := w.line.Load()
+		at := w.connection.Load()
 		if answered := w.step(at.conn); !answered {
 			w.await(at.next)
 		}

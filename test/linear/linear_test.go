@@ -35,7 +35,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(clientName); name != "" {
-		os.Exit(beClient(name))
+		os.Exit(runClient(name))
 	}
 	harness.Main(m)
 }
@@ -57,12 +57,12 @@ func TestHistories(t *testing.T) {
 		h.record()
 		h.read()
 		longest = max(longest, h.check())
-		h.balance()
-		if h.untold > len(h.truths)/10 {
-			t.Errorf("the histories of %d tasks of %d are not whole", h.untold, len(h.truths))
+		h.checkTasks()
+		if h.untold > len(h.storedTasks)/10 {
+			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth", h.untold, len(h.storedTasks))
 		}
 		total += len(h.ops)
-		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.truths), h.kills, h.open())
+		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.storedTasks), h.kills, h.open())
 	}
 	t.Logf("%d operations; the longest check of a task took %v; answers: %v; tasks: %v", total, longest, counts, states)
 	requireAnswers(t, counts)
@@ -76,7 +76,7 @@ func requireAnswers(t *testing.T, counts map[string]int) {
 		"CANCELLED/SUPERSEDED", "CANCELLED/LEASE_EXPIRED", "CANCELLED/TASK_CANCELLED", "FailedPrecondition",
 	} {
 		if counts[want] == 0 {
-			t.Errorf("nobody was told %s", want)
+			t.Errorf("no client got the answer %s, want at least one: the clients did not compete enough", want)
 		}
 	}
 }
@@ -90,10 +90,10 @@ type history struct {
 	counts map[string]int // counts of answers, over all histories
 	states map[string]int // final states of tasks, over all histories
 
-	mu     sync.Mutex
-	ops    []*op
-	truths map[string]*truth
-	untold int // tasks that are not checked, because their stored history has dropped entries
+	mu          sync.Mutex
+	ops         []*op
+	storedTasks map[string]*storedTask
+	untold      int // tasks that are not checked, because their stored history has dropped entries
 }
 
 // record runs the clients, and kills the coordinator meanwhile.
@@ -112,12 +112,12 @@ func (h *history) record() {
 		inputs = append(inputs, w)
 		processes = append(processes, h.startClient(i, r, calls))
 	}
-	h.tell(inputs)
+	h.sendAddr(inputs)
 	for range h.kills {
 		h.await(calls, callsPerKill)
 		h.c.Kill()
 		h.c.Start()
-		h.tell(inputs)
+		h.sendAddr(inputs)
 	}
 	h.await(calls, clients*callsEach-h.kills*callsPerKill)
 	for _, p := range processes {
@@ -163,8 +163,8 @@ func (h *history) add(o *op) {
 	}
 }
 
-// tell tells the clients where the coordinator listens.
-func (h *history) tell(inputs []*os.File) {
+// sendAddr tells the clients where the coordinator listens.
+func (h *history) sendAddr(inputs []*os.File) {
 	h.t.Helper()
 	for _, w := range inputs {
 		if _, err := fmt.Fprintln(w, h.c.Addr()); err != nil {
@@ -179,7 +179,7 @@ func (h *history) await(calls <-chan struct{}, n int) {
 		select {
 		case <-calls:
 		case <-time.After(harness.Patience):
-			h.t.Fatal("the clients do not get on")
+			h.t.Fatalf("no client made a call within %v", harness.Patience)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (h *history) read() {
 	h.t.Helper()
 	ctx, stop := context.WithTimeout(h.t.Context(), harness.Patience)
 	defer stop()
-	h.truths = map[string]*truth{}
+	h.storedTasks = map[string]*storedTask{}
 	tasks := lessorv1.NewTaskServiceClient(h.c.Conn())
 	list, err := tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: runID}, PageSize: 1000})
 	if err != nil || list.GetNextPageToken() != "" {
@@ -197,7 +197,7 @@ func (h *history) read() {
 	}
 	for _, t := range list.GetTasks() {
 		name := t.GetSpec().GetIdempotencyKey()
-		if h.truths[name] != nil {
+		if h.storedTasks[name] != nil {
 			h.t.Errorf("T1: the key %s made two tasks", name)
 		}
 		last := op{Kind: get, Worker: "test", Task: name, Call: now()}
@@ -207,7 +207,7 @@ func (h *history) read() {
 		}
 		last.Return = now()
 		last.Answer = read(m.GetTask())
-		h.truths[name] = &truth{task: m.GetTask(), read: last}
+		h.storedTasks[name] = &storedTask{task: m.GetTask(), read: last}
 	}
 }
 
@@ -224,7 +224,7 @@ func (h *history) check() (longest time.Duration) {
 		}
 	}
 	slices.SortFunc(openLeases, func(a, b *op) int { return int(a.Call - b.Call) })
-	for name, t := range h.truths {
+	for name, t := range h.storedTasks {
 		if t.task.GetHistoryDropped() > 0 { // on a machine without free processors, a task may lose more leases than its history can hold (T10)
 			h.untold++
 			continue
@@ -237,7 +237,7 @@ func (h *history) check() (longest time.Duration) {
 		}
 		longest = max(longest, time.Since(began))
 		if h.kills == 0 {
-			spoil(h.t, all)
+			checkSearchCanFail(h.t, all)
 		}
 	}
 	return longest
@@ -261,8 +261,8 @@ func show(all []*op) string {
 	return b.String()
 }
 
-// balance checks that each acknowledged task is there, and that each task was submitted.
-func (h *history) balance() {
+// checkTasks checks that each acknowledged task is there, and that each task was submitted.
+func (h *history) checkTasks() {
 	h.t.Helper()
 	asked, told := map[string]bool{}, map[string]bool{}
 	for _, o := range h.ops {
@@ -272,14 +272,14 @@ func (h *history) balance() {
 		}
 	}
 	for name := range told {
-		if told[name] && h.truths[name] == nil {
-			h.t.Errorf("A6: task %s was acknowledged and is gone", name)
+		if told[name] && h.storedTasks[name] == nil {
+			h.t.Errorf("A6: task %s was acknowledged and does not exist", name)
 		}
 	}
-	for name, t := range h.truths {
+	for name, t := range h.storedTasks {
 		h.states[t.read.Answer.State]++
 		if !asked[name] {
-			h.t.Errorf("A6: nobody asked for task %s", name)
+			h.t.Errorf("A6: task %s exists, but no client submitted it", name)
 		}
 	}
 }

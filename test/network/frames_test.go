@@ -54,11 +54,11 @@ func TestFrames(t *testing.T) {
 	const workers = 16
 	fleet := startFleet(ctx, t, between.Addr(), workers)
 	work.AwaitDone()
-	between.Calm()
+	between.StopFaults()
 	fleet.stop()
 	t.Logf("%v", fleet.seen.Check(t, work.Read(), nil))
 	t.Logf("the network did: %v", between)
-	for _, s := range between.Short(least) {
+	for _, s := range between.TooRare(least) {
 		t.Error(s)
 	}
 }

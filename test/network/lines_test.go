@@ -94,7 +94,7 @@ func (n *lines) cut(d time.Duration, directions ...proxy.Direction) {
 	for _, w := range directions {
 		for from := time.Now(); n.relay.Held(w) == before[w]; time.Sleep(10 * time.Millisecond) {
 			if time.Since(from) > harness.Patience {
-				n.t.Fatalf("nothing wanted to go %v while that was not possible", w)
+				n.t.Fatalf("no bytes waited on their way %v while that direction was blocked", w)
 			}
 		}
 	}

@@ -82,12 +82,12 @@ func (c *counts) String() string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// Short reports each fault that took effect less often than it must; nil if there is none.
-func (c *counts) Short(least int64) (missing []string) {
+// TooRare reports each fault that took effect less often than it must; nil if there is none.
+func (c *counts) TooRare(least int64) (missing []string) {
 	for d := range directions {
 		for f := range faults {
 			if n := c.Landed(d, f); n < least {
-				missing = append(missing, fmt.Sprintf("%d frames %v were %v, and at least %d had to be", n, d, f, least))
+				missing = append(missing, fmt.Sprintf("%d frames %v were %v, want at least %d", n, d, f, least))
 			}
 		}
 	}

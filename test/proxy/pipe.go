@@ -39,7 +39,7 @@ func (p *pipe[M]) run(ctx context.Context) error {
 		case err := <-ended:
 			_ = p.release() // the sending end may be gone, too
 			return err
-		case <-p.tooLate():
+		case <-p.heldTooLong():
 			if err := p.release(); err != nil {
 				return err
 			}
@@ -61,8 +61,8 @@ func (p *pipe[M]) receive(ctx context.Context, frames chan<- *M) error {
 	}
 }
 
-// tooLate fires when a held frame was not overtaken in time.
-func (p *pipe[M]) tooLate() <-chan time.Time {
+// heldTooLong fires when a held frame was not overtaken in time.
+func (p *pipe[M]) heldTooLong() <-chan time.Time {
 	if p.held == nil {
 		return nil
 	}
@@ -82,18 +82,18 @@ func (p *pipe[M]) release() error {
 func (p *pipe[M]) pass(ctx context.Context, m *M) error {
 	p.p.frames[p.direction].Add(1)
 	f, ok := p.p.rates.draw(p.rand.Float64())
-	if !ok || p.p.calm.Load() || f == Drop && p.opening(m) {
+	if !ok || p.p.faultless.Load() || f == Drop && p.opening(m) {
 		return p.overtake(m)
 	}
 	if f == Reorder && p.held == nil {
 		p.held = m
 		return nil
 	}
-	if err := p.harm(ctx, m, f); err != nil {
+	if err := p.apply(ctx, m, f); err != nil {
 		return err
 	}
 	if f != Reorder {
-		p.landed(f)
+		p.countFault(f)
 	}
 	return p.release()
 }
@@ -104,15 +104,15 @@ func (p *pipe[M]) overtake(m *M) error {
 		return err
 	}
 	if p.held != nil {
-		p.landed(Reorder)
+		p.countFault(Reorder)
 	}
 	return p.release()
 }
 
-func (p *pipe[M]) landed(f Fault) { p.p.landed[p.direction][f].Add(1) }
+func (p *pipe[M]) countFault(f Fault) { p.p.landed[p.direction][f].Add(1) }
 
-// harm applies a fault that concerns only this frame.
-func (p *pipe[M]) harm(ctx context.Context, m *M, f Fault) error {
+// apply applies a fault that concerns only this frame.
+func (p *pipe[M]) apply(ctx context.Context, m *M, f Fault) error {
 	switch f {
 	case Drop:
 		return nil
@@ -123,7 +123,7 @@ func (p *pipe[M]) harm(ctx context.Context, m *M, f Fault) error {
 	case Delay:
 		time.Sleep(time.Duration(p.rand.Int64N(int64(most))))
 	case Cut:
-		p.landed(f)
+		p.countFault(f)
 		return errCut
 	case Tear:
 		return p.tear(ctx, m)
@@ -139,7 +139,7 @@ func (p *pipe[M]) tear(ctx context.Context, m *M) error {
 	}
 	select {
 	case <-torn:
-		p.landed(Tear)
+		p.countFault(Tear)
 	case <-ctx.Done():
 	case <-time.After(tearing):
 	}

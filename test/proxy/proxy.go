@@ -23,12 +23,12 @@ type Proxy struct {
 	lessorv1.UnimplementedWorkerServiceServer
 	counts
 
-	addr   string
-	target func() string
-	seed   uint64
-	rates  Rates
-	calm   atomic.Bool
-	opened atomic.Uint64 // number of streams so far
+	addr      string
+	target    func() string
+	seed      uint64
+	rates     Rates
+	faultless atomic.Bool
+	opened    atomic.Uint64 // number of streams so far
 
 	mu    sync.Mutex
 	conns map[string]*conn // the workers' connections, by their addresses
@@ -52,8 +52,8 @@ func New(t testing.TB, target func() string, seed uint64, rates Rates) *Proxy {
 // Addr returns the address for workers.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Calm ends the faults.
-func (p *Proxy) Calm() { p.calm.Store(true) }
+// StopFaults ends the faults.
+func (p *Proxy) StopFaults() { p.faultless.Store(true) }
 
 // listener makes connections that can be torn.
 type listener struct {

@@ -22,8 +22,8 @@ func serve(dir string) []string {
 	return []string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--http", ""}
 }
 
-// refused runs a command that must not start: it must end with exit code 5, print an error and a hint, and nothing else.
-func refused(t *testing.T, c harness.Command, want string) {
+// checkRefused runs a command that must not start: it must end with exit code 5, print an error and a hint, and nothing else.
+func checkRefused(t *testing.T, c harness.Command, want string) {
 	t.Helper()
 	p := harness.Start(t, c)
 	code, said := p.Wait(), p.Stderr()
@@ -32,12 +32,13 @@ func refused(t *testing.T, c harness.Command, want string) {
 	}
 }
 
+// A coordinator refuses to start on a store of a newer format, and does not change it.
 func TestNewerStore(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "lessor.db")
 	raiseFormat(t, dir)
 	before := read(t, file)
-	refused(t, harness.Command{Args: serve(dir)}, `the store has format 9, but this version of Lessor reads only formats up to [0-9]:`)
+	checkRefused(t, harness.Command{Args: serve(dir)}, `the store has format 9, but this version of Lessor reads only formats up to [0-9]:`)
 	if !bytes.Equal(before, read(t, file)) {
 		t.Error("the store was changed")
 	}
@@ -67,6 +68,7 @@ func read(t *testing.T, file string) []byte {
 	return data
 }
 
+// Without permission for the data directory, lessor serve and lessor run refuse to start with an error and a hint.
 func TestNoPermission(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
 	if err := os.Mkdir(closed, 0o700); err != nil {
@@ -75,7 +77,7 @@ func TestNoPermission(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(closed, "lines"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stranger := harness.Stranger(t, closed)
+	stranger := harness.UserWithoutPermission(t, closed)
 	for name, args := range map[string][]string{
 		"serve":                   serve(closed),
 		"serve in a new one":      serve(filepath.Join(closed, "data")),
@@ -84,19 +86,19 @@ func TestNoPermission(t *testing.T) {
 		"serve with a file of it": serve(filepath.Join(closed, "lines")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, harness.Command{Args: args, User: stranger}, "no permission")
+			checkRefused(t, harness.Command{Args: args, User: stranger}, "no permission")
 		})
 	}
 }
 
-// A new data directory can be made in a directory that the user may write but not read, although its name cannot be synced then.
-func TestParentThatMayNotBeRead(t *testing.T) {
+// lessor serve makes its data directory even in a directory that the user may write but not read. The name of the new directory cannot be synced then.
+func TestParentWithoutReadPermission(t *testing.T) {
 	base := t.TempDir()
 	parent := filepath.Join(base, "parent")
 	if err := errors.Join(os.Mkdir(parent, 0o700), os.Chmod(base, 0o711), os.Chmod(filepath.Dir(base), 0o711)); err != nil {
 		t.Fatal(err)
 	}
-	stranger := harness.Stranger(t, parent)
+	stranger := harness.UserWithoutPermission(t, parent)
 	if stranger != nil {
 		if err := os.Chown(parent, int(stranger.Uid), int(stranger.Gid)); err != nil {
 			t.Fatal(err)

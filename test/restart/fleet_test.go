@@ -69,13 +69,13 @@ func (f *fleet) start(i int) {
 	life := fmt.Sprintf("life-%d", f.lives)
 	f.names[i] = life
 	f.procs[i] = harness.Start(f.t, harness.Command{
-		Path: harness.Self(f.t), Stdout: harness.Lines(func(line string) { f.hear(life, line) }),
+		Path: harness.Self(f.t), Stdout: harness.Lines(func(line string) { f.readLine(life, line) }),
 		Env: []string{fmt.Sprintf("%s=worker-%d", workerName, i), workerAddr + "=" + f.relay.Addr()},
 	})
 }
 
-// hear reads a line that a worker prints.
-func (f *fleet) hear(life, line string) {
+// readLine reads a line that a worker prints.
+func (f *fleet) readLine(life, line string) {
 	var what string
 	var a witness.Attempt
 	var x, y int64

@@ -37,11 +37,11 @@ func TestKills(t *testing.T) {
 	f.stopAll()
 	sum := f.seen.Check(t, f.work.Read(), func(a witness.Attempt, life string, why lessorv1.Reason) {
 		if life != "" && !f.killed[life] {
-			t.Errorf("A9: attempt %v of %s, which lived, was lost: %v", a, life, why)
+			t.Errorf("A9: attempt %v was lost (%v) although its worker process %s was not killed", a, why, life)
 		}
 	})
 	if sum.Stopped > 0 {
-		t.Errorf("A9: %d handlers were stopped", sum.Stopped)
+		t.Errorf("A9: %d handlers were stopped, want none", sum.Stopped)
 	}
 	t.Logf("%d kills of the coordinator, %d of workers; at least %d attempts were under way at the former; %v", *kills, *kills, carried, sum)
 }
@@ -75,11 +75,11 @@ func TestRollingRestart(t *testing.T) {
 		t.Errorf("W10: the lease of attempt %v of %q was lost: %v", a, life, why)
 	})
 	if sum.Stopped > 0 {
-		t.Errorf("W10: %d handlers were stopped", sum.Stopped)
+		t.Errorf("W10: %d handlers were stopped, want none", sum.Stopped)
 	}
 	slowest := witness.Slowest(all)
 	if most := longest + ttl; slowest > most { // a handler takes up to two seconds; a task whose lease was lost would take at least a TTL
-		t.Errorf("W10: a task took %v from its grant to its end, and a restart at most %v", slowest, longest)
+		t.Errorf("W10: a task took %v from its grant to its end, want at most %v: the longest restart took %v", slowest, most, longest)
 	}
 	t.Logf("%d restarts of the coordinator, as many of workers, of at most %v; no task took more than %v from grant to end; %v",
 		workers, longest.Round(time.Millisecond), slowest.Round(time.Millisecond), sum)

@@ -53,9 +53,9 @@ func run(ctx context.Context, name, addr string) error {
 		Logger: slog.New(slog.DiscardHandler),
 		Hooks: worker.Hooks{
 			OnVerdict: func(t *worker.Task, v *lessorv1.ReportVerdict) {
-				tell("verdict", t, int64(v.GetVerdict()), int64(v.GetReason()))
+				printLine("verdict", t, int64(v.GetVerdict()), int64(v.GetReason()))
 			},
-			OnStop: func(t *worker.Task, _ error) { tell("stop", t, 0, 0) },
+			OnStop: func(t *worker.Task, _ error) { printLine("stop", t, 0, 0) },
 		},
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, name, addr string) error {
 
 // handle takes a moment; one task in ten takes longer than a restart of the coordinator.
 func handle(ctx context.Context, t *worker.Task) ([]byte, error) {
-	tell("start", t, time.Now().UnixNano(), 0)
+	printLine("start", t, time.Now().UnixNano(), 0)
 	moment := rand.N(20 * time.Millisecond)
 	if rand.IntN(10) == 0 {
 		moment = time.Second + rand.N(time.Second)
@@ -80,6 +80,6 @@ func handle(ctx context.Context, t *worker.Task) ([]byte, error) {
 	}
 }
 
-func tell(what string, t *worker.Task, a, b int64) {
+func printLine(what string, t *worker.Task, a, b int64) {
 	_, _ = fmt.Fprintf(os.Stdout, "%s %s %d %d %d\n", what, t.ID, t.Attempt, a, b)
 }

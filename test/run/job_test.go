@@ -117,7 +117,7 @@ func (j *job) kill(starts int) {
 		}
 	}
 	p.Kill()
-	j.printed(stdout.String())
+	j.noteOutput(stdout.String())
 }
 
 // killEarly kills a process a moment after its start, whatever it is doing by then.
@@ -130,7 +130,7 @@ func (j *job) killEarly() {
 	p := j.start(&stdout)
 	<-ctx.Done()
 	p.Kill()
-	j.printed(stdout.String())
+	j.noteOutput(stdout.String())
 }
 
 // starts reads the log of starts.
@@ -141,24 +141,24 @@ func (j *job) starts() []string {
 	return strings.Fields(string(data))
 }
 
-// printed notes the lines whose outputs were printed: they are committed (A6).
-func (j *job) printed(stdout string) {
+// noteOutput notes the lines whose outputs were printed: they are committed (A6).
+func (j *job) noteOutput(stdout string) {
 	for line := range strings.Lines(stdout) {
 		if name, ok := strings.CutPrefix(line, "output of "); ok && strings.HasSuffix(name, "\n") {
-			j.commit(strings.TrimSpace(name))
+			j.noteCommitted(strings.TrimSpace(name))
 		}
 	}
 }
 
-func (j *job) commit(line string) {
+func (j *job) noteCommitted(line string) {
 	if _, known := j.committed[line]; !known {
 		j.committed[line] = len(j.starts())
 	}
 }
 
-// look reads which lines are committed in the store, and checks that those that were seen committed before still are. before is how many starts the
+// checkCommitted reads which lines are committed in the store, and checks that those that were seen committed before still are. before is how many starts the
 // log had before the last process: if one of the later starts is not committed, the kill has hit commands under way.
-func (j *job) look(before int) {
+func (j *job) checkCommitted(before int) {
 	j.t.Helper()
 	done := j.completed()
 	if slices.ContainsFunc(j.starts()[before:], func(line string) bool { return !slices.Contains(done, line) }) {
@@ -166,11 +166,11 @@ func (j *job) look(before int) {
 	}
 	for line := range j.committed {
 		if !slices.Contains(done, line) {
-			j.t.Errorf("A6: %s was printed or committed, and is not committed now", line)
+			j.t.Errorf("A6: %s was printed or committed before the kill, and is not committed after it", line)
 		}
 	}
 	for _, line := range done {
-		j.commit(line)
+		j.noteCommitted(line)
 	}
 }
 
@@ -226,12 +226,12 @@ func (j *job) finish() {
 	starts := j.starts()
 	for line, at := range j.committed {
 		if slices.Contains(starts[at:], line) {
-			j.t.Errorf("%s was committed, and was run again", line)
+			j.t.Errorf("%s was run again although it was committed", line)
 		}
 	}
 	// Only what was under way at a kill may run again: at most jobs commands for each kill.
 	if again := len(starts) - len(j.lines); again > jobs**kills {
-		j.t.Errorf("%d starts of %d lines after %d kills of %d commands each", len(starts), len(j.lines), *kills, jobs)
+		j.t.Errorf("%d starts of %d lines, want at most %d more starts than lines: %d kills of %d commands each", len(starts), len(j.lines), jobs**kills, *kills, jobs)
 	}
 }
 

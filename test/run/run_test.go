@@ -24,19 +24,22 @@ const (
 	most = 24
 )
 
-// slowly is the script of every line: it logs its start, tells the test of it, and takes a while after the test has heard.
-const slowly = `echo "$1" >> starts; echo >> bell; read leave < leave; sleep 0.03; echo "output of $1"`
+// slowScript is the script of every line: it logs its start, tells the test of it, and takes a while after the test has heard.
+const slowScript = `echo "$1" >> starts; echo >> bell; read leave < leave; sleep 0.03; echo "output of $1"`
 
-func TestKilledInOrder(t *testing.T) { killAndResume(t, "--keep-order") }
-
+// TestKilled: lessor run is killed again and again. No line that was printed or committed is run again, and in the end the output is that of an
+// undisturbed run.
 func TestKilled(t *testing.T) { killAndResume(t) }
+
+// TestKilledInOrder is the same with --keep-order.
+func TestKilledInOrder(t *testing.T) { killAndResume(t, "--keep-order") }
 
 func killAndResume(t *testing.T, args ...string) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d", *seed)
-	j := newJob(t, *kills*most+jobs+1, slowly, args...)
+	j := newJob(t, *kills*most+jobs+1, slowScript, args...)
 	for n := range *kills {
 		before := len(j.starts())
 		if n%3 == 0 {
@@ -44,11 +47,11 @@ func killAndResume(t *testing.T, args ...string) {
 		} else {
 			j.kill(1 + j.rand.IntN(most))
 		}
-		j.look(before)
+		j.checkCommitted(before)
 	}
 	j.finish()
 	if j.hits == 0 {
-		t.Error("no kill hit a command: the test shows nothing")
+		t.Error("no kill happened while a command ran: the test shows nothing")
 	}
 	t.Logf("%d lines, %d kills, %d of them while the process started, %d with commands under way; %d starts, "+
 		"%d lines were committed before the last process, none of them was run again", len(j.lines), *kills, j.early, j.hits, len(j.starts()), len(j.committed))
@@ -74,5 +77,5 @@ func TestKilledWhileSubmitting(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no try had some lines submitted, and not all, at its last kill: the test shows nothing")
+	t.Error("in no try were some but not all lines submitted at the last kill: the test shows nothing")
 }

@@ -43,11 +43,11 @@ const samples = 120
 // take longest: 4,096 entries, of tasks that are deleted at nearly fifty a second.
 const shortest = 4 * time.Minute
 
-// kept is the retention of the tasks: short, so that the size of the store is steady within the first half.
-const kept = 10 * time.Second
+// retention is the retention of the tasks: short, so that the size of the store is steady within the first half.
+const retention = 10 * time.Second
 
-// lost is the heartbeat timeout of the tasks: also short.
-const lost = 6 * time.Second
+// heartbeatTimeout is the heartbeat timeout of the tasks: also short.
+const heartbeatTimeout = 6 * time.Second
 
 // Under a steady load nothing grows: neither the heap after a garbage collection, nor goroutines, open files, or the store's file, except for the
 // ledgers of deleted tasks. A straight line through the samples of the second half may rise by no more than a bound. In the first half everything
@@ -78,7 +78,7 @@ func TestNothingGrows(t *testing.T) {
 	half, end := all[samples/2], all[samples-1]
 	t.Logf("%.0f tasks went through", end.tasks)
 	if end.tasks < samples {
-		t.Errorf("%.0f tasks are no load", end.tasks)
+		t.Errorf("%.0f tasks were completed, want at least %d: that is no load", end.tasks, samples)
 	}
 	for _, m := range measures {
 		rise := slope(all[samples/2:], m.of)
@@ -124,7 +124,7 @@ func slope(all []sample, of func(sample) float64) float64 {
 	return (n*xy - x*y) / (n*xx - x*x) * (n - 1)
 }
 
-// slope must find a rise, and must not take noise for one.
+// slope finds a rise, and returns nearly 0 for noise without a rise.
 func TestSlope(t *testing.T) {
 	rising, level := make([]sample, 60), make([]sample, 60)
 	for i := range rising {
@@ -133,7 +133,7 @@ func TestSlope(t *testing.T) {
 	}
 	heap := measures[0].of
 	if up, flat := slope(rising, heap), slope(level, heap); up < 55 || up > 63 || flat > 3 || flat < -3 {
-		t.Errorf("a rise of 59 is taken for %.1f, and none for %.1f", up, flat)
+		t.Errorf("slope of a rise by 59 = %.1f, want 55 to 63; slope without a rise = %.1f, want -3 to 3", up, flat)
 	}
 }
 
@@ -227,7 +227,7 @@ func load(t *testing.T, c *harness.Coordinator) (l *loader, stop func()) {
 	}{
 		{20 * time.Millisecond, l.submit},
 		{50 * time.Millisecond, l.workByHand},
-		{500 * time.Millisecond, l.fleeting},
+		{500 * time.Millisecond, l.openAndLeaveSession},
 		{time.Second, l.look},
 		{2 * time.Second, l.watch},
 	} {
@@ -282,7 +282,7 @@ func (l *loader) repeat(every time.Duration, do func(i int) error) {
 
 func (l *loader) submit(i int) error {
 	spec := &lessorv1.TaskSpec{
-		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(kept), HeartbeatTimeout: durationpb.New(lost),
+		Queue: []string{"sdk", "hand"}[i%2], Payload: make([]byte, i*37%2000), Retention: durationpb.New(retention), HeartbeatTimeout: durationpb.New(heartbeatTimeout),
 		RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 2, InitialBackoff: durationpb.New(10 * time.Millisecond)},
 	}
 	if i%5 == 0 {
@@ -311,8 +311,8 @@ func (l *loader) workByHand(i int) error {
 	return err
 }
 
-// fleeting opens a session and leaves it without a goodbye.
-func (l *loader) fleeting(i int) error {
+// openAndLeaveSession opens a session and leaves it without a goodbye.
+func (l *loader) openAndLeaveSession(i int) error {
 	ctx, leave := context.WithCancel(l.ctx)
 	defer leave()
 	stream, err := l.workers.Session(ctx)
@@ -344,7 +344,7 @@ func (l *loader) look(int) error {
 
 // watch follows a task for up to a second.
 func (l *loader) watch(int) error {
-	m, err := l.tasks.SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "sdk", Retention: durationpb.New(kept)}})
+	m, err := l.tasks.SubmitTask(l.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "sdk", Retention: durationpb.New(retention)}})
 	if err != nil {
 		return err
 	}

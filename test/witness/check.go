@@ -18,10 +18,10 @@ type Sum struct {
 	Again int
 	// Lost has the leases that ended without a report, by reason.
 	Lost map[lessorv1.Reason]int
-	// Untold is the number of attempts that were committed without a verdict reaching their worker.
-	Untold int
-	// Told has the verdicts by reason.
-	Told map[lessorv1.Reason]int
+	// WithoutVerdict is the number of attempts that were committed without a verdict reaching their worker.
+	WithoutVerdict int
+	// Verdicts has the verdicts by reason.
+	Verdicts map[lessorv1.Reason]int
 	// Stopped is the number of handlers whose contexts ended early.
 	Stopped int
 }
@@ -29,7 +29,7 @@ type Sum struct {
 // String lists the counts.
 func (s *Sum) String() string {
 	return fmt.Sprintf("%d tasks, each committed once; %d starts, %d handlers stopped early; %d tasks granted again; leases lost: %s; verdicts told: %s; %d not told",
-		s.Tasks, s.Starts, s.Stopped, s.Again, byReason(s.Lost), byReason(s.Told), s.Untold)
+		s.Tasks, s.Starts, s.Stopped, s.Again, byReason(s.Lost), byReason(s.Verdicts), s.WithoutVerdict)
 }
 
 func byReason(counts map[lessorv1.Reason]int) string {
@@ -43,8 +43,8 @@ func byReason(counts map[lessorv1.Reason]int) string {
 	return strings.Join(list, ", ")
 }
 
-// life is a lease, as the coordinator's history has it.
-type life struct {
+// leaseLife is a lease, as the coordinator's history has it.
+type leaseLife struct {
 	from, to  time.Time
 	committed bool // it ended by a Complete
 	lost      bool // it ended without a report
@@ -57,8 +57,8 @@ func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attemp
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := &Sum{Tasks: len(tasks), Lost: map[lessorv1.Reason]int{}, Told: w.told}
-	lives := map[Attempt]*life{}
+	sum := &Sum{Tasks: len(tasks), Lost: map[lessorv1.Reason]int{}, Verdicts: w.told}
+	lives := map[Attempt]*leaseLife{}
 	for _, task := range tasks {
 		readHistory(t, task, lives)
 		if task.GetAttempt() > 1 {
@@ -68,7 +68,7 @@ func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attemp
 	for a, l := range lives {
 		s := w.seen[a]
 		if s == nil {
-			s = &sight{}
+			s = &attemptSeen{}
 		}
 		sum.add(s, l)
 		s.check(t, a, l)
@@ -78,13 +78,13 @@ func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attemp
 	}
 	for a := range w.seen {
 		if lives[a] == nil {
-			t.Errorf("A1: attempt %v was begun, and never granted", a)
+			t.Errorf("A1: attempt %v was begun, but the history has no grant of it", a)
 		}
 	}
 	return sum
 }
 
-func (s *Sum) add(seen *sight, l *life) {
+func (s *Sum) add(seen *attemptSeen, l *leaseLife) {
 	s.Starts += len(seen.starts)
 	if len(seen.stops) > 0 {
 		s.Stopped++
@@ -93,19 +93,19 @@ func (s *Sum) add(seen *sight, l *life) {
 		s.Lost[l.why]++
 	}
 	if l.committed && len(seen.verdicts) == 0 {
-		s.Untold++
+		s.WithoutVerdict++
 	}
 }
 
 // readHistory reads the leases of a task from its history.
-func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*life) {
+func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*leaseLife) {
 	t.Helper()
 	completions := 0
 	for _, e := range task.GetHistory() {
 		a := Attempt{task.GetTaskId(), e.GetAttempt()}
 		switch e.GetType() {
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED:
-			lives[a] = &life{from: e.GetAt().AsTime()}
+			lives[a] = &leaseLife{from: e.GetAt().AsTime()}
 		case lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED:
 			completions++
 			lives[a].to, lives[a].committed = e.GetAt().AsTime(), true
@@ -121,7 +121,7 @@ func readHistory(t testing.TB, task *lessorv1.Task, lives map[Attempt]*life) {
 }
 
 // check compares what was seen of an attempt with its lease.
-func (s *sight) check(t testing.TB, a Attempt, l *life) {
+func (s *attemptSeen) check(t testing.TB, a Attempt, l *leaseLife) {
 	t.Helper()
 	if len(s.starts) > 1 {
 		t.Errorf("A2: attempt %v was begun %d times", a, len(s.starts))
@@ -139,7 +139,7 @@ func (s *sight) check(t testing.TB, a Attempt, l *life) {
 	}
 	for _, v := range s.verdicts {
 		if (v == lessorv1.Verdict_VERDICT_COMMITTED) != l.committed && len(s.starts) > 0 {
-			t.Errorf("A6, A10: attempt %v was told %v, and that it was completed is %v", a, v, l.committed)
+			t.Errorf("A6, A10: the worker was told %v for attempt %v, but the history says completed: %v", v, a, l.committed)
 		}
 	}
 }

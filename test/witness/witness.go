@@ -16,12 +16,12 @@ type Attempt struct {
 // Witness holds what was seen. It may be used by several goroutines.
 type Witness struct {
 	mu   sync.Mutex
-	seen map[Attempt]*sight
+	seen map[Attempt]*attemptSeen
 	told map[lessorv1.Reason]int // verdicts by reason
 }
 
-// sight is what was seen of an attempt.
-type sight struct {
+// attemptSeen is what was seen of an attempt.
+type attemptSeen struct {
 	process  string // in which the handler began
 	starts   []time.Time
 	stops    []string
@@ -30,15 +30,15 @@ type sight struct {
 
 // New makes a witness that has seen nothing.
 func New() *Witness {
-	return &Witness{seen: map[Attempt]*sight{}, told: map[lessorv1.Reason]int{}}
+	return &Witness{seen: map[Attempt]*attemptSeen{}, told: map[lessorv1.Reason]int{}}
 }
 
-func (w *Witness) see(a Attempt, note func(*sight)) {
+func (w *Witness) see(a Attempt, note func(*attemptSeen)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.seen[a]
 	if s == nil {
-		s = &sight{}
+		s = &attemptSeen{}
 		w.seen[a] = s
 	}
 	note(s)
@@ -46,17 +46,17 @@ func (w *Witness) see(a Attempt, note func(*sight)) {
 
 // Start notes that a handler began in a process, at a time of the wall clock, which the coordinator shares.
 func (w *Witness) Start(process string, a Attempt, at time.Time) {
-	w.see(a, func(s *sight) { s.process, s.starts = process, append(s.starts, at) })
+	w.see(a, func(s *attemptSeen) { s.process, s.starts = process, append(s.starts, at) })
 }
 
 // Stop notes that the context of a handler ended early.
 func (w *Witness) Stop(a Attempt, cause string) {
-	w.see(a, func(s *sight) { s.stops = append(s.stops, cause) })
+	w.see(a, func(s *attemptSeen) { s.stops = append(s.stops, cause) })
 }
 
 // Verdict notes the verdict that the worker was told.
 func (w *Witness) Verdict(a Attempt, v lessorv1.Verdict, r lessorv1.Reason) {
-	w.see(a, func(s *sight) {
+	w.see(a, func(s *attemptSeen) {
 		s.verdicts = append(s.verdicts, v)
 		w.told[r]++
 	})

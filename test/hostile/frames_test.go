@@ -16,18 +16,18 @@ import (
 
 const burst = 200 // frames that are sent at once
 
-// floods are abuses of HTTP/2 on the gRPC port, described by their names. The test prints how each was answered.
-var floods = []attack{
-	{"rapid reset", 4, 5_000, func(a *assault) {
-		a.each(func(w *wire) int {
+// frameAttacks are abuses of HTTP/2 on the gRPC port, described by their names. The test prints how each was answered.
+var frameAttacks = []attack{
+	{"rapid reset", 4, 5_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for range burst {
 				_ = w.WriteRSTStream(w.open(statusCall, ""), http2.ErrCodeCancel)
 			}
 			return burst
 		})
 	}},
-	{"rapid reset, let in", 2, 2_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"rapid reset, authenticated", 2, 2_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for range burst {
 				id := w.open(sessionCall, a.h.tokens[evil])
 				_ = w.WriteData(id, false, prefixed(nil))
@@ -36,41 +36,41 @@ var floods = []attack{
 			return burst
 		})
 	}},
-	{"calls without an end", 4, 3_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"calls without an end", 4, 3_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for range burst {
 				w.open(sessionCall, a.h.tokens[evil])
 			}
 			return burst
 		})
 	}},
-	{"ping flood", 4, 8, func(a *assault) {
-		a.cutOff(func(w *wire) {
+	{"ping flood", 4, 8, func(a *attackRun) {
+		a.repeatUntilCutOff(func(w *wire) {
 			for range burst {
 				_ = w.WritePing(false, [8]byte{})
 			}
 		})
 	}},
-	{"settings flood", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"settings flood", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for i := range burst {
 				_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)})
-				w.asks++
+				w.unackedSettings++
 			}
 			return burst
 		})
 	}},
 	{"settings flood, unread", 4, 40_000, unreadSettings},
-	{"CONTINUATION flood", 4, 20, func(a *assault) {
-		a.cutOff(func(w *wire) { continuations(w, literal("x", 1000)) })
+	{"CONTINUATION flood", 4, 20, func(a *attackRun) {
+		a.repeatUntilCutOff(func(w *wire) { continuations(w, literal("x", 1000)) })
 	}},
-	{"empty CONTINUATION flood", 2, 10_000, func(a *assault) {
+	{"empty CONTINUATION flood", 2, 10_000, func(a *attackRun) {
 		w := a.connect()
 		if w == nil {
 			return
 		}
 		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.headers(statusCall, "")})
-		for !a.over() {
+		for !a.ended() {
 			for range burst {
 				_ = w.WriteContinuation(1, false, nil)
 			}
@@ -80,8 +80,8 @@ var floods = []attack{
 			a.hit(burst)
 		}
 	}},
-	{"header bomb", 2, 30, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"header bomb", 2, 30, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			big := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("x", 3000)}
 			many := make([]hpack.HeaderField, 4000) // after the first, each is a single byte that refers to the table of headers
 			for i := range many {
@@ -91,8 +91,8 @@ var floods = []attack{
 			return 1
 		})
 	}},
-	{"oversized metadata", 4, 200, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"oversized metadata", 4, 200, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			id := w.next
 			w.next += 2
 			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.headers(statusCall, "")})
@@ -103,8 +103,8 @@ var floods = []attack{
 			return 1
 		})
 	}},
-	{"thousands of headers", 4, 200, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"thousands of headers", 4, 200, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			many := make([]hpack.HeaderField, 380) // just within the limit
 			for i := range many {
 				many[i] = hpack.HeaderField{Name: "a-bin", Value: "AA"}
@@ -113,8 +113,8 @@ var floods = []attack{
 			return 1
 		})
 	}},
-	{"empty DATA flood", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"empty DATA flood", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			if w.next == 1 {
 				w.open(sessionCall, a.h.tokens[evil])
 			}
@@ -124,8 +124,8 @@ var floods = []attack{
 			return burst
 		})
 	}},
-	{"padding flood", 4, 5_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"padding flood", 4, 5_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			if w.next == 1 {
 				w.open(sessionCall, a.h.tokens[evil])
 			}
@@ -135,40 +135,40 @@ var floods = []attack{
 			return burst
 		})
 	}},
-	{"PRIORITY flood", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"PRIORITY flood", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for i := range uint32(burst) {
 				_ = w.WritePriority(2*i+1, http2.PriorityParam{StreamDep: 2*i + 3, Weight: 255, Exclusive: true})
 			}
 			return burst
 		})
 	}},
-	{"RST_STREAM of no stream", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"RST_STREAM of no stream", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for i := range uint32(burst) {
 				_ = w.WriteRSTStream(2*i+1_000_001, http2.ErrCodeCancel)
 			}
 			return burst
 		})
 	}},
-	{"frames of no kind", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"frames of no kind", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for i := range uint32(burst) {
 				_ = w.WriteRawFrame(http2.FrameType(0x40+i%64), 0xff, i, []byte("nothing"))
 			}
 			return burst
 		})
 	}},
-	{"GOAWAY flood", 4, 10_000, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"GOAWAY flood", 4, 10_000, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for range burst {
 				_ = w.WriteGoAway(0, http2.ErrCodeNo, nil)
 			}
 			return burst
 		})
 	}},
-	{"window overflow", 4, 200, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"window overflow", 4, 200, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			id := w.open(sessionCall, a.h.tokens[evil])
 			for range 4 {
 				_ = w.WriteWindowUpdate(id, 1<<31-1)
@@ -177,8 +177,8 @@ var floods = []attack{
 			return 8
 		})
 	}},
-	{"more than the window", 4, 50, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"more than the window", 4, 50, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			id := w.open(submitCall, a.h.tokens[evil])
 			_ = w.WriteData(id, false, prefixed(make([]byte, 1<<20))[:16<<10])
 			for range 64 {
@@ -187,9 +187,9 @@ var floods = []attack{
 			return 1
 		})
 	}},
-	{"ids of streams misused", 4, 10, func(a *assault) {
+	{"ids of streams misused", 4, 10, func(a *attackRun) {
 		turn := 0
-		a.cutOff(func(w *wire) {
+		a.repeatUntilCutOff(func(w *wire) {
 			turn++
 			switch turn % 5 {
 			case 0: // even: reserved for the server
@@ -215,9 +215,9 @@ var floods = []attack{
 			<-w.ended
 		})
 	}},
-	{"frames of a wrong length", 4, 20, func(a *assault) {
+	{"frames of a wrong length", 4, 20, func(a *attackRun) {
 		turn := 0
-		a.cutOff(func(w *wire) {
+		a.repeatUntilCutOff(func(w *wire) {
 			kinds := []http2.FrameType{http2.FramePing, http2.FrameRSTStream, http2.FrameSettings, http2.FrameWindowUpdate, http2.FramePriority, http2.FrameGoAway}
 			turn++
 			kind := kinds[turn%len(kinds)]
@@ -232,8 +232,8 @@ var floods = []attack{
 		})
 	}},
 	{"zero windows", 3, 3_000, zeroWindows},
-	{"bodies without an end", 2, 400, unfinished(func(*assault) string { return "" })},
-	{"bodies without an end, let in", 2, 400, unfinished(func(a *assault) string { return a.h.tokens[evil] })},
+	{"bodies without an end", 2, 400, unfinished(func(*attackRun) string { return "" })},
+	{"bodies without an end, authenticated", 2, 400, unfinished(func(a *attackRun) string { return a.h.tokens[evil] })},
 	{"bodies of single bytes", 2, 10_000, singleBytes},
 }
 
@@ -260,7 +260,7 @@ func continuations(w *wire, part []byte) {
 }
 
 // unreadSettings requests acknowledgements and does not read them, until the coordinator ends the connection.
-func unreadSettings(a *assault) {
+func unreadSettings(a *attackRun) {
 	conn := a.dial(a.h.grpc)
 	if conn == nil {
 		return
@@ -279,7 +279,7 @@ func unreadSettings(a *assault) {
 const streamsAtOnce = 1000 // of one connection; just within the limit
 
 // hold begins calls on a connection, and keeps them open until the attack is over.
-func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting) {
+func (a *attackRun) hold(calls int, begin func(w *wire), settings ...http2.Setting) {
 	w := a.connect(settings...)
 	if w == nil {
 		return
@@ -288,9 +288,9 @@ func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting
 		for range 100 {
 			begin(w)
 		}
-		if !w.taken() {
-			if !a.over() {
-				a.tell(w.why)
+		if !w.awaitRead() {
+			if !a.ended() {
+				a.countAnswer(w.endReason)
 			}
 			return
 		}
@@ -300,21 +300,21 @@ func (a *assault) hold(calls int, begin func(w *wire), settings ...http2.Setting
 }
 
 // zeroWindows requests large answers, and never opens the window for them.
-func zeroWindows(a *assault) {
+func zeroWindows(a *attackRun) {
 	m, err := lessorv1.NewTaskServiceClient(a.dialAs(a.h.tokens[evil])).SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "big", Payload: make([]byte, 100<<10)}})
 	if err != nil {
-		if !a.over() {
+		if !a.ended() {
 			a.t.Errorf("submit: %v", err)
 		}
 		return
 	}
-	ask, _ := proto.Marshal(&lessorv1.GetTaskRequest{TaskId: m.GetTask().GetTaskId()})
-	a.hold(streamsAtOnce, func(w *wire) { w.ask(getCall, a.h.tokens[evil], ask) }, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	request, _ := proto.Marshal(&lessorv1.GetTaskRequest{TaskId: m.GetTask().GetTaskId()})
+	a.hold(streamsAtOnce, func(w *wire) { w.callOnce(getCall, a.h.tokens[evil], request) }, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 }
 
 // unfinished begins messages and does not end them.
-func unfinished(token func(a *assault) string) func(*assault) {
-	return func(a *assault) {
+func unfinished(token func(a *attackRun) string) func(*attackRun) {
+	return func(a *attackRun) {
 		a.hold(200, func(w *wire) {
 			id := w.open(submitCall, token(a))
 			part := prefixed(make([]byte, 1<<20))[:60<<10]
@@ -328,16 +328,16 @@ func unfinished(token func(a *assault) string) func(*assault) {
 }
 
 // singleBytes sends long messages in frames of one byte.
-func singleBytes(a *assault) {
+func singleBytes(a *attackRun) {
 	const bytes = 100_000
-	for !a.over() {
+	for !a.ended() {
 		w := a.connect()
 		if w == nil {
 			return
 		}
 		id := w.open(sessionCall, a.h.tokens[evil])
 		_ = w.WriteData(id, false, prefixed(make([]byte, 1<<20))[:5])
-		for sent := 0; sent < bytes && w.taken(); sent += burst {
+		for sent := 0; sent < bytes && w.awaitRead(); sent += burst {
 			for range burst {
 				_ = w.WriteData(id, false, []byte{0})
 			}
@@ -345,8 +345,8 @@ func singleBytes(a *assault) {
 		}
 		select {
 		case <-w.ended:
-			if !a.over() {
-				a.tell(w.why)
+			if !a.ended() {
+				a.countAnswer(w.endReason)
 			}
 		case <-a.ctx.Done():
 		}

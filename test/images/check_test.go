@@ -80,8 +80,8 @@ func (c *tally) log(t *testing.T) {
 	t.Logf("%6d images", c.images)
 }
 
-// viewer opens images, one after the other.
-type viewer struct {
+// checker opens images, one after the other.
+type checker struct {
 	t      *testing.T
 	dir    string
 	rec    *recording
@@ -91,28 +91,28 @@ type viewer struct {
 	seen   int
 }
 
-// lookAt records one life after the other, builds images of each, and has them looked at by several viewers, one for each processor.
-func lookAt(t *testing.T, build func(*rand.Rand, *recording, func(image)), look func(*viewer, image)) {
+// checkImages records one workload after the other, and builds images of each. Several checkers, one for each processor, check the images.
+func checkImages(t *testing.T, build func(*rand.Rand, *recording, func(image)), check func(*checker, image)) {
 	t.Helper()
 	counts := &tally{by: map[string]map[string]int{}}
 	for seed := cmp.Or(*seedFlag, uint64(time.Now().UnixNano())); counts.images < *least && !t.Failed(); seed++ {
 		t.Logf("seed %d", seed)
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		rec := live(t, rnd, *perLife)
+		rec := recordWorkload(t, rnd, *perLife)
 		images := make(chan image, 16)
-		var viewers sync.WaitGroup
+		var checkers sync.WaitGroup
 		for range runtime.GOMAXPROCS(0) {
-			v := &viewer{t: t, dir: memory(t), rec: rec, counts: counts, bolt: &boltCheck{t: t}, sound: map[state]bool{}}
-			viewers.Go(func() {
+			v := &checker{t: t, dir: memory(t), rec: rec, counts: counts, bolt: &boltCheck{t: t}, sound: map[state]bool{}}
+			checkers.Go(func() {
 				defer v.bolt.close()
 				for im := range images {
-					look(v, im)
+					check(v, im)
 				}
 			})
 		}
 		build(rnd, rec, func(im image) { images <- im })
 		close(images)
-		viewers.Wait()
+		checkers.Wait()
 		t.Logf("%d commits, the file has up to %d pages", len(rec.commits), rec.pages())
 	}
 	counts.log(t)
@@ -138,8 +138,8 @@ func (r *recording) pages() (n int64) {
 	return n
 }
 
-// put writes an image to the viewer's directory.
-func (v *viewer) put(im image) (path string) {
+// put writes an image to the checker's directory.
+func (v *checker) put(im image) (path string) {
 	v.t.Helper()
 	path = filepath.Join(v.dir, fileName)
 	_ = os.Remove(path) // the one before
@@ -150,7 +150,7 @@ func (v *viewer) put(im image) (path string) {
 }
 
 // fail fails the test, and keeps the first few images of each kind.
-func (v *viewer) fail(im image, format string, args ...any) {
+func (v *checker) fail(im image, format string, args ...any) {
 	v.t.Helper()
 	const told = 5
 	if v.seen++; v.counts.note(im.kind, "FAILED") > told {
@@ -164,14 +164,14 @@ func (v *viewer) fail(im image, format string, args ...any) {
 }
 
 // number returns after how many commits the store had a state; -1 if it never had it.
-func (v *viewer) number(s state) int { return slices.Index(v.rec.states, s) }
+func (v *checker) number(s state) int { return slices.Index(v.rec.states, s) }
 
 // crash checks that an image opens in one of its states.
-func (v *viewer) crash(im image) {
+func (v *checker) crash(im image) {
 	v.put(im)
 	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		v.fail(im, "it does not open: %v", err)
+		v.fail(im, "the store does not open: %v", err)
 		return
 	}
 	defer func() { _ = st.Close() }()
@@ -182,7 +182,7 @@ func (v *viewer) crash(im image) {
 		v.fail(im, "%v", err)
 		return
 	case at < 0:
-		v.fail(im, "it has the state of commit %d (%v), want that of %v", v.number(s), s, im.states)
+		v.fail(im, "the store has the state of commit %d (%v), want that of one of %v", v.number(s), s, im.states)
 		return
 	}
 	outcome := "as before the commit"
@@ -191,19 +191,19 @@ func (v *viewer) crash(im image) {
 	}
 	v.counts.image(im.kind, outcome)
 	v.verify(im, st, s)
-	if v.seen++; v.seen%goneOn == 0 {
-		v.goOn(im, st, s)
+	if v.seen++; v.seen%continueEvery == 0 {
+		v.checkContinues(im, st, s)
 	}
 }
 
 // verify verifies the store, once for each state.
-func (v *viewer) verify(im image, st *boltstore.Store, s state) {
+func (v *checker) verify(im image, st *boltstore.Store, s state) {
 	if v.sound[s] {
 		return
 	}
 	v.sound[s] = true
 	if found, err := findings(st); err != nil || len(found) > 0 {
-		v.fail(im, "lessor verify would say: %q, %v", found, err)
+		v.fail(im, "verify found %q, error %v, want nothing", found, err)
 	}
 }
 
@@ -215,28 +215,28 @@ func findings(st *boltstore.Store) (all []string, err error) {
 	return all, err
 }
 
-// goneOn says that one image in so many is written to.
-const goneOn = 20
+// continueEvery says that one image in so many is written to.
+const continueEvery = 20
 
-// goOn commits to an image and opens it again, to check that what a crash left of the commit before does no harm.
-func (v *viewer) goOn(im image, st *boltstore.Store, want state) {
+// checkContinues commits to an image and opens it again, to check that what a crash left of the commit before does no harm.
+func (v *checker) checkContinues(im image, st *boltstore.Store, want state) {
 	var b store.Batch
 	key, value := []byte("later"), make([]byte, 30_000)
 	b.Put(store.Output, key, value)
 	if err := errors.Join(st.Commit(v.t.Context(), &b), st.Close()); err != nil {
-		v.fail(im, "it does not go on: %v", err)
+		v.fail(im, "the next commit failed: %v", err)
 		return
 	}
 	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		v.fail(im, "it went on, and does not open: %v", err)
+		v.fail(im, "after another commit the store does not open: %v", err)
 		return
 	}
 	defer func() { _ = st.Close() }()
 	want.records++
 	want.sum += hash(store.Output, key, value)
 	if s, err := stateOf(st); err != nil || s != want {
-		v.fail(im, "it went on, and has the state %v (%v), want %v", s, err, want)
+		v.fail(im, "after another commit the store has the state %v (%v), want %v", s, err, want)
 	}
 	v.counts.note("these, gone on with", "as they should be")
 }
@@ -251,7 +251,7 @@ const (
 )
 
 // lie checks that an image is refused, or has its state, or is found damaged by verify.
-func (v *viewer) lie(im image) {
+func (v *checker) lie(im image) {
 	path := v.put(im)
 	outcome, s, err := v.judge(im)
 	switch {
@@ -261,7 +261,7 @@ func (v *viewer) lie(im image) {
 	case outcome == silent && (im.kind == lostMeta || im.kind == lostNote) && s == v.rec.states[im.commit]:
 		outcome = back
 	case outcome == silent:
-		v.fail(im, "nobody notices that it has the state of commit %d (%v)", v.number(s), s)
+		v.fail(im, "neither the start nor verify noticed that the store has the state of commit %d (%v)", v.number(s), s)
 		return
 	}
 	v.counts.image(im.kind, outcome)
@@ -272,7 +272,7 @@ func (v *viewer) lie(im image) {
 }
 
 // judge opens an image as the coordinator does, and verifies it as lessor verify does.
-func (v *viewer) judge(im image) (outcome string, s state, err error) {
+func (v *checker) judge(im image) (outcome string, s state, err error) {
 	st, err := boltstore.Open(v.dir, boltstore.Options{Logger: slog.New(slog.DiscardHandler)})
 	damaged, corrupt := new(store.DamagedError), new(store.CorruptError)
 	switch {
@@ -286,8 +286,8 @@ func (v *viewer) judge(im image) (outcome string, s state, err error) {
 		return "", s, err
 	}
 	if s == v.rec.states[im.states[0]] {
-		if v.seen%goneOn == 0 {
-			v.goOn(im, st, s)
+		if v.seen%continueEvery == 0 {
+			v.checkContinues(im, st, s)
 		}
 		return harmless, s, nil
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// bystander is the honest client: it submits, works and reads, and has a worker that holds one lease from the first attack to the last.
-type bystander struct {
+// honestClient is the honest client: it submits, works and reads, and has a worker that holds one lease from the first attack to the last.
+type honestClient struct {
 	conn    *grpc.ClientConn
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
@@ -30,7 +30,7 @@ type bystander struct {
 	finish context.CancelFunc
 }
 
-func newBystander(t *testing.T, h *house) *bystander {
+func newHonestClient(t *testing.T, h *host) *honestClient {
 	t.Helper()
 	token := worker.StaticToken(h.tokens[honest])
 	token.PlainText = true
@@ -39,7 +39,7 @@ func newBystander(t *testing.T, h *house) *bystander {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	b := &bystander{
+	b := &honestClient{
 		conn: conn, tasks: lessorv1.NewTaskServiceClient(conn), workers: lessorv1.NewWorkerServiceClient(conn),
 	}
 	b.hold(t)
@@ -47,7 +47,7 @@ func newBystander(t *testing.T, h *house) *bystander {
 }
 
 // hold submits a task, and starts the worker whose handler keeps it until end.
-func (b *bystander) hold(t *testing.T) {
+func (b *honestClient) hold(t *testing.T) {
 	t.Helper()
 	begun := make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -88,7 +88,7 @@ func (b *bystander) hold(t *testing.T) {
 }
 
 // end checks that the held task is completed by the attempt that began it.
-func (b *bystander) end(t *testing.T) {
+func (b *honestClient) end(t *testing.T) {
 	t.Helper()
 	b.finish()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -103,17 +103,17 @@ func (b *bystander) end(t *testing.T) {
 			continue
 		case lessorv1.TaskState_TASK_STATE_COMPLETED:
 			if task.GetAttempt() != 1 || string(task.GetOutput()) != "held" {
-				t.Errorf("the held task was completed by attempt %d with %q", task.GetAttempt(), task.GetOutput())
+				t.Errorf("the held task was completed by attempt %d with %q, want by attempt 1 with %q", task.GetAttempt(), task.GetOutput(), "held")
 			}
 			return
 		default:
-			t.Fatalf("the held task is %v", task)
+			t.Fatalf("the held task is %v, want COMPLETED", task)
 		}
 	}
 }
 
 // work does rounds of submit, lease, complete and get, checks each answer, and returns how long each call took, shortest first.
-func (b *bystander) work(t *testing.T, rounds int) (took []time.Duration) {
+func (b *honestClient) work(t *testing.T, rounds int) (took []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
@@ -150,14 +150,14 @@ func (b *bystander) work(t *testing.T, rounds int) (took []time.Duration) {
 		call("a report", func() error {
 			m, err := b.workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: a.GetLeaseId(), Output: []byte(payload)})
 			if err == nil && m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-				t.Errorf("the verdict is %v", m)
+				t.Errorf("the verdict is %v, want COMMITTED", m)
 			}
 			return err
 		})
 		call("a get", func() error {
 			m, err := b.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
 			if got := m.GetTask(); err == nil && (got.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED || string(got.GetOutput()) != payload) {
-				t.Errorf("the task is %v", got)
+				t.Errorf("the task is %v, want COMPLETED with output %s", got, payload)
 			}
 			return err
 		})

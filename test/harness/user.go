@@ -9,9 +9,9 @@ import (
 // nobody is the id of a user who owns no files.
 const nobody = 65534
 
-// Stranger returns the user as whom a process has no permission for a directory. If the tests run as root, whom permissions do not stop, that is
-// nobody. Otherwise it is the tests' own user (nil), and the directory loses its permissions until the test ends.
-func Stranger(t testing.TB, dir string) *syscall.Credential {
+// UserWithoutPermission returns a user who has no permission for a directory. If the tests run as root, who may do everything, that is nobody. Otherwise
+// it is the tests' own user (nil), and the directory loses its permissions until the test ends.
+func UserWithoutPermission(t testing.TB, dir string) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() == 0 {
 		return &syscall.Credential{Uid: nobody, Gid: nobody}

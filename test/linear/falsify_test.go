@@ -8,11 +8,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// spoil checks that search can fail: it falsifies one answer of a good history to what a broken coordinator would have said, and expects that search
-// finds no order. The history must have no calls without an answer, because such a call could explain a false answer.
-func spoil(t *testing.T, good []*op) {
+// checkSearchCanFail falsifies one answer of a good history to that of a broken coordinator, and checks that search finds no order. The history must
+// have no calls without an answer, because such a call could explain a false answer.
+func checkSearchCanFail(t *testing.T, good []*op) {
 	t.Helper()
-	for name, lie := range lies {
+	for name, lie := range falsifications {
 		for i, o := range good {
 			a, told := lie(o)
 			if !told {
@@ -23,14 +23,14 @@ func spoil(t *testing.T, good []*op) {
 			changed.Answer = a
 			bad[i] = &changed
 			if result := search(bad); result != porcupine.Illegal {
-				t.Errorf("%s: the check says %s\n%s", name, result, show(bad))
+				t.Errorf("%s: search of the falsified history = %s, want %s\n%s", name, result, porcupine.Illegal, show(bad))
 			}
 			break
 		}
 	}
 }
 
-var lies = map[string]func(*op) (answer, bool){
+var falsifications = map[string]func(*op) (answer, bool){
 	"a stale read": func(o *op) (answer, bool) {
 		return answer{State: waiting}, o.Worker == "test" && o.Answer.Attempt > 0
 	},

@@ -9,13 +9,13 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// truth is a task as the coordinator has it at the end, and the read that returned it.
-type truth struct {
+// storedTask is a task as the coordinator has it at the end, and the read that returned it.
+type storedTask struct {
 	task *lessorv1.Task
 	read op
 }
 
-func (t *truth) has(what lessorv1.HistoryEventType, attempt uint32) bool {
+func (t *storedTask) has(what lessorv1.HistoryEventType, attempt uint32) bool {
 	for _, e := range t.task.GetHistory() {
 		if e.GetType() == what && (e.GetAttempt() == attempt || attempt == 0) {
 			return true
@@ -26,7 +26,7 @@ func (t *truth) has(what lessorv1.HistoryEventType, attempt uint32) bool {
 
 // history makes the complete history of a task from the calls about it: calls that have not happened are left out, and what the coordinator did by
 // itself is added.
-func (t *truth) history(calls, openLeases []*op) []*op {
+func (t *storedTask) history(calls, openLeases []*op) []*op {
 	var all []*op
 	for _, o := range calls {
 		if !o.open() || t.mayHaveHappened(o) {
@@ -39,7 +39,7 @@ func (t *truth) history(calls, openLeases []*op) []*op {
 }
 
 // mayHaveHappened looks in the stored history for the trace that a call without an answer would have left.
-func (t *truth) mayHaveHappened(o *op) bool {
+func (t *storedTask) mayHaveHappened(o *op) bool {
 	switch o.Kind {
 	case submit:
 		return true
@@ -64,7 +64,7 @@ func (t *truth) mayHaveHappened(o *op) bool {
 
 // untold returns the grants that happened but were told to nobody: each was the answer to a Lease call of its worker that got none. If there is no
 // such call, the grant is left out, and the search fails for want of an explanation.
-func (t *truth) untold(calls, openLeases []*op) (grants []*op) {
+func (t *storedTask) untold(calls, openLeases []*op) (grants []*op) {
 	told := map[uint32]bool{}
 	for _, o := range calls {
 		if o.Kind == granted {
@@ -88,7 +88,7 @@ func (t *truth) untold(calls, openLeases []*op) (grants []*op) {
 }
 
 // ends returns the ends of leases without a report, as operations. An end by a late Start is left out, since that is a call.
-func (t *truth) ends(all []*op) (ends []*op) {
+func (t *storedTask) ends(all []*op) (ends []*op) {
 	for _, e := range t.task.GetHistory() {
 		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED || e.GetReason() == lessorv1.Reason_REASON_TASK_CANCELLED {
 			continue

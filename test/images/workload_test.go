@@ -23,8 +23,8 @@ import (
 
 var home = engine.Space{Tenant: "acme", Workspace: "main"}
 
-// life is an engine over a recorded store, and a client that makes random calls in fake time, so that records of every kind are written.
-type life struct {
+// workload is an engine over a recorded store, and a client that makes random calls in fake time, so that records of every kind are written.
+type workload struct {
 	t   *testing.T
 	rnd *rand.Rand
 	rec *recorder
@@ -37,17 +37,17 @@ type life struct {
 	keys   []records.SigningKey
 }
 
-// live lets an engine run for at least so many commits, and until records of every keyspace were put and deleted, and returns what was written. After
-// every hundred commits it waits until all that time ends has ended, and starts the engine anew.
-func live(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
+// recordWorkload runs an engine for at least so many commits, and until records of every keyspace were put and deleted. It returns what was written.
+// After every hundred commits it lets enough time pass that all leases and retentions end, and starts the engine anew.
+func recordWorkload(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 	t.Helper()
 	dir := t.TempDir()
-	tight(t, dir, rnd.IntN(2) == 0)
+	makeStoreWithoutFreePage(t, dir, rnd.IntN(2) == 0)
 	synctest.Test(t, func(t *testing.T) {
-		l := &life{t: t, rnd: rnd, rec: record(t, dir)}
-		for done := 0; done < commits || l.lacks() != ""; done = len(l.rec.recording.commits) {
+		l := &workload{t: t, rnd: rnd, rec: record(t, dir)}
+		for done := 0; done < commits || l.untouchedKeyspaces() != ""; done = len(l.rec.recording.commits) {
 			if done > 10*commits {
-				t.Fatalf("after %d commits nothing of these has come and gone: %s", done, l.lacks())
+				t.Fatalf("after %d commits no record was put, or none deleted, in these keyspaces: %s", done, l.untouchedKeyspaces())
 			}
 			l.start()
 			for len(l.rec.recording.commits) < done+100 {
@@ -55,16 +55,16 @@ func live(t *testing.T, rnd *rand.Rand, commits int) (written *recording) {
 			}
 			time.Sleep(lease.LedgerAfterDelete + time.Hour)
 			l.stop()
-			l.rec.again()
+			l.rec.reopen()
 		}
 		written = l.rec.finish()
 	})
 	return written
 }
 
-// tight makes a store whose file has no free page, so that the first commits make it larger. The store is a copy, made with one transaction more or
-// less: that decides which of the two meta pages is the newest.
-func tight(t *testing.T, dir string, odd bool) {
+// makeStoreWithoutFreePage makes a store whose file has no free page, so that the first commits make the file larger. The store is a copy of another one
+// with one transaction more or less: that decides which of the two meta pages is the newest.
+func makeStoreWithoutFreePage(t *testing.T, dir string, odd bool) {
 	t.Helper()
 	from := filepath.Join(t.TempDir(), "copy")
 	st := open(t, t.TempDir())
@@ -96,7 +96,7 @@ func writeSnapshot(st *boltstore.Store, path string) error {
 	return file.Close()
 }
 
-func (l *life) start() {
+func (l *workload) start() {
 	l.t.Helper()
 	e, err := engine.Open(l.rec, engine.Config{})
 	if err != nil {
@@ -111,15 +111,15 @@ func (l *life) start() {
 	}
 }
 
-func (l *life) must(err error) {
+func (l *workload) must(err error) {
 	l.t.Helper()
 	if err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// may accepts the errors by which the rules refuse a command for the state of its task.
-func (l *life) may(err error) {
+// mustOrRefused accepts the errors by which the rules refuse a command for the state of its task.
+func (l *workload) mustOrRefused(err error) {
 	l.t.Helper()
 	refused := new(lease.StateError)
 	if err != nil && !errors.As(err, &refused) && !errors.Is(err, lease.ErrNotFound) {
@@ -127,8 +127,8 @@ func (l *life) may(err error) {
 	}
 }
 
-// lacks lists the keyspaces in which nothing was put yet, or nothing deleted although their records do get deleted.
-func (l *life) lacks() string {
+// untouchedKeyspaces lists the keyspaces in which no record was put yet, or none was deleted although records of that kind are deleted at some time.
+func (l *workload) untouchedKeyspaces() string {
 	var all []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		stays := false
@@ -146,7 +146,7 @@ func (l *life) lacks() string {
 }
 
 // step makes one random call.
-func (l *life) step() {
+func (l *workload) step() {
 	steps := []struct {
 		weight int
 		do     func()
@@ -161,7 +161,7 @@ func (l *life) step() {
 		{4, l.settings},
 		{4, l.credentials},
 		{4, l.audit},
-		{12, l.pass},
+		{12, l.passTime},
 	}
 	sum := 0
 	for _, s := range steps {
@@ -176,7 +176,7 @@ func (l *life) step() {
 	}
 }
 
-func (l *life) submit() {
+func (l *workload) submit() {
 	n := 1 + l.rnd.IntN(4)
 	if l.rnd.IntN(10) == 0 {
 		n *= 10
@@ -196,7 +196,7 @@ func (l *life) submit() {
 	}
 }
 
-func (l *life) spec() *lease.Spec {
+func (l *workload) spec() *lease.Spec {
 	s := &lease.Spec{
 		Queue: fmt.Sprintf("q%d", l.rnd.IntN(3)), Type: fmt.Sprintf("t%d", l.rnd.IntN(2)), Payload: l.bytes(800),
 		Retention: time.Duration(1+l.rnd.IntN(120)) * time.Second, HeartbeatTimeout: 10 * time.Second,
@@ -220,7 +220,7 @@ func (l *life) spec() *lease.Spec {
 	return s
 }
 
-func (l *life) bytes(most int) []byte {
+func (l *workload) bytes(most int) []byte {
 	b := make([]byte, l.rnd.IntN(most))
 	for i := range b {
 		b[i] = byte(l.rnd.Uint32())
@@ -228,7 +228,7 @@ func (l *life) bytes(most int) []byte {
 	return b
 }
 
-func (l *life) lease() {
+func (l *workload) lease() {
 	got, err := l.Lease(context.Background(), engine.LeaseRequest{
 		Wants: engine.Wants{Space: home, Worker: "w", Queues: []string{"q0", "q1", "q2"}}, Max: 1 + l.rnd.IntN(5),
 	})
@@ -237,7 +237,7 @@ func (l *life) lease() {
 }
 
 // report makes a call under a lease that was granted, whether or not it is still live.
-func (l *life) report() {
+func (l *workload) report() {
 	if len(l.held) == 0 {
 		return
 	}
@@ -268,33 +268,33 @@ func (l *life) report() {
 	}
 }
 
-func (l *life) some() (id lease.TaskID) {
+func (l *workload) some() (id lease.TaskID) {
 	if len(l.tasks) == 0 {
 		return id
 	}
 	return l.tasks[len(l.tasks)-1-l.rnd.IntN(min(len(l.tasks), 40))]
 }
 
-func (l *life) cancel() {
+func (l *workload) cancel() {
 	_, err := l.Cancel(context.Background(), lease.Cancel{Tenant: home.Tenant, Task: l.some(), Reason: "no more", By: "ann"})
-	l.may(err)
+	l.mustOrRefused(err)
 }
 
-func (l *life) retry() {
+func (l *workload) retry() {
 	_, err := l.Retry(context.Background(), lease.Retry{Tenant: home.Tenant, Task: l.some(), By: "ann"})
-	l.may(err)
+	l.mustOrRefused(err)
 }
 
-func (l *life) remove() {
-	l.may(l.Delete(context.Background(), lease.Delete{Tenant: home.Tenant, Task: l.some(), Force: true}))
+func (l *workload) remove() {
+	l.mustOrRefused(l.Delete(context.Background(), lease.Delete{Tenant: home.Tenant, Task: l.some(), Force: true}))
 }
 
-func (l *life) adopt() {
+func (l *workload) adopt() {
 	_, err := l.Adopt(context.Background(), lease.Adopt{Tenant: home.Tenant, Task: l.some(), By: "ann"})
-	l.may(err)
+	l.mustOrRefused(err)
 }
 
-func (l *life) settings() {
+func (l *workload) settings() {
 	_, err := l.UpdateQueue(context.Background(), home, fmt.Sprintf("q%d", l.rnd.IntN(3)), func(s *lease.Settings) {
 		s.MaxInflight = uint32(20 + l.rnd.IntN(20))
 	})
@@ -302,7 +302,7 @@ func (l *life) settings() {
 }
 
 // credentials stores a new key and token, and deletes the ones before.
-func (l *life) credentials() {
+func (l *workload) credentials() {
 	name := fmt.Sprintf("%016x", l.rnd.Uint64())
 	key := records.SigningKey{Tenant: home.Tenant, ID: name, Secret: l.bytes(40), CreatedAt: l.Now().Wall}
 	token := records.Token{Tenant: home.Tenant, ID: name, Role: "worker", Subject: "ann", Key: name, IssuedAt: l.Now().Wall}
@@ -320,11 +320,11 @@ func (l *life) credentials() {
 	}
 }
 
-func (l *life) audit() {
+func (l *workload) audit() {
 	l.must(l.Record(records.Audit{Tenant: home.Tenant, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK}))
 }
 
-// pass lets fake time pass: a moment, or enough for leases, backoffs and retentions to end.
-func (l *life) pass() {
+// passTime lets fake time pass: a moment, or enough for leases, backoffs and retentions to end.
+func (l *workload) passTime() {
 	time.Sleep([]time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second, 11 * time.Second, time.Minute}[l.rnd.IntN(6)])
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// house is the coordinator under attack, and what can be measured from outside.
-type house struct {
+// host is the coordinator under attack, and what can be measured from outside.
+type host struct {
 	*harness.Coordinator
 	process    *harness.Process
 	grpc, http string
@@ -36,10 +36,10 @@ const (
 // mostOfAddress is how many connections one address may have open.
 const mostOfAddress = 600
 
-func newHouse(t *testing.T) *house {
+func newHost(t *testing.T) *host {
 	t.Helper()
 	dir := t.TempDir()
-	h := &house{tokens: map[string]string{}}
+	h := &host{tokens: map[string]string{}}
 	st, err := boltstore.Open(dir, boltstore.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +60,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// lives fails the test if the coordinator has ended.
-func (h *house) lives(t *testing.T) {
+// checkAlive fails the test if the coordinator has ended.
+func (h *host) checkAlive(t *testing.T) {
 	t.Helper()
 	select {
 	case <-h.process.Ended():
@@ -71,7 +71,7 @@ func (h *house) lives(t *testing.T) {
 }
 
 // metric reads one of the coordinator's metrics.
-func (h *house) metric(t *testing.T, name string) float64 {
+func (h *host) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+h.http+"/metrics", nil)
 	if err != nil {
@@ -98,11 +98,11 @@ func (h *house) metric(t *testing.T, name string) float64 {
 	return 0
 }
 
-func (h *house) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }
-func (h *house) heap(t *testing.T) int       { return int(h.metric(t, "go_memstats_heap_inuse_bytes")) }
+func (h *host) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }
+func (h *host) heap(t *testing.T) int       { return int(h.metric(t, "go_memstats_heap_inuse_bytes")) }
 
-// settle waits until the coordinator has no more goroutines than before the attack, give or take a few.
-func (h *house) settle(t *testing.T, what string, before int) {
+// awaitGoroutines waits until the coordinator has no more goroutines than before the attack, give or take a few.
+func (h *host) awaitGoroutines(t *testing.T, what string, before int) {
 	t.Helper()
 	deadline := time.Now().Add(harness.Patience)
 	for {
@@ -111,13 +111,13 @@ func (h *house) settle(t *testing.T, what string, before int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %d goroutines were there before, and %d are", what, before, now)
+			t.Fatalf("%s: %d goroutines are left, want at most %d more than the %d before", what, now, mostGoroutines, before)
 		}
 	}
 }
 
-// forgetPeak resets what peak returns.
-func (h *house) forgetPeak(t *testing.T) {
+// resetPeak resets what peak returns.
+func (h *host) resetPeak(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", h.process.Pid()), []byte("5"), 0); err != nil {
 		t.Log("the peak is that since the start: ", err)
@@ -125,7 +125,7 @@ func (h *house) forgetPeak(t *testing.T) {
 }
 
 // peak returns the largest memory use of the process, in bytes.
-func (h *house) peak(t *testing.T) int {
+func (h *host) peak(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.process.Pid()))
 	if err != nil {

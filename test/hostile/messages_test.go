@@ -22,29 +22,29 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// words are attacks by malformed messages and credentials.
-var words = []attack{
+// messageAttacks are attacks by malformed messages and credentials.
+var messageAttacks = []attack{
 	{"junk tokens", 16, 1_100, junkTokens},
 	{"malformed messages", 4, 300, malformedMessages},
-	{"malformed prefixes", 4, 200, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"malformed prefixes", 4, 200, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for _, body := range prefixes() {
 				_ = w.WriteData(w.open(submitCall, a.h.tokens[evil], body.more...), true, body.data)
 			}
 			return len(prefixes())
 		})
 	}},
-	{"calls of nothing", 4, 300, func(a *assault) {
-		a.each(func(w *wire) int {
+	{"calls of nothing", 4, 300, func(a *attackRun) {
+		a.repeatBursts(func(w *wire) int {
 			for _, path := range []string{"", "/", "lessor.v1.TaskService/GetTask", "//", "/lessor.v1.TaskService", "/lessor.v1.TaskService/", "/a/../b", "/" + strings.Repeat("a", 5000), "/\x00/\xff"} {
-				w.ask(path, a.h.tokens[evil], nil)
+				w.callOnce(path, a.h.tokens[evil], nil)
 			}
 			return 9
 		})
 	}},
-	{"gzip bombs", 2, 6, func(a *assault) {
+	{"gzip bombs", 2, 6, func(a *attackRun) {
 		bomb := gzipped(32 << 20)
-		a.each(func(w *wire) int {
+		a.repeatBursts(func(w *wire) int {
 			id := w.open(submitCall, a.h.tokens[evil], hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
 			data := prefixed(bomb)
 			data[0] = 1
@@ -142,10 +142,10 @@ func malformed() [][]byte {
 
 // malformedMessages sends malformed messages and random bytes to every unary call. None of them may be answered as a fault of the server or of the
 // credential.
-func malformedMessages(a *assault) {
+func malformedMessages(a *attackRun) {
 	conn := a.dialAs(a.h.tokens[evil])
 	calls := unary(a.t)
-	for i := 0; !a.over(); i++ {
+	for i := 0; !a.ended(); i++ {
 		all := malformed()
 		noise := make([]byte, 1+i%300)
 		_, _ = rand.Read(noise) // never fails
@@ -154,22 +154,22 @@ func malformedMessages(a *assault) {
 		var answer []byte
 		switch err := conn.Invoke(a.ctx, call, message, &answer, grpc.ForceCodecV2(rawCodec{})); status.Code(err) {
 		case codes.Internal, codes.Unknown, codes.Unavailable, codes.DataLoss, codes.Unauthenticated:
-			if !a.over() {
-				a.t.Errorf("%s of %x: %v", call, message[:min(len(message), 32)], err)
+			if !a.ended() {
+				a.t.Errorf("%s of %x: error %v, want none that blames the coordinator or the credential", call, message[:min(len(message), 32)], err)
 			}
 		default:
-			a.tell(status.Code(err).String())
+			a.countAnswer(status.Code(err).String())
 			a.hit(1)
 		}
 	}
 }
 
 // junkTokens sends credentials that are not valid. The refusals are UNAUTHENTICATED, or RESOURCE_EXHAUSTED when there were too many.
-func junkTokens(a *assault) {
+func junkTokens(a *attackRun) {
 	conn := a.dialAs("")
 	good := a.h.tokens[honest]
 	noise := make([]byte, 6000)
-	for i := 0; !a.over(); i++ {
+	for i := 0; !a.ended(); i++ {
 		_, _ = rand.Read(noise) // never fails
 		text := base64.RawURLEncoding.EncodeToString(noise)
 		token := []string{
@@ -179,19 +179,19 @@ func junkTokens(a *assault) {
 		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(metadata.AppendToOutgoingContext(a.ctx, "authorization", token), &lessorv1.GetTaskRequest{})
 		switch code := status.Code(err); code {
 		case codes.Unauthenticated, codes.ResourceExhausted:
-			a.tell(code.String())
+			a.countAnswer(code.String())
 			a.hit(1)
 		default:
-			if !a.over() {
-				a.t.Errorf("token %.40q: %v", token, err)
+			if !a.ended() {
+				a.t.Errorf("token %.40q: error %v, want UNAUTHENTICATED or RESOURCE_EXHAUSTED", token, err)
 			}
 		}
 	}
 }
 
 // connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at once.
-func connectionFlood(a *assault) {
-	for !a.over() {
+func connectionFlood(a *attackRun) {
+	for !a.ended() {
 		conn := a.dial(a.h.grpc)
 		if conn == nil {
 			return
@@ -199,7 +199,7 @@ func connectionFlood(a *assault) {
 		go func() {
 			_, err := conn.Read(make([]byte, 1))
 			_ = conn.Close()
-			if err != nil && !a.over() {
+			if err != nil && !a.ended() {
 				a.hit(1)
 			}
 		}()
