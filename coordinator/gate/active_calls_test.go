@@ -45,3 +45,26 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 		}
 	})
 }
+
+// X3: a call whose credential ends while the call begins is ended. After its end, a call leaves no timer and takes no memory.
+func TestCallsThatBeginOrEnd(t *testing.T) {
+	t.Attr("rules", "X3")
+	var ended error
+	v := newActiveCalls(func(who Identity) (time.Time, error) { return who.Until, ended })
+	who := Identity{Identity: auth.Identity{Until: time.Now().Add(time.Hour)}}
+	ctx, done := v.track(t.Context(), who)
+	var one *activeCall
+	for one = range v.calls {
+	}
+	done()
+	v.check(one) // recheckAll may still have it
+	if ctx.Err() == nil || len(v.calls) != 0 || one.timer.Stop() {
+		t.Errorf("after its end: %v, %d calls, or its timer runs", ctx.Err(), len(v.calls))
+	}
+	ended = &auth.Error{Problem: auth.Revoked}
+	ctx, done = v.track(t.Context(), who)
+	defer done()
+	if auth.Ended(ctx) == nil {
+		t.Error("a call began with a credential that was revoked before")
+	}
+}

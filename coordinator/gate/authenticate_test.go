@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math/big"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +144,20 @@ func TestCertificatesEnd(t *testing.T) {
 	if _, err := door.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("good at its end")
 	}
+	second, issued, err := door.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := door.authenticate(second, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := door.keyring.Revoke(t.Context(), "acme", issued.ID, "ann", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := door.recheck(revoked); err == nil {
+		t.Error("a revoked token beside a good certificate goes on")
+	}
 	for _, tenant := range []string{"evil", "acme"} {
 		if _, err := door.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
@@ -165,7 +180,7 @@ func TestCertificatesEnd(t *testing.T) {
 			}
 		}
 	}
-	for _, id := range []string{"cert-", "cert-00", who.Credential + "0", "cert-" + who.Credential} {
+	for _, id := range []string{"cert-", "cert-00", "cert-" + strings.Repeat("AB", 20), who.Credential + "0", "cert-" + who.Credential} {
 		if _, err := door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
 			t.Errorf("revoke %q: %v", id, err)
 		}

@@ -1,8 +1,30 @@
 package gate
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/coordinator/audit"
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // A panic in the handler of a stream reaches the place where panics are caught, with its stack.
@@ -13,4 +35,205 @@ func TestPanicOfAStream(t *testing.T) {
 		}
 	}()
 	_ = runUntilRevoked(t.Context(), func() error { panic("dropped") })
+}
+
+// If the client leaves, the gate waits for the handler, which must not use the stream after its end. If the credential has ended, the gate waits only
+// for a short time.
+func TestHowLongAHandlerMayTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for cause, want := range map[error]time.Duration{context.Canceled: time.Minute, &auth.Error{Problem: auth.Revoked}: handlerGrace} {
+			ctx, end := context.WithCancelCause(t.Context())
+			end(cause)
+			begin := time.Now()
+			_ = runUntilRevoked(ctx, func() error { time.Sleep(time.Minute); return nil })
+			if took := time.Since(begin); took != want {
+				t.Errorf("%v: waited for %v, want %v", cause, took, want)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// book is an engine that keeps the entries of the audit, or fails.
+type book struct {
+	outcomes []string
+	err      error
+}
+
+func (b *book) Record(a records.Audit) error {
+	if b.err == nil {
+		b.outcomes = append(b.outcomes, a.Action+" "+a.Outcome)
+	}
+	return b.err
+}
+
+func (*book) Keep(context.Context, string, func(*store.Batch)) error { return nil }
+func (*book) Now() lease.Now                                         { return lease.Now{} }
+
+// open returns a gate with these quotas, and its audit. With credentials, it has a token of a viewer of acme too.
+func open(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said *book, token string) {
+	t.Helper()
+	said = &book{}
+	st := memstore.New()
+	d := Deps{
+		Store: st, Owner: DefaultTenant, Quotas: quota.New(quotas, func(quota.Caller, *quota.Error, bool) {}),
+		Trail: audit.New(said, st, audit.DefaultRetention, slog.New(slog.DiscardHandler)),
+		Keep: func(_ context.Context, _, _ string, put func(*store.Batch)) error {
+			var b store.Batch
+			put(&b)
+			return st.Commit(context.Background(), &b)
+		},
+		Holder: func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
+			return nil, "", lease.TaskID{}, false
+		},
+	}
+	if credentials {
+		d.Auth = &Auth{}
+	}
+	g, err := New(d)
+	if err == nil && credentials {
+		token, _, err = g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, said, token
+}
+
+// from returns the context of a call with a token.
+func from(t *testing.T, token string) context.Context {
+	t.Helper()
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
+	return metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
+}
+
+// X4: a call that changed nothing succeeds only if its entry was written. A refusal gets an entry, but an error that is no refusal does not.
+func TestAuditOfACall(t *testing.T) {
+	t.Attr("rules", "X4")
+	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_PurgeQueue_FullMethodName}
+	for code, want := range map[codes.Code]string{
+		codes.OK: "PurgeQueue OK", codes.NotFound: "PurgeQueue E.WHY", codes.Unavailable: "", codes.Canceled: "", codes.DeadlineExceeded: "",
+		codes.Internal: "", codes.Unknown: "",
+	} {
+		for _, fails := range []error{nil, errors.New("stopped")} {
+			g, said, _ := open(t, quota.Config{}, false)
+			said.err = fails
+			_, err := g.Unary(t.Context(), &lessorv1.PurgeQueueRequest{}, info, func(context.Context, any) (any, error) {
+				return nil, refusal.New(code, "E.WHY", "", nil)
+			})
+			if got := strings.Join(said.outcomes, ", "); fails == nil && (!strings.HasPrefix(got, want) || want == "" && got != "") {
+				t.Errorf("%v: the audit has %q, want %q", code, got, want)
+			}
+			if (err == nil) != (code == codes.OK && fails == nil) {
+				t.Errorf("%v, with an audit that returns %v: %v", code, fails, err)
+			}
+		}
+	}
+}
+
+// wire is a stream that keeps what was sent, and always has a message to receive.
+type wire struct {
+	grpc.ServerStream
+	ctx  context.Context //nolint:containedctx // Context returns it
+	sent int
+}
+
+func (w *wire) Context() context.Context { return w.ctx }
+func (w *wire) SendMsg(any) error        { w.sent++; return nil }
+func (*wire) RecvMsg(any) error          { return nil }
+
+// X4: nothing of a backup is sent before its entry is written. A backup has one entry, whenever it fails.
+func TestAuditOfABackup(t *testing.T) {
+	t.Attr("rules", "X4")
+	denied := refusal.New(codes.NotFound, "E.WHY", "", nil)
+	for name, c := range map[string]struct {
+		handle func(grpc.ServerStream) error
+		fails  error
+		sent   int
+		audit  string
+	}{
+		"sent":            {func(s grpc.ServerStream) error { return errors.Join(s.SendMsg(1), s.SendMsg(2)) }, nil, 2, "Backup OK"},
+		"fails in it":     {func(s grpc.ServerStream) error { _ = s.SendMsg(1); return denied }, nil, 1, "Backup OK"},
+		"fails before it": {func(grpc.ServerStream) error { return denied }, nil, 0, "Backup E.WHY"},
+		"no entry":        {func(s grpc.ServerStream) error { return s.SendMsg(1) }, errors.New("stopped"), 0, ""},
+	} {
+		g, said, _ := open(t, quota.Config{}, false)
+		said.err = c.fails
+		w := &wire{ctx: t.Context()}
+		err := g.Stream(nil, w, &grpc.StreamServerInfo{FullMethod: lessorv1.AdminService_Backup_FullMethodName}, func(_ any, s grpc.ServerStream) error {
+			return c.handle(s)
+		})
+		got := strings.Join(said.outcomes, ", ")
+		if w.sent != c.sent || !strings.HasPrefix(got, c.audit) || strings.Contains(got, ",") || (err == nil) != (name == "sent") {
+			t.Errorf("%s: %d messages, the audit has %q, %v", name, w.sent, got, err)
+		}
+	}
+}
+
+// X3: a message that comes after the end of the credential reaches no handler.
+func TestNoMessageAfterTheEnd(t *testing.T) {
+	t.Attr("rules", "X3")
+	ctx, end := context.WithCancelCause(t.Context())
+	s := &admitted{ServerStream: &wire{}, ctx: ctx}
+	if err := s.RecvMsg(nil); err != nil {
+		t.Error(err)
+	}
+	end(&auth.Error{Problem: auth.Revoked})
+	if code := status.Code(s.RecvMsg(nil)); code != codes.Unauthenticated {
+		t.Errorf("a message after the end: %v", code)
+	}
+}
+
+// X5: a call that its caller may not make counts against the quota of the caller.
+func TestForbiddenCallsCount(t *testing.T) {
+	t.Attr("rules", "X5")
+	g, said, token := open(t, quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 2}}}, true)
+	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_SubmitTask_FullMethodName}
+	for _, want := range []codes.Code{codes.PermissionDenied, codes.PermissionDenied, codes.ResourceExhausted} {
+		_, err := g.Unary(from(t, token), &lessorv1.SubmitTaskRequest{}, info, nil)
+		if status.Code(err) != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if len(said.outcomes) != 1 { // the second is in the sum at the end of the minute
+		t.Errorf("the audit has %v", said.outcomes)
+	}
+}
+
+// X3, X5: a request over HTTP ends with its credential. Guesses at a task token are paced like those at other credentials.
+func TestRequestsOverHTTP(t *testing.T) {
+	t.Attr("rules", "X3 X5")
+	synctest.Test(t, func(t *testing.T) {
+		g, _, token := open(t, quota.Config{}, true)
+		in, leave, err := g.Admit(from(t, token), "GET /v1/tasks/{task_id}/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+		if _, err := g.Keyring().Revoke(t.Context(), "acme", Identify(in).Credential, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if auth.Ended(in) == nil {
+			t.Error("a request goes on after the end of its credential")
+		}
+		begin := time.Now()
+		for range attemptBurst + 1 {
+			if _, _, err := g.Admit(from(t, "guess"), "POST /v1/tasks/{task_id}/started"); status.Code(err) != codes.Unauthenticated {
+				t.Fatal(err)
+			}
+		}
+		if time.Since(begin) == 0 {
+			t.Error("guesses at a task token are not paced")
+		}
+	})
+}
+
+// The page token of a bulk call says nothing to people, so it is not in the audit.
+func TestDetailOfAnEntry(t *testing.T) {
+	a := newEntry(t.Context(), everyone, lessorv1.TaskService_BatchCancelTasks_FullMethodName, &lessorv1.BatchCancelTasksRequest{
+		Filter: &lessorv1.TaskFilter{WorkspaceId: "ws", Queue: "q"}, PageToken: "page", RequestId: "r",
+	})
+	if a.Workspace != "ws" || a.Corr != "r" || !strings.Contains(a.Detail, `"q"`) || strings.Contains(a.Detail, "page") {
+		t.Errorf("%+v", a)
+	}
 }
