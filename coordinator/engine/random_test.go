@@ -532,12 +532,13 @@ func (w *world) leases() {
 	ask := func(e *Engine) {
 		defer cancel()
 		got, err := e.Lease(ctx, req)
+		if err != nil {
+			return
+		}
 		w.leased(req, got)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if err == nil {
-			w.unary = append(w.unary, got...)
-		}
+		w.unary = append(w.unary, got...)
 	}
 	if req.Wait == 0 {
 		w.do(ask)
