@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// fakeEngine is an engine that can only write.
+// fakeEngine writes the audit as the engine does, to a store in memory.
 type fakeEngine struct {
 	*testing.T
 	*memstore.Store
@@ -57,7 +57,7 @@ func (d *fakeEngine) keep(put func(*store.Batch)) error {
 	return d.Commit(context.Background(), &b)
 }
 
-// entries returns the audit of a tenant.
+// entries returns all entries of the audit of a tenant.
 func (d *fakeEngine) entries(tenant string) (all []records.Audit) {
 	d.Helper()
 	err := d.View(func(r store.Reader) error {
@@ -81,12 +81,13 @@ func withTrail(t *testing.T, test func(d *fakeEngine, trail *Trail)) {
 	})
 }
 
+// refusal returns an entry about a refused call.
 func refusal(subject, action string) records.Audit {
 	return records.Audit{Tenant: "acme", Subject: subject, Action: action, Outcome: "E.AUTH.FORBIDDEN", Object: "t1", Detail: "reason:\"x\""}
 }
 
-// X4: the first refusal of a kind gets an entry at once; those after it get one entry with their number at the end of the minute. Then the next
-// minute begins.
+// X4: the first refusal of a kind gets an entry at once. All further refusals of this kind get one entry with their number at the end of the minute. After
+// that, the next refusal again gets an entry at once.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -98,27 +99,28 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 				trail.Refuse(a)
 			}
 			if all := d.entries("acme"); len(all) != 2*minute+1 || all[2*minute].Times != 1 || all[2*minute].Object != "0" {
-				t.Fatalf("minute %d: %+v", minute, all)
+				t.Fatalf("minute %d: the audit is %+v, want %d entries, the last of one refusal", minute, all, 2*minute+1)
 			}
 			time.Sleep(window)
 			synctest.Wait()
 			all := d.entries("acme")
 			if len(all) != 2*minute+2 {
-				t.Fatalf("minute %d: %d entries, want two each minute", minute, len(all))
+				t.Fatalf("minute %d: %d entries, want %d: two each minute", minute, len(all), 2*minute+2)
 			}
 			if last := all[len(all)-1]; last.Times != 999 || last.Subject != "eve" || last.Object != "" || last.Detail != "" {
-				t.Errorf("minute %d: %+v, want the sum of the other 999", minute, last)
+				t.Errorf("minute %d: the last entry is %+v, want the sum of the other 999", minute, last)
 			}
 		}
 		time.Sleep(10 * window)
 		synctest.Wait()
 		if all := d.entries("acme"); len(all) != 6 {
-			t.Errorf("%d entries after some quiet minutes", len(all))
+			t.Errorf("%d entries after ten minutes without refusals, want 6", len(all))
 		}
 	})
 }
 
-// X4: however many kinds of refusals a tenant has, it gets few entries, and their counts add up. Another tenant is not affected.
+// X4: a tenant gets only few entries, however many kinds of refusals it has. The counts of the entries add up to all refusals. Another tenant is not
+// affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -129,7 +131,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		other := refusal("bob", "CancelTask")
 		other.Tenant = "other"
 		trail.Refuse(other)
-		stop() // writes what was counted
+		stop() // writes the entries of the refusals that were only counted
 		all, sum := d.entries("acme"), uint64(0)
 		for _, a := range all {
 			sum += a.Times
@@ -138,10 +140,10 @@ func TestRefusalsAreBounded(t *testing.T) {
 			t.Errorf("%d entries for %d refusals, want %d for 500", len(all), sum, maxKinds+1)
 		}
 		if last := all[len(all)-1]; last.Action != Various || last.Subject != "" || last.Outcome != "E.AUTH.FORBIDDEN" {
-			t.Errorf("the last is %+v, want the sum of the rest", last)
+			t.Errorf("the last entry is %+v, want the sum of the other kinds", last)
 		}
 		if all := d.entries("other"); len(all) != 1 || all[0].Subject != "bob" {
-			t.Errorf("the other tenant's: %+v", all)
+			t.Errorf("the other tenant's audit is %+v, want its one refusal", all)
 		}
 	})
 }
@@ -158,12 +160,12 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 		time.Sleep(window)
 		synctest.Wait()
 		if all := d.entries("acme"); len(all) != 1 || all[0].Times != 2 {
-			t.Errorf("%+v, want one entry of two", all)
+			t.Errorf("the audit is %+v, want one entry of two refusals", all)
 		}
 	})
 }
 
-// X4: entries are deleted after their retention, in bounded steps.
+// X4: entries are deleted after their retention, at most sweepStep in one commit.
 func TestRetention(t *testing.T) {
 	t.Attr("rules", "X4")
 	withTrail(t, func(d *fakeEngine, trail *Trail) {
@@ -180,15 +182,15 @@ func TestRetention(t *testing.T) {
 		stop := trail.Start()
 		synctest.Wait()
 		if all := d.entries("acme"); len(all) != old+1 {
-			t.Errorf("%d entries before the retention is over, want all", len(all))
+			t.Errorf("%d entries before the retention is over, want all %d", len(all), old+1)
 		}
 		time.Sleep(window)
 		synctest.Wait()
 		if all := d.entries("acme"); len(all) != 1 || all[0].Subject != "bob" {
-			t.Errorf("%d entries after it, want the younger one", len(all))
+			t.Errorf("%d entries after the retention, want only the younger one", len(all))
 		}
 		if fmt.Sprint(d.steps) != fmt.Sprint([]int{sweepStep, sweepStep, 500}) {
-			t.Errorf("removed in steps of %v", d.steps)
+			t.Errorf("the entries were deleted in steps of %v, want %d, %d and 500", d.steps, sweepStep, sweepStep)
 		}
 		stop()
 	})

@@ -21,11 +21,11 @@ func FuzzToken(f *testing.F) {
 			return
 		}
 		if _, ok := p.verify(other); ok {
-			t.Errorf("%q was not signed by that secret", text)
+			t.Errorf("%q is accepted with a secret that did not sign it", text)
 		}
 		c, ok := p.verify(secret)
 		if ok && sign(p.key, secret, c) != text {
-			t.Errorf("%q says the same as %q", text, sign(p.key, secret, c))
+			t.Errorf("%q is accepted, want only %q for the same claims", text, sign(p.key, secret, c))
 		}
 	})
 }

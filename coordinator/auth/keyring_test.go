@@ -19,12 +19,12 @@ import (
 
 var noon = time.Unix(1_800_000_000, 0)
 
-// testKeyring is a keyring with its store, over which another keyring can be opened.
+// testKeyring is a keyring with its store. Another keyring can be opened on the same store, as after a restart.
 type testKeyring struct {
 	*testing.T
 	*auth.Keyring
 	st      store.Store
-	changes int
+	changes int // how often the keyring has reported a change
 }
 
 func open(t *testing.T, st store.Store, audience string) *testKeyring {
@@ -52,7 +52,7 @@ func (d *testKeyring) issue(tenant string) (token, id string) {
 	return token, t.ID
 }
 
-// want checks the result of Verify; an empty problem means that the token is good.
+// want checks the result of Verify at a time. An empty problem means that the token is valid.
 func (d *testKeyring) want(what, token string, at time.Time, problem auth.Problem) {
 	d.Helper()
 	_, err := d.Verify(token, at)
@@ -60,28 +60,28 @@ func (d *testKeyring) want(what, token string, at time.Time, problem auth.Proble
 	switch {
 	case errors.As(err, &bad) && bad.Problem == problem, err == nil && problem == "":
 	default:
-		d.Errorf("%s: %v, want %q", what, err, problem)
+		d.Errorf("%s: %v, want the problem %q", what, err, problem)
 	}
 	if err != nil && len(token) > 8 && strings.Contains(err.Error(), token[:8]) {
-		d.Errorf("%s: the error has a part of the token in it: %v", what, err)
+		d.Errorf("%s: the error contains a part of the token: %v", what, err)
 	}
 }
 
-// X1: Verify returns who holds a token, until the token expires.
-func TestTokenSpeaksForItsHolder(t *testing.T) {
+// X1: Verify returns the identity of a token's holder until the token expires.
+func TestTokenIdentifiesItsHolder(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
 	token, id := d.issue("acme")
 	who, err := d.Verify(token, noon)
 	want := auth.Identity{Tenant: "acme", Role: auth.Worker, Subject: "w", Credential: id, Until: noon.Add(time.Hour)}
 	if err != nil || who != want {
-		t.Errorf("identity %+v (%v), want %+v", who, err, want)
+		t.Errorf("the identity is %+v (%v), want %+v", who, err, want)
 	}
 	d.want("shortly before its end", token, noon.Add(time.Hour-1), "")
 	d.want("at its end", token, noon.Add(time.Hour), auth.Expired)
 }
 
-// X1: bad tokens are refused, each with its own problem.
+// X1: bad tokens are refused, each with its problem.
 func TestBadTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -152,7 +152,7 @@ func TestPayloadDoesNotContainTheSecret(t *testing.T) {
 	}
 }
 
-// X1, X2, X3: a revoked token is not good any more, at once and after a restart. Another tenant cannot revoke it, and other tokens stay good.
+// X1, X2, X3: a revoked token is refused from then on, also after a restart. Another tenant cannot revoke it, and other tokens stay valid.
 func TestRevoke(t *testing.T) {
 	t.Attr("rules", "X1 X2 X3")
 	d := open(t, memstore.New(), "")
@@ -171,10 +171,10 @@ func TestRevoke(t *testing.T) {
 		}
 	}
 	if d.changes != before+1 {
-		t.Errorf("%d changes were told, want 1", d.changes-before)
+		t.Errorf("%d changes were reported, want 1", d.changes-before)
 	}
 	if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err == nil {
-		t.Error("looked at again, it is good")
+		t.Error("Recheck accepts the revoked token")
 	}
 	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		k.want("revoked", token, noon, auth.Revoked)
@@ -182,7 +182,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// X1, X2: after a rotation older tokens stay good, or end when their key is retired. Tokens of other tenants are not affected.
+// X1, X2: after a rotation, older tokens stay valid until their key is retired, if it is retired. Tokens of other tenants are not affected.
 func TestRotate(t *testing.T) {
 	t.Attr("rules", "X1 X2")
 	d := open(t, memstore.New(), "")
@@ -204,9 +204,9 @@ func TestRotate(t *testing.T) {
 	d.want("within the minute", old, noon.Add(time.Minute-1), "")
 	d.want("after it", old, noon.Add(time.Minute), auth.UnknownKey)
 	if until, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err != nil || !until.Equal(noon.Add(time.Minute)) {
-		t.Errorf("good until %v (%v), want the end of its key", until, err)
+		t.Errorf("the token is valid until %v (%v), want until its key retires", until, err)
 	}
-	rotate(nil) // does not extend it
+	rotate(nil) // does not extend the time of the retired key
 	d.want("after another rotation", old, noon.Add(time.Minute), auth.UnknownKey)
 	last, _ := d.issue("acme")
 	none := time.Duration(0)
@@ -216,11 +216,11 @@ func TestRotate(t *testing.T) {
 	}
 	open(t, d.st, "").want("another tenant's", theirs, noon, "")
 	if keys := d.Keys("acme"); len(keys) != 1 || keys[0].RetiresAt != 0 {
-		t.Errorf("%d keys, want the one that signs", len(keys))
+		t.Errorf("the tenant has %d keys, want only the one that signs", len(keys))
 	}
 }
 
-// The number of keys of a tenant has a limit. The refusal names the limit and the way out, retire_after, and a rotation with it succeeds.
+// The number of keys of a tenant is limited. The error names the limit and says what helps: a rotation with retire_after, which then succeeds.
 func TestKeyLimit(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	var err error
@@ -232,14 +232,15 @@ func TestKeyLimit(t *testing.T) {
 	}
 	want := fmt.Sprintf("the tenant has reached its limit of %d keys; retire older ones with retire_after", len(d.Keys("acme")))
 	if err == nil || err.Error() != want {
-		t.Errorf("refused with %v, want %s", err, want)
+		t.Errorf("the last rotation returned %v, want %s", err, want)
 	}
 	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
 		t.Error(err)
 	}
 }
 
-// X1: a token that the store does not have is not good: after a restore from a backup, nobody could revoke it.
+// X1: a token that the store does not have is refused, because nobody could revoke it. After a restore, the store does not have the tokens that were issued
+// after the backup.
 func TestUnknownTokens(t *testing.T) {
 	t.Attr("rules", "X1")
 	d := open(t, memstore.New(), "")
@@ -262,12 +263,12 @@ func TestUnknownTokens(t *testing.T) {
 }
 
 // X1, X3: a change that could not be stored has no effect.
-func TestFailedChangesDoNotHold(t *testing.T) {
+func TestFailedChangesHaveNoEffect(t *testing.T) {
 	t.Attr("rules", "X1 X3")
 	d := open(t, memstore.New(), "")
 	token, id := d.issue("acme")
 	full := errors.New("full")
-	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func() { t.Error("a change was told") })
+	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func() { t.Error("a failed change was reported") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,15 +277,15 @@ func TestFailedChangesDoNotHold(t *testing.T) {
 	_, err3 := broken.Rotate(t.Context(), "acme", new(time.Duration), noon)
 	for _, err := range []error{err, err2, err3} {
 		if !errors.Is(err, full) {
-			t.Errorf("%v, want the store's own error", err)
+			t.Errorf("the error is %v, want the store's error", err)
 		}
 	}
 	if _, err := broken.Verify(token, noon); err != nil || len(broken.List("acme")) != 1 || len(broken.Keys("acme")) != 1 {
-		t.Errorf("something changed: %v", err)
+		t.Errorf("a failed change had an effect: Verify returns %v, there are %d tokens and %d keys", err, len(broken.List("acme")), len(broken.Keys("acme")))
 	}
 }
 
-// Requests that cannot become a token are refused with the name of the field.
+// A request for a token with a bad field is refused with the name of the field, and makes no token.
 func TestBadRequests(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	for field, r := range map[string]auth.Request{
@@ -295,11 +296,11 @@ func TestBadRequests(t *testing.T) {
 	} {
 		_, _, err := d.Create(t.Context(), r, noon)
 		if bad := (*lease.FieldError)(nil); !errors.As(err, &bad) || bad.Field != field {
-			t.Errorf("%s: %v", field, err)
+			t.Errorf("%s: the error is %v, want one of that field", field, err)
 		}
 	}
 	if len(d.List("a")) != 0 || d.changes != 0 {
-		t.Error("a token was made")
+		t.Error("a refused request made a token")
 	}
 }
 
@@ -313,7 +314,7 @@ func TestOldTokensAreForgotten(t *testing.T) {
 	}
 	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		if list := k.List("acme"); len(list) != 1 || list[0].Subject != "v" {
-			t.Errorf("listed: %+v", list)
+			t.Errorf("listed are %+v, want only the new token", list)
 		}
 	}
 }

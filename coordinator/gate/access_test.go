@@ -36,7 +36,7 @@ func TestEveryCallHasARule(t *testing.T) {
 	ruled := slices.Sorted(maps.Keys(access))
 	for method := range unguarded {
 		if access[method] != auth.Nobody {
-			t.Errorf("%s is for everybody and for some", method)
+			t.Errorf("%s needs no credential, but also has a rule", method)
 		}
 		ruled = append(ruled, method)
 	}
@@ -46,7 +46,7 @@ func TestEveryCallHasARule(t *testing.T) {
 	}
 	for method, roles := range access {
 		if !roles.Has(auth.Operator) {
-			t.Errorf("%s is not for operators", method)
+			t.Errorf("operators may not call %s", method)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// X3: a call ends with its credential, even if the wall clock jumps ahead or the machine was asleep, so that a timer would fire too late. A call
-// whose credential is still good after the jump goes on, and ends with it.
+// X3: a call ends with its credential, even if the wall clock jumps ahead or the machine was asleep, so that a timer would fire too late. A call whose
+// credential is still valid after the jump continues, and ends when the credential expires.
 func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -36,12 +36,12 @@ func TestCallsEndAfterAJumpOfTheClock(t *testing.T) {
 		time.Sleep(jumpLook)
 		synctest.Wait()
 		if auth.Ended(soon) == nil || late.Err() != nil {
-			t.Errorf("a second after a jump by two hours: %v and %v", context.Cause(soon), context.Cause(late))
+			t.Errorf("after a jump by two hours, the calls have ended with %v and %v, want an end and none", context.Cause(soon), context.Cause(late))
 		}
 		time.Sleep(time.Until(begin.Add(time.Hour)))
 		synctest.Wait()
 		if auth.Ended(late) == nil {
-			t.Error("the other one goes on after its end")
+			t.Error("the second call has not ended with its credential")
 		}
 	})
 }

@@ -28,6 +28,6 @@ func TestTheManualShowsWhatIsAudited(t *testing.T) {
 	slices.Sort(shown)
 	slices.Sort(known)
 	if !slices.Equal(shown, known) {
-		t.Errorf("the manual shows %q, audited are %q", shown, known)
+		t.Errorf("docs/security.md names %q, audited are %q", shown, known)
 	}
 }

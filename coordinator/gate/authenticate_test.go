@@ -21,7 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// certifiedConn returns the state of a connection whose client has a verified certificate with these names, valid for an hour.
+// certifiedConn returns the state of a connection whose client has a verified certificate with these URIs, valid for an hour.
 func certifiedConn(t *testing.T, names ...string) *tls.ConnectionState {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,8 +47,8 @@ func certifiedConn(t *testing.T, names ...string) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 }
 
-// newAuthenticator returns an authenticator with its own store, and a token of an operator of acme.
-func newAuthenticator(t *testing.T, rules Auth) (door *authenticator, token string) {
+// newAuthenticator returns an authenticator with a store of its own, and a token of an operator of acme.
+func newAuthenticator(t *testing.T, rules Auth) (a *authenticator, token string) {
 	t.Helper()
 	st := memstore.New()
 	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
@@ -67,8 +67,8 @@ func newAuthenticator(t *testing.T, rules Auth) (door *authenticator, token stri
 	return &authenticator{keyring: keyring, rules: rules, attempts: preauth.NewAttempts()}, token
 }
 
-// X1: a certificate identifies its holder by exactly one name of the documented form. A token beside it takes precedence, if it is of the same
-// tenant.
+// X1: a certificate identifies its holder by exactly one URI of the documented form. If a token of the same tenant comes with it, the token's identity is
+// used.
 func TestCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
 	optional, token := newAuthenticator(t, Auth{})
@@ -76,7 +76,7 @@ func TestCertificates(t *testing.T) {
 	unverified := certifiedConn(t, "lessor://acme/worker/w")
 	unverified.VerifiedChains = nil
 	for name, tt := range map[string]struct {
-		door    *authenticator
+		authn   *authenticator
 		token   string
 		conn    *tls.ConnectionState
 		who     string // tenant, role and subject
@@ -105,7 +105,7 @@ func TestCertificates(t *testing.T) {
 		"required, with a token":       {required, same, certifiedConn(t), "acme operator ann", ""},
 		"required, and nothing at all": {required, "", nil, "", "certificate"},
 	} {
-		who, err := tt.door.authenticate(tt.token, tt.conn)
+		who, err := tt.authn.authenticate(tt.token, tt.conn)
 		got := ""
 		if err == nil {
 			got = who.Tenant + " " + who.Role.String() + " " + who.Subject
@@ -122,67 +122,67 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// X3, X2: a certificate is good until it expires, or until its own tenant revokes it; another tenant cannot. After that it lets nobody in, even with
-// a good token beside it.
+// X3, X2: a certificate is valid until it expires, or until its own tenant revokes it; another tenant cannot revoke it. After that, the certificate is
+// refused even if a valid token comes with it.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
-	door, token := newAuthenticator(t, Auth{RequireCertificate: true})
-	stranger, _, err := door.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
+	authn, token := newAuthenticator(t, Auth{RequireCertificate: true})
+	stranger, _, err := authn.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn := certifiedConn(t, "lessor://acme/worker/w")
 	ends := conn.PeerCertificates[0].NotAfter
-	who, err := door.authenticate("", conn)
+	who, err := authn.authenticate("", conn)
 	if err != nil || !who.Until.Equal(ends) {
-		t.Fatalf("%+v, %v", who, err)
+		t.Fatalf("the identity is %+v (%v), want one until %v", who, err, ends)
 	}
-	beside, err := door.authenticate(token, conn)
-	if until, err2 := door.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
-		t.Fatalf("%+v until %v, %v", beside, until, errors.Join(err, err2))
+	beside, err := authn.authenticate(token, conn)
+	if until, err2 := authn.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
+		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until, errors.Join(err, err2), ends)
 	}
-	if _, err := door.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
-		t.Error("good at its end")
+	if _, err := authn.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
+		t.Error("the certificate is accepted at the time when it expires")
 	}
-	second, issued, err := door.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	second, issued, err := authn.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := door.authenticate(second, conn)
+	revoked, err := authn.authenticate(second, conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := door.keyring.Revoke(t.Context(), "acme", issued.ID, "ann", time.Now()); err != nil {
+	if _, err := authn.keyring.Revoke(t.Context(), "acme", issued.ID, "ann", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := door.recheck(revoked); err == nil {
+	if _, err := authn.recheck(revoked); err == nil {
 		t.Error("a revoked token beside a good certificate goes on")
 	}
 	for _, tenant := range []string{"evil", "acme"} {
-		if _, err := door.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
+		if _, err := authn.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		for what, try := range map[string]func() error{
-			"alone, live":  func() error { _, err := door.recheck(who); return err },
-			"alone":        func() error { _, err := door.authenticate("", conn); return err },
-			"beside, live": func() error { _, err := door.recheck(beside); return err },
-			"beside":       func() error { _, err := door.authenticate(token, conn); return err },
+			"alone, live":  func() error { _, err := authn.recheck(who); return err },
+			"alone":        func() error { _, err := authn.authenticate("", conn); return err },
+			"beside, live": func() error { _, err := authn.recheck(beside); return err },
+			"beside":       func() error { _, err := authn.authenticate(token, conn); return err },
 			"beside another tenant's": func() error {
 				if tenant != "acme" {
 					return nil
 				}
-				_, err := door.authenticate(stranger, conn)
+				_, err := authn.authenticate(stranger, conn)
 				return err
 			},
 		} {
 			if err := try(); (err != nil) != (tenant == "acme") {
-				t.Errorf("%s, revoked by %s: %v", what, tenant, err)
+				t.Errorf("%s, revoked by %s: %v, want a refusal: %v", what, tenant, err, tenant == "acme")
 			}
 		}
 	}
 	for _, id := range []string{"cert-", "cert-00", "cert-" + strings.Repeat("AB", 20), who.Credential + "0", "cert-" + who.Credential} {
-		if _, err := door.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
-			t.Errorf("revoke %q: %v", id, err)
+		if _, err := authn.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
+			t.Errorf("revoke %q: %v, want ErrNotFound", id, err)
 		}
 	}
 }

@@ -17,13 +17,13 @@ func FuzzBearer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string) {
 		token, err := bearer([]string{header})
 		if bad := (*auth.Error)(nil); err != nil && !errors.As(err, &bad) {
-			t.Errorf("%q: %v", header, err)
+			t.Errorf("%q: the error is %v, want an *auth.Error", header, err)
 		}
 		if err == nil && (token == "" || len(header) != len("bearer ")+len(token)) {
-			t.Errorf("%q is taken for %q", header, token)
+			t.Errorf("the header %q is accepted with the token %q", header, token)
 		}
 		if _, err := bearer([]string{header, header}); err == nil {
-			t.Errorf("%q is taken twice", header)
+			t.Errorf("two headers %q are accepted, want a refusal", header)
 		}
 	})
 }

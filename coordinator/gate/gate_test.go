@@ -27,7 +27,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// A panic in the handler of a stream reaches the place where panics are caught, with its stack.
+// A panic in the handler of a stream reaches the interceptor that recovers panics, with the stack of the handler.
 func TestPanicOfAStream(t *testing.T) {
 	defer func() {
 		if p, ok := recover().(string); !ok || !strings.Contains(p, "dropped") || !strings.Contains(p, "TestPanicOfAStream") {

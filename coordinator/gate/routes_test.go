@@ -21,10 +21,10 @@ func TestEveryRouteHasARule(t *testing.T) {
 	for route, rule := range routeAccess {
 		if strings.HasSuffix(route, "started") || strings.HasSuffix(route, "heartbeat") || strings.HasSuffix(route, "completed") {
 			if !rule.holder || rule.call != "" || rule.everyone {
-				t.Errorf("%s is for others than the holder of the task token", route)
+				t.Errorf("%s has the rule %+v, want one only for the holder of the task token", route, rule)
 			}
 		} else if rule.holder || (access[rule.call] == auth.Nobody) != rule.everyone {
-			t.Errorf("%s has the rule %+v", route, rule)
+			t.Errorf("%s has the rule %+v, want one for the callers of a call, or for everyone", route, rule)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func TestTheManualShowsTheRoutes(t *testing.T) {
 			who = "everyone"
 		}
 		if row := "| `" + route + "` | " + who + " |\n"; !strings.Contains(string(manual), row) {
-			t.Errorf("the manual does not show %q", row)
+			t.Errorf("docs/security.md lacks the row %q", row)
 		}
 	}
 }

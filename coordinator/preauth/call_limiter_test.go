@@ -2,8 +2,8 @@ package preauth
 
 import "testing"
 
-// X5: the number of calls without a good credential is limited, for each address and in all. A call that leaves makes room for one, even if it leaves
-// twice.
+// X5: the number of calls without a good credential is limited for each address and in total. A call that ends makes room for exactly one other, even if
+// leave is called twice.
 func TestCallCounter(t *testing.T) {
 	t.Attr("rules", "X5")
 	p := newCallCounter(3, 2)
@@ -11,7 +11,7 @@ func TestCallCounter(t *testing.T) {
 	for i, ip := range []string{"a", "a", "a", "b", "c"} {
 		left, ok := p.enter(ip)
 		if want := i != 2 && i != 4; ok != want {
-			t.Errorf("call %d of %s: %v", i, ip, ok)
+			t.Errorf("call %d, from %s, was accepted: %v, want %v", i, ip, ok, want)
 		}
 		if ok {
 			leave = left
@@ -20,6 +20,6 @@ func TestCallCounter(t *testing.T) {
 	leave()
 	leave()
 	if _, ok := p.enter("c"); !ok || p.all != 3 {
-		t.Errorf("no room for another, %d there", p.all)
+		t.Errorf("the next call was accepted: %v, with %d calls in total, want true and 3", ok, p.all)
 	}
 }

@@ -41,7 +41,8 @@ func (l connListener) Accept() (net.Conn, error) {
 func (connListener) Close() error   { return nil }
 func (connListener) Addr() net.Addr { return nil }
 
-// X5: the number of open connections is limited, in all and for each address. A closed connection makes room for one, even if it is closed twice.
+// X5: the number of open connections is limited in total and for each address. A connection over the limit is closed. A closed connection makes room for
+// exactly one other, even if it is closed twice.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	d := NewConnLimiter(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
@@ -65,7 +66,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		for _, other := range others[:step.in] {
 			if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-				t.Errorf("one too many reads %v, want the end", err)
+				t.Errorf("a connection over the limit reads %v, want EOF", err)
 			}
 		}
 	}
@@ -74,7 +75,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	full <- first
 	close(full)
 	if _, err := d.Listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a fourth of three: %v", err)
+		t.Errorf("a fourth connection with a limit of three was accepted (%v)", err)
 	}
 
 	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
@@ -89,7 +90,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_, _ = in.Close(), in.Close()
 	}
 	if d.open != 0 || len(d.ofPeer) != 0 {
-		t.Errorf("%d open, %v", d.open, d.ofPeer)
+		t.Errorf("%d connections are counted, by address %v, want none", d.open, d.ofPeer)
 	}
 }
 
@@ -114,22 +115,22 @@ func (b failingHandshake) ServerHandshake(net.Conn) (net.Conn, credentials.AuthI
 	return nil, nil, b.err
 }
 
-// X1: the log says whose handshake failed and why, because the caller may see only a connection that ends. A connection that is closed without a
-// byte, as by a port check, is not logged.
+// X1: the log has the address and the error of a failed TLS handshake, because the caller may see only that its connection ends. A connection that is
+// closed before its first byte, as by a port check, is not logged.
 func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
-	for err, told := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
+	for err, logged := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
 		var log bytes.Buffer
 		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		conn, _ := connFrom(t, "192.0.2.1")
 		_, _, _ = handshakes{failingHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
-		if text := log.String(); strings.Contains(text, "192.0.2.1") != told || strings.Contains(text, err.Error()) != told {
-			t.Errorf("%v: the log has %q", err, text)
+		if text := log.String(); strings.Contains(text, "192.0.2.1") != logged || strings.Contains(text, err.Error()) != logged {
+			t.Errorf("%v: the log has %q, want address and error: %v", err, text, logged)
 		}
 	}
 }
 
-// X5: the number of handshakes under way is limited for each address; those of other addresses are not affected.
+// X5: the number of TLS handshakes that one address may have at the same time is limited. Other addresses are not affected.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		begin("192.0.2.2")
 		synctest.Wait()
 		if len(done) != 7 {
-			t.Fatalf("%d were refused, want 7", len(done))
+			t.Fatalf("%d handshakes were refused, want 7", len(done))
 		}
 		for range 7 {
 			if err := <-done; !errors.Is(err, errHandshakes) {
@@ -159,7 +160,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		close(slow.TransportCredentials.(slowHandshake).end)
 		synctest.Wait()
 		if len(done) != mostHandshakes+1 || len(d.handshakes) != 0 {
-			t.Errorf("%d ended, %v under way", len(done), d.handshakes)
+			t.Errorf("%d handshakes have ended and %v are counted, want %d and none", len(done), d.handshakes, mostHandshakes+1)
 		}
 	})
 }

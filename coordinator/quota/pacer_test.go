@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// X5: each turn of a key is at the rate after the one before; a turn that is too far away is refused. Other keys are not affected.
+// X5: the turns of a key come at the rate. A turn that is too far in the future is refused. Other keys are not affected.
 func TestPacer(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPacer(Rate{PerSecond: 10, Burst: 2}, 300*time.Millisecond)
 		for i, want := range []time.Duration{0, 0, 100, 200, 300} {
 			if wait, ok := p.Turn("a"); !ok || wait != want*time.Millisecond {
-				t.Errorf("turn %d is %v away (%v), want %d ms", i, wait, ok, want)
+				t.Errorf("turn %d has a wait of %v (%v), want %d ms", i, wait, ok, want)
 			}
 		}
 		for range 3 {
 			if wait, ok := p.Turn("a"); ok || wait != 400*time.Millisecond {
-				t.Errorf("a turn is %v away (%v), want none before 400 ms", wait, ok)
+				t.Errorf("a turn has a wait of %v (%v), want a refusal with 400 ms", wait, ok)
 			}
 		}
 		if wait, ok := p.Turn("b"); !ok || wait != 0 {
-			t.Errorf("another's turn is %v away (%v)", wait, ok)
+			t.Errorf("a turn of another key has a wait of %v (%v), want none", wait, ok)
 		}
 		time.Sleep(time.Second)
 		if wait, ok := p.Turn("a"); !ok || wait != 0 {
-			t.Errorf("a turn is %v away (%v) after a rest", wait, ok)
+			t.Errorf("a turn after a second without turns has a wait of %v (%v), want none", wait, ok)
 		}
 	})
 }
 
-// X5: the number of keys in memory is bounded. A key that comes when memory is full is paced, too.
+// X5: the number of keys in memory is limited. A new key is also paced while the memory is full.
 func TestPacerForgets(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -42,15 +42,15 @@ func TestPacerForgets(t *testing.T) {
 			p.Turn(fmt.Sprint(i))
 		}
 		if len(p.paid) > mostKeys+1 {
-			t.Errorf("%d keys", len(p.paid))
+			t.Errorf("%d keys are in memory, want at most %d", len(p.paid), mostKeys+1)
 		}
 		if _, ok := p.Turn("new"); ok {
-			t.Error("not paced")
+			t.Error("a new key gets a turn at once while the memory is full")
 		}
 		time.Sleep(time.Minute)
 		p.Turn("new")
 		if len(p.paid) > fewKeys {
-			t.Errorf("%d keys after a minute", len(p.paid))
+			t.Errorf("%d keys are in memory after a minute, want at most %d", len(p.paid), fewKeys)
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestPauseEndsWithItsCall(t *testing.T) {
 		begin := time.Now()
 		Pause(ctx, time.Hour)
 		if took := time.Since(begin); took != time.Second {
-			t.Errorf("waited %v", took)
+			t.Errorf("Pause waited for %v, want 1 s", took)
 		}
 	})
 }

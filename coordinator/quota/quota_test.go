@@ -13,20 +13,20 @@ import (
 
 var ann = Caller{Tenant: "acme", Credential: "ann"}
 
-// newBook makes a book that reports its refusals to nobody.
+// newBook returns a book that does not report its refusals.
 func newBook(cfg Config) *Book { return New(cfg, func(Caller, *Error, bool) {}) }
 
-// refusedBy returns the refusal in err; nil if there is none.
+// refusedBy returns the refusal in err, or nil if err is nil.
 func refusedBy(t *testing.T, err error) *Error {
 	t.Helper()
 	var e *Error
 	if err != nil && !errors.As(err, &e) {
-		t.Fatalf("%v is no refusal", err)
+		t.Fatalf("the error is %v, want a refusal by a quota", err)
 	}
 	return e
 }
 
-// X5: a rate lets its burst through at once. Each refusal has the exact time after which one more is allowed.
+// X5: a rate allows its burst at once. Each refusal has the exact wait after which one more call is allowed.
 func TestRate(t *testing.T) {
 	t.Attr("rules", "X5")
 	for _, r := range []Rate{{PerSecond: 10, Burst: 4}, {PerSecond: 3}, {PerSecond: 0.5}, {PerSecond: 1.0 / 60, Burst: 2}} {
@@ -49,7 +49,7 @@ func TestRate(t *testing.T) {
 					}
 					time.Sleep(time.Nanosecond)
 					if e := refusedBy(t, b.Spend(ann, Calls, 1)); e != nil {
-						t.Fatalf("after the wait that was told: %v", e)
+						t.Fatalf("a call after the wait of the refusal: %v", e)
 					}
 				}
 			})
@@ -57,7 +57,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// X5: over any time, no more gets through than the rate, one burst and the largest single request allow, and for a caller that keeps asking not much
+// X5: in any time, no more is allowed than the rate gives, plus one burst and the largest single request. A caller that asks all the time gets not much
 // less than the rate.
 func TestRateOverTime(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -77,14 +77,14 @@ func TestRateOverTime(t *testing.T) {
 				passed := time.Since(begin).Seconds()
 				most := r.PerSecond*passed + r.burst() + float64(largest)
 				if float64(taken) > most || float64(taken) < 0.5*min(r.PerSecond*passed, 500) {
-					t.Errorf("%d of %v in %.1f s; at most %.1f", taken, r, passed, most)
+					t.Errorf("%d were allowed by %v in %.1f s, want at most %.1f, and half of the rate or of the requests", taken, r, passed, most)
 				}
 			})
 		})
 	}
 }
 
-// X5: more than the burst is allowed if nothing is owed; then the debt must be paid back before the next.
+// X5: a request for more than the burst is allowed if the caller has no debt. The next request is refused until the debt is paid back.
 func TestMoreThanTheBurst(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -93,15 +93,15 @@ func TestMoreThanTheBurst(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := refusedBy(t, b.Spend(ann, Submits, 1000)); e == nil || e.Wait != 10*time.Second {
-			t.Fatalf("%+v, want a wait of 10 s", e)
+			t.Fatalf("the next large request: %+v, want a wait of 10 s", e)
 		}
 		if e := refusedBy(t, b.Spend(ann, Submits, 1)); e == nil || e.Wait != 9*time.Second+10*time.Millisecond {
-			t.Fatalf("%+v, want a wait of 9.01 s", e)
+			t.Fatalf("the next small request: %+v, want a wait of 9.01 s", e)
 		}
 	})
 }
 
-// X5: a tenant and its credentials have separate limits. What one of the two refuses is charged to neither. Other tenants are not affected.
+// X5: a tenant and its credentials have separate limits. A call that one of the two refuses counts for neither. Other tenants are not affected.
 func TestTenantAndCredential(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -128,20 +128,19 @@ func TestTenantAndCredential(t *testing.T) {
 			{Caller{"big", "ann"}, ""},
 			{Caller{"big", "ann"}, ""},
 		} {
-			e := refusedBy(t, b.Spend(step.who, Calls, 1))
-			if of := ""; e != nil {
+			of := ""
+			if e := refusedBy(t, b.Spend(step.who, Calls, 1)); e != nil {
 				of = e.Of
-				if of != step.of {
-					t.Errorf("%v: refused by the %s, want %q", step.who, of, step.of)
-				}
-			} else if step.of != "" {
-				t.Errorf("%v: let through, want a refusal by the %s", step.who, step.of)
+			}
+			if of != step.of {
+				t.Errorf("%v: refused by %q, want %q", step.who, of, step.of)
 			}
 		}
 	})
 }
 
-// X5: a count is of what is under way; leaving twice counts once. With must, entering is never refused, and counts.
+// X5: Enter counts what is open now, and refuses what is over the limit. A second call of leave changes nothing. With must, Enter refuses nothing, but
+// counts.
 func TestCounts(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{Tenant: Limits{Sessions: 2}, Credential: Limits{Sessions: 1}})
@@ -161,13 +160,13 @@ func TestCounts(t *testing.T) {
 		t.Fatalf("%+v, want a refusal by the tenant", e)
 	}
 	if !b.Exceeds(ann, Sessions) || b.Exceeds(bob, Sessions) {
-		t.Error("ann has two sessions of one, the tenant two of two")
+		t.Error("Exceeds is wrong: ann has two sessions of one, the tenant has two of two")
 	}
 	if e := refusedBy(t, b.Refuse(ann, Sessions)); e.Of != "credential" {
-		t.Errorf("refused by the %s, which has room", e.Of)
+		t.Errorf("refused by the %s, want by the credential: the tenant has room", e.Of)
 	}
 	if e := refusedBy(t, errorOf(b.Enter(ann, Sessions, true))); e == nil {
-		t.Error("a third of one")
+		t.Error("a session was allowed although ann has two of one and the tenant two of two")
 	}
 	leave()
 	leave()
@@ -175,7 +174,7 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := refusedBy(t, errorOf(b.Enter(Caller{"acme", "cid"}, Sessions, false))); e == nil {
-		t.Fatal("a third of two sessions")
+		t.Fatal("a third session was allowed with a limit of two")
 	}
 	must()
 	for _, u := range b.Usage(ann) {
@@ -185,9 +184,10 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// errorOf returns the error of Enter.
 func errorOf(_ func(), err error) error { return err }
 
-// X5: the zero configuration has no rates and no limit of tasks, and high limits for counts.
+// X5: the zero configuration has no limits of rates and tasks, and high limits of sessions, streams and watches.
 func TestDefaults(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{})
@@ -204,11 +204,11 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	if b.Most("acme", Tasks) != Unlimited {
-		t.Error("tasks are limited")
+		t.Error("the zero configuration limits tasks")
 	}
 }
 
-// X5: accounts without debt and without anything under way are forgotten; others are not.
+// X5: an account is forgotten when it has no debt and counts nothing. Other accounts are not forgotten.
 func TestAccountsAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
@@ -222,26 +222,26 @@ func TestAccountsAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			if refusedBy(t, b.Spend(who, Calls, 1)) == nil {
-				t.Fatal("an account was forgotten that owes")
+				t.Fatal("an account with a debt was forgotten")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := len(b.accounts); n > 2*fewAccounts {
-			t.Errorf("%d accounts", n)
+			t.Errorf("%d accounts are in memory, want at most %d", n, 2*fewAccounts)
 		}
 		if b.Usage(ann)[Streams].Used != 1 {
-			t.Error("a stream is forgotten")
+			t.Error("the account with an open stream was forgotten")
 		}
 	})
 }
 
-// X5: each refusal is reported, and marked as news once a minute.
-func TestRefusalsAreTold(t *testing.T) {
+// X5: each refusal is reported. Once a minute, a report is marked as news.
+func TestRefusalsAreReported(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		told, news := 0, 0
+		reports, news := 0, 0
 		b := New(Config{Tenant: Limits{Tasks: 1}}, func(_ Caller, e *Error, isNews bool) {
-			if told++; isNews {
+			if reports++; isNews {
 				news++
 			}
 			if text := e.Error(); !strings.Contains(text, "tasks") || !strings.HasSuffix(text, ": 1") {
@@ -250,31 +250,32 @@ func TestRefusalsAreTold(t *testing.T) {
 		})
 		for range 120 {
 			if refusedBy(t, b.Refuse(ann, Tasks)) == nil {
-				t.Fatal("not refused")
+				t.Fatal("Refuse returned no refusal")
 			}
 			time.Sleep(time.Second)
 		}
-		if told != 120 || news != 2 {
-			t.Errorf("told %d times, news %d times; want 120 and 2", told, news)
+		if reports != 120 || news != 2 {
+			t.Errorf("%d reports, %d of them marked as news, want 120 and 2", reports, news)
 		}
 	})
 }
 
-// X5: values out of range are refused with the name of the limit.
+// X5: a value out of range is refused, and the error names the limit.
 func TestValidate(t *testing.T) {
 	t.Attr("rules", "X5")
-	for name, c := range map[string]Config{
-		"calls":    {Tenant: Limits{Calls: Rate{PerSecond: 2e6}}},
-		"submits":  {Credential: Limits{Submits: Rate{PerSecond: -1}}},
-		"frames":   {Tenants: map[string]Limits{"a": {Frames: Rate{Burst: 5}}}},
-		"sessions": {Credentials: map[string]Limits{"a": {Sessions: -1}}},
-		"tasks":    {Credential: Limits{Tasks: 5}},
-		"nan":      {Tenant: Limits{Calls: Rate{PerSecond: math.NaN()}}},
+	for _, tt := range []struct {
+		limit string
+		cfg   Config
+	}{
+		{"calls", Config{Tenant: Limits{Calls: Rate{PerSecond: 2e6}}}},
+		{"calls", Config{Tenant: Limits{Calls: Rate{PerSecond: math.NaN()}}}},
+		{"submits", Config{Credential: Limits{Submits: Rate{PerSecond: -1}}}},
+		{"frames", Config{Tenants: map[string]Limits{"a": {Frames: Rate{Burst: 5}}}}},
+		{"sessions", Config{Credentials: map[string]Limits{"a": {Sessions: -1}}}},
+		{"tasks", Config{Credential: Limits{Tasks: 5}}},
 	} {
-		if err := c.Validate(); err == nil {
-			t.Errorf("%s: no error", name)
-		} else if name != "nan" && !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+		if err := tt.cfg.Validate(); err == nil || !strings.Contains(err.Error(), tt.limit) {
+			t.Errorf("%+v: the error is %v, want one that names %s", tt.cfg, err, tt.limit)
 		}
 	}
 	none := Limits{Calls: Rate{PerSecond: math.Inf(1)}, Tasks: Unlimited}

@@ -75,7 +75,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}
 }
 
-// found returns the detail of type T, nil if there is none.
+// found returns the status detail of type T, or nil if there is none.
 func found[T any](st *status.Status) (none T) {
 	for _, d := range st.Details() {
 		if d, ok := d.(T); ok {
@@ -89,22 +89,23 @@ func found[T any](st *status.Status) (none T) {
 func TestInternalCausesStayInside(t *testing.T) {
 	for _, err := range []error{fmt.Errorf("%w: /var/lib/secret", engine.ErrStore), &store.CommitError{Err: errors.New("/var/lib/secret")}, errors.New("/var/lib/secret")} {
 		if msg := status.Convert(Status(err)).Message(); msg != "the store failed" && msg != "internal error" {
-			t.Errorf("the caller is told %q", msg)
+			t.Errorf("the message is %q, want one without the cause", msg)
 		}
 	}
 }
 
+// Status keeps nil and statuses as they are, and gives the errors of ended contexts their own codes.
 func TestStatusesAndEndedContextsPass(t *testing.T) {
 	if Status(nil) != nil {
-		t.Error("nil must stay nil")
+		t.Error("Status(nil) is an error, want nil")
 	}
 	if got := status.Code(Status(context.Canceled)); got != codes.Canceled {
-		t.Errorf("a cancelled call is %v", got)
+		t.Errorf("context.Canceled becomes %v, want CANCELLED", got)
 	}
 	if got := status.Code(Status(context.DeadlineExceeded)); got != codes.DeadlineExceeded {
-		t.Errorf("a late call is %v", got)
+		t.Errorf("context.DeadlineExceeded becomes %v, want DEADLINE_EXCEEDED", got)
 	}
 	if got := status.Code(Status(status.Error(codes.DataLoss, "x"))); got != codes.DataLoss {
-		t.Errorf("a status became %v", got)
+		t.Errorf("a status with DATA_LOSS becomes %v", got)
 	}
 }

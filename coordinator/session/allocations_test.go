@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// How often a verdict is allocated. The bound may only go down: a frame may have hundreds of verdicts.
+// A verdict needs one allocation, for its task token. The limit may only go down, because a frame may have hundreds of verdicts.
 func TestAllocationsOfVerdicts(t *testing.T) {
 	const items = 100
 	tokens := convert.Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
@@ -21,23 +21,16 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 	for i := range items {
 		answers[i], reports[i] = lease.Answer{ExpiresAt: 5, Holding: task.Holding()}, &lease.Report{}
 	}
-	out := newOutbox(nil, tokens)
-	out.verdicts("1", 0, reports, make([]string, items), answers, nil)
-	verdicts := out.waiting.answers[0].make
-	for _, tt := range []struct {
-		what string
-		make func()
-		most float64 // for each item
-	}{
-		{"verdict", func() { // a token
-			if m := verdicts(now); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
-				t.Fatal(m)
-			}
-		}, 1},
-	} {
-		const frame = 20 // allocations for the frame as a whole
-		if n := testing.AllocsPerRun(20, tt.make); n > tt.most*items+frame {
-			t.Errorf("%v allocations for %d items (%s), at most %v were expected", n, items, tt.what, tt.most*items+frame)
+	o := newOutbox(nil, tokens)
+	o.verdicts("1", 0, reports, make([]string, items), answers, nil)
+	makeFrame := o.waiting.answers[0].make
+	const most = items + 20 // 20 for the frame as a whole
+	n := testing.AllocsPerRun(20, func() {
+		if m := makeFrame(now); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
+			t.Fatalf("the frame is %v, want %d verdicts with task tokens", m, items)
 		}
+	})
+	if n > most {
+		t.Errorf("%v allocations for %d verdicts, want at most %d", n, items, most)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// inspect compares what the sessions keep in memory with what must be in it, and with its bounds (W11). Nothing is under way but slow commits.
+// inspect checks the memory of the sessions: the indexes must agree with each other, and everything must be within its limits (W11). It is called when
+// nothing happens except slow commits.
 func (w *world) inspect() {
 	all, stuck := w.streams.resumes, w.book.stuck()
 	all.mu.Lock()
@@ -15,28 +16,28 @@ func (w *world) inspect() {
 		d := e.Value.(*resumeState)
 		bytes += d.bytes
 		if d.kept != e || d.stream != nil || all.byID[d.id] != d || all.newest[lease.InstanceOf(d.id)] != d {
-			w.Errorf("session %s is kept, and should not be", d.id)
+			w.Errorf("session %s is kept, but has a stream or is not indexed", d.id)
 		}
 	}
 	if bytes != all.bytes || bytes > maxKeptBytes {
-		w.Errorf("sessions of %d bytes are kept, and %d are counted", bytes, all.bytes)
+		w.Errorf("the kept sessions have %d bytes, and %d are counted; the limit is %d", bytes, all.bytes, maxKeptBytes)
 	}
 	for id, d := range all.byID {
 		if d.stream == nil && d.kept == nil {
-			w.Errorf("session %s has no stream, and nothing ends it", id)
+			w.Errorf("session %s has no stream and is not kept, so that nothing will end it", id)
 		}
 		w.inspectOutbox(d, stuck[id])
 	}
 	for instance, d := range all.newest {
 		if all.byID[d.id] != d {
-			w.Errorf("the newest session of %s is not known", instance)
+			w.Errorf("the newest session of instance %s is not indexed by its id", instance)
 		}
 	}
 	w.inspectStreams()
 }
 
-// inspectOutbox checks what waits to be sent, and what was sent. still: a line of the session stands still.
-func (w *world) inspectOutbox(d *resumeState, still bool) {
+// inspectOutbox checks the frames of a session that wait to be sent, and those that were sent. stalled says that a line of the session stands still.
+func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	o := d.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,10 +45,10 @@ func (w *world) inspectOutbox(d *resumeState, still bool) {
 	for n, f := range o.sent.frames {
 		bytes += f.bytes
 		if want := o.sent.last - uint64(len(o.sent.frames)-n-1); f.seq != want {
-			w.Errorf("session %s: a frame with seq %d is retained in the place of %d", d.id, f.seq, want)
+			w.Errorf("session %s: a retained frame has seq %d, want %d", d.id, f.seq, want)
 		}
 		if f.seq <= o.sent.acked {
-			w.Errorf("session %s: frame %d is retained, and acknowledged are those up to %d", d.id, f.seq, o.sent.acked)
+			w.Errorf("session %s: frame %d is retained, although the frames up to %d are acknowledged", d.id, f.seq, o.sent.acked)
 		}
 	}
 	if bytes != o.sent.bytes || bytes > maxRetainedBytes && len(o.sent.frames) > 1 || len(o.sent.frames) > maxRetained {
@@ -66,16 +67,16 @@ func (w *world) inspectOutbox(d *resumeState, still bool) {
 	}
 	ss := o.stream
 	if ss != d.stream {
-		w.Errorf("session %s has one stream, and its outbox another", d.id)
+		w.Errorf("session %s and its outbox have different streams", d.id)
 	}
 	switch {
-	case o.reserved < reserved, !w.slow && !still && o.reserved != reserved:
+	case o.reserved < reserved, !w.slow && !stalled && o.reserved != reserved:
 		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, reserved, o.reserved)
-	case ss != nil && !still && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
-		w.Errorf("session %s: something waits to be sent, and nobody sends it", d.id)
+	case ss != nil && !stalled && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
+		w.Errorf("session %s: frames wait to be sent, and no writer sends them", d.id)
 	}
 	if o.reserved > maxHeld {
-		w.Errorf("session %s: %d bytes of answers wait", d.id, o.reserved)
+		w.Errorf("session %s: %d bytes are reserved for answers, want at most %d", d.id, o.reserved, maxHeld)
 	}
 }
 
@@ -88,7 +89,7 @@ func (w *world) inspectStreams() {
 	defer w.open.mu.Unlock()
 	for ss := range w.open.all {
 		if l := ss.stream.(*line); !l.open() && !l.down.standsStill() && !w.slow {
-			w.Errorf("%s has ended, and its session %s is listed", l.name, ss.id)
+			w.Errorf("line %s has ended, but its session %s is still listed", l.name, ss.id)
 		}
 	}
 	for _, u := range w.quotas.Usage(quota.Caller{Tenant: home.Tenant}) {
@@ -98,16 +99,16 @@ func (w *world) inspectStreams() {
 	}
 }
 
-// empty checks that nothing is left of sessions whose workers have left for good.
+// empty checks that nothing is left in memory after all workers have left.
 func (w *world) empty() {
 	all := w.streams.resumes
-	w.open.rememberDrain("", nil) // forgets what has had its time
+	w.open.rememberDrain("", nil) // also forgets the drains that have expired
 	for what, n := range map[string]int{
 		"known sessions": len(all.byID), "newest sessions": len(all.newest), "kept sessions": all.kept.Len(), "bytes of kept sessions": all.bytes,
 		"open sessions": w.open.Len(), "remembered drains": len(w.open.drains),
 	} {
 		if n != 0 {
-			w.Errorf("%d %s are left of workers that are gone", n, what)
+			w.Errorf("%d %s are left after all workers have left, want none", n, what)
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// minusZero is a double.
+// minusZero is the encoding of the double -0.
 var minusZero = protowire.AppendFixed64(nil, math.Float64bits(math.Copysign(0, -1)))
 
-// A frame is either decoded, and then has the content of its bytes, or refused with a message in UTF-8. It never ends its stream.
+// Any bytes are either decoded as the frame that they encode, or refused with a message in valid UTF-8. No bytes end the stream.
 func FuzzFrame(f *testing.F) {
 	for _, m := range []*lessorv1.SessionRequest{
 		{Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: "w"}}}},
@@ -42,25 +42,25 @@ func FuzzFrame(f *testing.F) {
 			t.Fatalf("the stream would end: %v", err)
 		}
 		if got.msg == nil || got.size != len(raw) {
-			t.Fatalf("%d bytes became %+v", len(raw), got)
+			t.Fatalf("%d bytes were decoded as %+v, want a message of that size", len(raw), got)
 		}
 		if got.err != nil {
 			if !utf8.ValidString(unreadable(got.err)) {
-				t.Errorf("refused as %q", unreadable(got.err))
+				t.Errorf("the refusal %q is not valid UTF-8", unreadable(got.err))
 			}
 			return
 		}
 		if bytes.Contains(raw, minusZero) {
-			return // it is encoded as 0, see package wire
+			return // package wire encodes -0 as 0
 		}
 		b, err := codec.Marshal(got.msg)
 		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("the decoded frame cannot be encoded: %v", err)
 		}
 		known, again := &lessorv1.SessionRequest{}, &lessorv1.SessionRequest{}
 		discard := proto.UnmarshalOptions{DiscardUnknown: true}
 		if err := errors.Join(discard.Unmarshal(raw, known), discard.Unmarshal(b.Materialize(), again)); err != nil || !proto.Equal(again, known) {
-			t.Errorf("%v becomes %v (%v)", known, again, err)
+			t.Errorf("the frame %v was decoded and encoded as %v (%v)", known, again, err)
 		}
 		b.Free()
 		_ = kindOf(got.msg)

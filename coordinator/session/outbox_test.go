@@ -11,22 +11,24 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// withOutbox runs a test with the outbox of a stream whose frames no writer takes.
+// withOutbox runs a test with the outbox of a stream. No writer takes frames from it; the test does.
 func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o, ss := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &Session{writing: true}
 		if !o.attach(ss, 0) {
-			t.Fatal("nothing was ever sent, and it is not there")
+			t.Fatal("a new outbox does not accept its stream")
 		}
 		o.unpause()
 		test(t, o, ss)
 	})
 }
 
-func nothing(lease.Now) *lessorv1.SessionResponse { return nil }
+// noFrame makes no frame.
+func noFrame(lease.Now) *lessorv1.SessionResponse { return nil }
 
-func work(n int) []engine.Granted {
+// grants returns n granted leases.
+func grants(n int) []engine.Granted {
 	all := make([]engine.Granted, n)
 	for i := range all {
 		all[i].Task = &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Attempt: 1}}
@@ -34,7 +36,7 @@ func work(n int) []engine.Granted {
 	return all
 }
 
-// The reader waits until there is room, or until its stream ends.
+// The reader of a stream waits until the outbox has room for the answer, or until the stream or the session ends.
 func TestReaderWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(*outbox, *Session)
@@ -62,7 +64,7 @@ func TestReaderWaitsForRoom(t *testing.T) {
 				tt.end(o, ss)
 				synctest.Wait()
 				if (len(got) == 1 && <-got) != tt.room {
-					t.Errorf("room is %v, want %v", !tt.room, tt.room)
+					t.Errorf("the reader got room: %v, want %v", !tt.room, tt.room)
 				}
 				o.close(ss)
 			})
@@ -70,63 +72,63 @@ func TestReaderWaitsForRoom(t *testing.T) {
 	}
 }
 
-// After close, items that have reserved room are still sent, and nothing after them.
-func TestCloseAwaitsWhatIsUnderWay(t *testing.T) {
+// After close, the writer still sends the items that have reserved room, and then ends.
+func TestCloseWaitsForReservedItems(t *testing.T) {
 	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.reserve(1)
 		o.close(ss)
 		if _, then := o.nextTransmission(ss); then != stepPause {
-			t.Fatalf("the writer was told %v before what is under way", then)
+			t.Fatalf("the writer's next step is %v while an item is reserved, want stepPause", then)
 		}
 		ss.writing = true
-		o.put(outgoing{make: nothing, bytes: 1})
+		o.put(outgoing{make: noFrame, bytes: 1})
 		if _, then := o.nextTransmission(ss); then != stepSend {
-			t.Fatal("the answer was not taken")
+			t.Fatalf("the writer's next step is %v after the item was put, want stepSend", then)
 		}
 		if p, then := o.nextTransmission(ss); then != stepEnd {
-			t.Errorf("%v came after all was said", p)
+			t.Errorf("the writer's next step is %v with %v after the last item, want stepEnd", then, p)
 		}
 	})
 }
 
-// W11: a worker is behind while a dispatch waits for it, not while a cancel does.
-func TestBehindIsWithItsWork(t *testing.T) {
+// W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does.
+func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 	t.Attr("rules", "W11")
 	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
 		o.cancel(&lessorv1.Cancel{})
 		if o.workWaits() {
-			t.Error("behind with a cancel")
+			t.Error("workWaits is true while only a cancel waits")
 		}
-		o.dispatch(work(1))
+		o.dispatch(grants(1))
 		if !o.workWaits() {
-			t.Error("not behind with a dispatch")
+			t.Error("workWaits is false while a dispatch waits")
 		}
 		for range 2 {
 			if _, then := o.nextTransmission(ss); then != stepSend {
-				t.Fatal("nothing to take")
+				t.Fatalf("the writer's next step is %v, want stepSend", then)
 			}
 		}
 		if o.workWaits() {
-			t.Error("behind with nothing")
+			t.Error("workWaits is true although nothing waits")
 		}
 	})
 }
 
-// The outbox of an ended session takes nothing.
+// The outbox of a session that has ended holds nothing, and accepts nothing more.
 func TestForgottenOutboxTakesNothing(t *testing.T) {
 	withOutbox(t, func(t *testing.T, o *outbox, _ *Session) {
-		o.dispatch(work(1))
+		o.dispatch(grants(1))
 		o.forget()
-		o.put(outgoing{make: nothing})
-		o.dispatch(work(1))
+		o.put(outgoing{make: noFrame})
+		o.dispatch(grants(1))
 		o.cancel(&lessorv1.Cancel{})
 		if !o.waiting.empty() || o.size() != 0 {
-			t.Errorf("%v waits", o.waiting)
+			t.Errorf("the outbox has %v, want nothing", o.waiting)
 		}
 	})
 }
 
-// W7, W11: the frames that are kept for a resume are bounded in number and bytes, are dropped when they are acknowledged, and have no gap.
+// W7, W11: the frames that are kept for a resume are limited in number and in bytes, have no gap, and are dropped when they are acknowledged.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Attr("rules", "W7 W11")
 	var r retained
@@ -134,13 +136,13 @@ func TestRetainedIsBounded(t *testing.T) {
 		r.add(&sentFrame{})
 	}
 	if len(r.frames) != maxRetained || r.frames[0].seq != 9*maxRetained+1 || r.last != 10*maxRetained {
-		t.Errorf("%d frames from %d to %d are retained", len(r.frames), r.frames[0].seq, r.last)
+		t.Errorf("%d frames from %d to %d are retained, want the last %d", len(r.frames), r.frames[0].seq, r.last, maxRetained)
 	}
 	if _, ok := r.from(9 * maxRetained); ok {
-		t.Error("a frame that was forgotten is there")
+		t.Error("from found a frame that is no longer retained")
 	}
 	if _, ok := r.from(10*maxRetained + 2); ok {
-		t.Error("a frame that was never sent is there")
+		t.Error("from found a frame that was never sent")
 	}
 	for seq, want := range map[uint64]int{9*maxRetained + 1: maxRetained, 10 * maxRetained: 1, 10*maxRetained + 1: 0} {
 		if frames, ok := r.from(seq); !ok || len(frames) != want {
@@ -151,13 +153,13 @@ func TestRetainedIsBounded(t *testing.T) {
 		r.add(&sentFrame{bytes: maxRetainedBytes / 2})
 	}
 	if r.bytes > maxRetainedBytes || len(r.frames) != 1 {
-		t.Errorf("%d frames of %d bytes are retained", len(r.frames), r.bytes)
+		t.Errorf("%d frames of %d bytes are retained, want one of at most %d", len(r.frames), r.bytes, maxRetainedBytes)
 	}
 	r.acknowledged(1)
 	r.acknowledged(r.last)
 	r.acknowledged(r.last)
 	if len(r.frames) != 0 || r.bytes != 0 {
-		t.Errorf("%d frames, %d bytes are left", len(r.frames), r.bytes)
+		t.Errorf("%d frames of %d bytes are retained after all were acknowledged, want none", len(r.frames), r.bytes)
 	}
 }
 
@@ -166,7 +168,7 @@ func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	t.Attr("rules", "W8")
 	withOutbox(t, func(t *testing.T, o *outbox, stuck *Session) {
 		o.reserve(1)
-		o.put(outgoing{make: nothing, bytes: 1})
+		o.put(outgoing{make: noFrame, bytes: 1})
 		if _, then := o.nextTransmission(stuck); then != stepSend {
 			t.Fatalf("the answer was not taken: step %v", then)
 		}

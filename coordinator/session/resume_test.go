@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 )
 
-// W8: if two streams resume a session at the same time, the later one gets all of it, whichever takes over first.
+// W8: if two streams resume a session at the same time, the later stream gets the session, whichever of the two takes over first.
 func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, laterFirst := range []bool{false, true} {
@@ -18,7 +18,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		begun := all.begin(first, "a-1", nil, 0)
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
-		begun.stream = late // as if the earlier stream had had it for a moment
+		begun.stream = late // the state after both have resumed: early was admitted first, then late
 		take := []func() bool{
 			func() bool { return all.takeOver(&a, early, first) },
 			func() bool { return all.takeOver(&b, late, early) },
@@ -30,18 +30,20 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 			takeOver()
 		}
 		if begun.in.stream != late || begun.out.stream != late {
-			t.Errorf("the later one first %v: it does not have the session", laterFirst)
+			t.Errorf("later stream takes over first %v: the later stream does not have the session", laterFirst)
 		}
 		if first.resetCode() == "" || early.resetCode() == "" || late.resetCode() != "" {
-			t.Errorf("the later one first %v: resets %q, %q and %q", laterFirst, first.resetCode(), early.resetCode(), late.resetCode())
+			t.Errorf("later stream takes over first %v: the resets are %q, %q and %q, want one for the first two streams",
+				laterFirst, first.resetCode(), early.resetCode(), late.resetCode())
 		}
 		if _, err := all.restart(early, a, nil, 0); !errors.Is(err, errStale) {
-			t.Errorf("the earlier one is told %v", err)
+			t.Errorf("a restart by the earlier stream returned %v, want errStale", err)
 		}
 	}
 }
 
-// W8, W11: sessions of lost streams are kept within a bound; the oldest are forgotten first, and all of them after a time.
+// W8, W11: the sessions of lost streams are kept for keepFor, and within a limit of bytes; over the limit, the oldest are forgotten. A session that never
+// registered is not kept.
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
@@ -56,17 +58,17 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		}
 		all.mu.Lock()
 		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
-			t.Errorf("%d sessions of %d bytes are kept, %d are known", n, all.bytes, len(all.byID))
+			t.Errorf("%d sessions of %d bytes are kept and %d are indexed, want 7 of at most %d bytes", n, all.bytes, len(all.byID), maxKeptBytes)
 		}
 		if all.byID["t-1"] == nil || all.byID["a-1"] != nil {
-			t.Error("it is not the oldest that are forgotten")
+			t.Error("the newest session is forgotten or the oldest is kept")
 		}
 		all.mu.Unlock()
 		time.Sleep(keepFor)
 		synctest.Wait()
 		all.mu.Lock()
 		if all.kept.Len() != 0 || all.bytes != 0 || len(all.byID) != 0 || len(all.newest) != 0 {
-			t.Errorf("%d sessions are kept for ever", all.kept.Len())
+			t.Errorf("%d sessions of %d bytes are kept after %v, want none", all.kept.Len(), all.bytes, keepFor)
 		}
 		all.mu.Unlock()
 		ss := &Session{}

@@ -12,11 +12,11 @@ func TestBareFramesMoveNothing(t *testing.T) {
 	t.Attr("rules", "W1")
 	for state := opening; state < closed; state++ {
 		if to, allowed := moves[state][frameBare]; !allowed || to != state {
-			t.Errorf("in %s it leads to %s (allowed: %v)", stateNames[state], stateNames[to], allowed)
+			t.Errorf("in the state %s such a frame leads to %s (allowed: %v), want no change", stateNames[state], stateNames[to], allowed)
 		}
 	}
 	if len(moves[closed]) > 0 {
-		t.Errorf("a closed session takes %v", moves[closed])
+		t.Errorf("a closed session allows %v, want no frame", moves[closed])
 	}
 }
 
@@ -35,6 +35,6 @@ func TestEveryFrameHasARule(t *testing.T) {
 		kinds[kind] = true
 	}
 	if len(kinds) != len(frameAccess) {
-		t.Errorf("%d kinds of frames, %d rules", len(kinds), len(frameAccess))
+		t.Errorf("there are %d kinds of frames and %d rules, want one rule for each kind", len(kinds), len(frameAccess))
 	}
 }

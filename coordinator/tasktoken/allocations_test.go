@@ -8,6 +8,6 @@ import "testing"
 func TestIssueAllocatesTheToken(t *testing.T) {
 	s, h := New([]byte("key"), DefaultTTL), testHolding()
 	if n := testing.AllocsPerRun(100, func() { s.Issue(now, h, now.Serving) }); n > 1 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("Issue makes %v allocations, want at most 1", n)
 	}
 }

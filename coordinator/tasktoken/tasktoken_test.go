@@ -22,18 +22,18 @@ func testHolding() lease.Holding {
 func at(i lease.Instant) lease.Now { return lease.Now{Serving: i, Wall: now.Wall} }
 
 // H1: a token has the tenant, workspace, run, task, attempt and epoch for which it was issued.
-func TestATokenSaysWhatItIsOf(t *testing.T) {
+func TestATokenHasTheClaimsOfItsLease(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), DefaultTTL)
 	token, expires := s.Issue(now, testHolding(), now.Serving)
 	c, ok := s.Open(now, token)
 	if !ok || c.Holding != testHolding() || c.Expires != expires {
-		t.Errorf("opened as %+v (%v), want %+v until %v", c, ok, testHolding(), expires)
+		t.Errorf("Open returned %+v (%v), want %+v until %v", c, ok, testHolding(), expires)
 	}
 }
 
-// H1: a token is valid for the ttl, or until ten minutes after its lease if that is later, and then no more.
-func TestATokenEnds(t *testing.T) {
+// H1: a token is valid for its TTL, or until ten minutes after the end of its lease if that is later.
+func TestATokenExpires(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), time.Hour)
 	for _, c := range []struct {
@@ -45,19 +45,19 @@ func TestATokenEnds(t *testing.T) {
 	} {
 		token, expires := s.Issue(now, testHolding(), now.Serving.Add(c.lease))
 		if got := expires.Sub(now.Serving); got != c.want {
-			t.Errorf("with a lease of %v a token is good for %v, want %v", c.lease, got, c.want)
+			t.Errorf("with a lease of %v a token is valid for %v, want %v", c.lease, got, c.want)
 		}
 		if _, ok := s.Open(at(expires-1), token); !ok {
-			t.Errorf("with a lease of %v it ended before its time", c.lease)
+			t.Errorf("with a lease of %v the token is refused before it expires", c.lease)
 		}
 		if _, ok := s.Open(at(expires), token); ok {
-			t.Errorf("with a lease of %v it did not end", c.lease)
+			t.Errorf("with a lease of %v the token is accepted after it has expired", c.lease)
 		}
 	}
 }
 
-// H1: a token that was changed, or not issued with this key, is not valid.
-func TestAForgedTokenIsNone(t *testing.T) {
+// H1: a token that was changed, or that was not issued with this key, is refused.
+func TestAForgedTokenIsRefused(t *testing.T) {
 	t.Attr("rules", "H1")
 	key := []byte("key")
 	s := New(key, DefaultTTL)
@@ -78,30 +78,30 @@ func TestAForgedTokenIsNone(t *testing.T) {
 	}
 	for what, forgery := range forged {
 		if c, ok := s.Open(now, forgery); ok {
-			t.Errorf("%s: %q was taken, as %+v", what, forgery, c)
+			t.Errorf("%s: %q is accepted as %+v", what, forgery, c)
 		}
 	}
 }
 
-// H1: the key of task tokens is derived for this purpose. It is not the key of lease ids, which would also sign other texts of their length.
+// H1: the key of task tokens is derived only for them. It differs from the key of lease ids, because that key also signs other texts of the same length.
 func TestTheKeyIsDerivedForTokensAlone(t *testing.T) {
 	t.Attr("rules", "H1")
 	a := lease.NewAuthority(7, []byte("secret of the store"))
 	token, _ := New(a.Derive(Purpose), DefaultTTL).Issue(now, testHolding(), now.Serving)
 	if _, ok := New([]byte("secret of the store"), DefaultTTL).Open(now, token); ok {
-		t.Error("the secret of the store opens a token")
+		t.Error("a token is accepted with the secret of the store as the key")
 	}
 	if _, ok := New(a.Derive("session token"), DefaultTTL).Open(now, token); ok {
-		t.Error("the key of another purpose opens a token")
+		t.Error("a token is accepted with the key of another purpose")
 	}
 }
 
-// H1: the smallest and the largest ttl are allowed, and nothing beyond.
+// H1: the smallest and the largest TTL are allowed, and none outside this range.
 func TestTTLIsChecked(t *testing.T) {
 	t.Attr("rules", "H1")
 	for ttl, ok := range map[time.Duration]bool{0: false, MinTTL: true, MinTTL - 1: false, MaxTTL: true, MaxTTL + 1: false} {
 		if err := CheckTTL(ttl); (err == nil) != ok {
-			t.Errorf("%v: %v", ttl, err)
+			t.Errorf("TTL %v: the error is %v, want the TTL to be allowed: %v", ttl, err, ok)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func FuzzClaims(f *testing.F) {
 			return
 		}
 		if again, ok := decode(appendClaims(nil, &c)); !ok || again != c {
-			t.Errorf("%x: %+v becomes %+v", b, c, again)
+			t.Errorf("%x: the claims %+v are encoded and decoded as %+v", b, c, again)
 		}
 	})
 }
@@ -134,9 +134,9 @@ func FuzzOpen(f *testing.F) {
 		if !ok {
 			return
 		}
-		said := appendClaims(nil, &c)
-		if again := prefix + base64.RawURLEncoding.EncodeToString(s.pens.Get().(*pen).appendMAC(said, said)); again != text {
-			t.Errorf("%q says the same as %q", text, again)
+		encoded := appendClaims(nil, &c)
+		if again := prefix + base64.RawURLEncoding.EncodeToString(s.pens.Get().(*pen).appendMAC(encoded, encoded)); again != text {
+			t.Errorf("%q is accepted, want only %q for the same claims", text, again)
 		}
 	})
 }
