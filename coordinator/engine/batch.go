@@ -39,7 +39,7 @@ type batch struct {
 	counts   []records.Queue
 	settings []setting
 	serving  lease.Instant
-	lost     time.Duration // value of Engine.lost
+	extended time.Duration // value of Engine.extended
 	last     []lastWords   // last feedback of the attempts that the batch ends
 }
 

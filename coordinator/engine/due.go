@@ -7,28 +7,29 @@ import (
 )
 
 // readClocks reads the clocks. If the loop has stood still since the last reading, it handled no heartbeat in that time. Therefore readClocks first
-// extends the live leases by that time, before anything else is decided (A8). It does the same for a slow commit already while the commit runs,
-// because reports that come in during the commit are judged before it ends.
-func (e *Engine) readClocks() {
+// extends the live leases by that time, before anything else is decided, and returns true (A8). It also extends them by the time of a slow commit,
+// already while the commit runs, because reports that come in during the commit are judged before it ends.
+func (e *Engine) readClocks() (stalled bool) {
 	before := e.now.Serving
 	e.now = e.clock.now()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
-		e.stalled = true
-		e.giveBack(gap)
+		stalled = true
+		e.extendLeases(gap)
 	}
 	if len(e.inflight) > 0 {
-		if _, left := e.waited(e.inflight[0]); left >= SlowCommit {
-			e.giveBack(left)
+		if _, left := e.delay(e.inflight[0]); left >= SlowCommit {
+			e.extendLeases(left)
 		}
 	}
+	return stalled
 }
 
-// giveBack extends the live leases by a stall.
-func (e *Engine) giveBack(d time.Duration) {
+// extendLeases extends the live leases by a stall.
+func (e *Engine) extendLeases(d time.Duration) {
 	if e.set.live == 0 {
 		return
 	}
-	e.lost += d
+	e.extended += d
 	for id, h := range e.set.tasks {
 		if h.task != nil && h.task.Lease != nil {
 			e.step(e.now, lease.Stall{Task: id, By: d})
@@ -43,34 +44,29 @@ func (e *Engine) commitIsSlow() bool {
 	if len(e.inflight) == 0 {
 		return false
 	}
-	lasted, _ := e.waited(e.inflight[0])
+	lasted, _ := e.delay(e.inflight[0])
 	return lasted >= SlowCommit
 }
 
-// waited returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet.
-func (e *Engine) waited(b *batch) (lasted, left time.Duration) {
-	since, lost := e.silent(b)
-	lasted = e.now.Serving.Sub(since)
-	return lasted, lasted - (e.lost - lost)
-}
-
-// silent returns since when no answer could leave the engine, and the value of e.lost at that time. That is the hand-over of the batch to the
-// committer, or the report of the previous commit if that was later.
-func (e *Engine) silent(b *batch) (since lease.Instant, lost time.Duration) {
-	if e.toldAt > b.serving {
-		return e.toldAt, e.toldLost
+// delay returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet. The delay
+// begins with the hand-over of the batch to the committer, or with the end of the commit before, if that was later.
+func (e *Engine) delay(b *batch) (lasted, left time.Duration) {
+	since, extended := b.serving, b.extended
+	if e.committedAt > since {
+		since, extended = e.committedAt, e.extendedBefore
 	}
-	return b.serving, b.lost
+	lasted = e.now.Serving.Sub(since)
+	return lasted, lasted - (e.extended - extended)
 }
 
 // afterCommit extends the live leases by the rest of the time of a slow commit. During the commit, no worker learned of new grants and renewals, so
 // no worker could acknowledge them (A8).
 func (e *Engine) afterCommit(b *batch) {
 	e.readClocks()
-	if lasted, left := e.waited(b); lasted >= SlowCommit && left > 0 {
-		e.giveBack(left)
+	if lasted, left := e.delay(b); lasted >= SlowCommit && left > 0 {
+		e.extendLeases(left)
 	}
-	e.toldAt, e.toldLost = e.now.Serving, e.lost
+	e.committedAt, e.extendedBefore = e.now.Serving, e.extended
 }
 
 // expireDue applies the timers that are due, at most dueAtOnce. It never scans the tasks (T8).

@@ -101,21 +101,20 @@ type Engine struct {
 	readAheads map[*readAhead]struct{} // readings of lines under way
 	audited    store.AuditKey          // key of the newest audit entry
 
-	committer  *committer
-	readers    sync.WaitGroup
-	batch      *batch   // the batch that the loop fills now
-	inflight   []*batch // batches that the committer has and has not reported as durable yet, the oldest first
-	wanted     bool     // the committer has asked for a batch
-	now        lease.Now
-	stalled    bool          // the loop noticed a stall in this round
-	lost       time.Duration // sum of the stalls so far
-	toldAt     lease.Instant // when the committer last reported a commit
-	toldLost   time.Duration // value of lost at toldAt
-	savedAt    lease.Instant // serving clock in the newest batch that was handed over with something to commit
-	taken      []op          // operations from the inbox that have not run yet
-	spare      []op          // memory for taken
-	memory     lease.Memory  // for the changes of a step
-	changePool changePool    // memory for the changes of batches
+	committer      *committer
+	readers        sync.WaitGroup
+	batch          *batch   // the batch that the loop fills now
+	inflight       []*batch // batches that the committer has and has not reported as durable yet, the oldest first
+	wanted         bool     // the committer has asked for a batch
+	now            lease.Now
+	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
+	committedAt    lease.Instant // when the committer last reported a commit
+	extendedBefore time.Duration // value of extended at committedAt
+	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
+	taken          []op          // operations from the inbox that have not run yet
+	spare          []op          // memory for taken
+	memory         lease.Memory  // memory for the changes of a step
+	changePool     changePool    // memory for the changes of batches
 }
 
 // Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
@@ -214,18 +213,17 @@ func (e *Engine) round() {
 	if e.batch.full() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
-	e.stalled = false
-	e.readClocks()
+	stalled := e.readClocks()
 	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
 	e.unthrottle()
 	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
-		e.readClocks()
+		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}
 	}
-	e.readClocks()
-	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
+	stalled = e.readClocks() || stalled
+	if !stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -279,7 +277,7 @@ func (e *Engine) submitBatch() {
 		return
 	}
 	b.seal(e.clock.now().Serving)
-	b.lost = e.lost
+	b.extended = e.extended
 	if !b.empty() {
 		e.savedAt = b.serving
 	}
