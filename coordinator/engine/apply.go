@@ -16,7 +16,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.updateLine(c)
 	e.updateKey(c)
 	e.updateHolder(c)
-	e.tellObservers(c)
+	e.callEvents(c)
 }
 
 func (e *Engine) updateTimers(c *lease.Change) {
@@ -49,11 +49,11 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); until then only takers may wait in it
 		q.createdAt = e.now.Wall
 	}
-	e.batch.count(q)
+	e.batch.touchQueue(q)
 }
 
-// tellObservers calls the events for a task that is new or has ended. Those about leases are called in updateHolder.
-func (e *Engine) tellObservers(c *lease.Change) {
+// callEvents calls the events for a task that is new or has ended. Those about leases are called in updateHolder.
+func (e *Engine) callEvents(c *lease.Change) {
 	if c.New == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 		l.head.remove(at)
 		e.noteMove(l, at, false)
 		e.startReadAhead(l)
-		e.settle(l)
+		e.relist(l)
 	}
 	if is {
 		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)

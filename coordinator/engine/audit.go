@@ -69,10 +69,10 @@ func (e *Engine) auditStep(a *Entry, tasks uint64) {
 // audit adds an entry to the batch. If two entries have the same time, the second one gets a later time, so that their keys differ.
 func (e *Engine) audit(a records.Audit) {
 	a.At, a.Serving = e.now.Wall, e.now.Serving
-	if last := e.audited; last.Serving == a.Serving {
+	if last := e.lastAudit; last.Serving == a.Serving {
 		a.At = max(a.At, last.At+1)
 	}
-	e.audited = a.Key()
+	e.lastAudit = a.Key()
 	e.batch.audits = append(e.batch.audits, &a)
 }
 
@@ -82,7 +82,7 @@ func (e *Engine) audit(a records.Audit) {
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
 	return e.perform(tenant, func() {
-		e.batch.others = append(e.batch.others, put)
+		e.batch.puts = append(e.batch.puts, put)
 		e.auditOnce(entry)
 	})
 }

@@ -35,8 +35,8 @@ func (e *Engine) BacklogHasRoom(tenant, session string) error {
 
 // grant hands a lease to a member once the batch is durable.
 func (b *batch) grant(m *Member, g Granted) {
-	tell := b.deliveryTo(m)
-	tell.granted = append(tell.granted, g)
+	d := b.deliveryTo(m)
+	d.granted = append(d.granted, g)
 	if m.Backlog != nil {
 		m.Backlog.Add(g.Bytes)
 	}

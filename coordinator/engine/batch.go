@@ -17,17 +17,17 @@ const (
 
 // batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
 type batch struct {
-	number  uint64
-	changes []*change
-	pool    *changePool // memory for further changes
-	spaces  []*space    // the spaces whose record it writes, each once; see touch
-	queues  []*queue
-	set     []*queue             // the queues whose settings it writes
-	forget  []gone               // deleted tasks whose ledger it removes
-	others  []func(*store.Batch) // writes of Keep
-	audits  []*records.Audit
-	clock   bool           // commit the batch even if it holds only the clock
-	feeds   []ResolvedFeed // what live attempts reported during the batch
+	number     uint64
+	changes    []*change
+	pool       *changePool // memory for further changes
+	spaces     []*space    // the spaces whose record it writes, each once; see touchSpace
+	queues     []*queue
+	configured []*queue             // the queues whose settings it writes
+	ledgers    []expiredLedger      // deleted tasks whose ledger it removes
+	puts       []func(*store.Batch) // writes of Keep
+	audits     []*records.Audit
+	clock      bool           // commit the batch even if it holds only the clock
+	feeds      []ResolvedFeed // what live attempts reported during the batch
 
 	ops        []op
 	deliveries []*delivery // grants and notices, one entry per member
@@ -35,31 +35,31 @@ type batch struct {
 	bytes      int
 
 	// Set when the batch is handed over.
-	rows     []records.Space
-	counts   []records.Queue
-	settings []setting
-	serving  lease.Instant
-	extended time.Duration // value of Engine.extended
-	last     []lastWords   // last feedback of the attempts that the batch ends
+	spaceRecords []records.Space
+	queueRecords []records.Queue
+	settings     []setting
+	serving      lease.Instant
+	extended     time.Duration   // value of Engine.extended
+	feedback     []finalFeedback // last feedback of the attempts that the batch ends
 }
 
 // setting is the settings of a queue, to be written.
 type setting struct {
-	space uint32
-	queue string
-	is    *lease.Settings
+	space    uint32
+	queue    string
+	settings *lease.Settings
 }
 
 // change is everything that a batch changes in one task: from the version before the batch to the version after it.
 type change struct {
 	lease.Change
-	id   lease.TaskID
-	held *held  // the entry of the task in the working set; only the loop may use it
-	key  string // idempotency key that the change adds or removes; empty: none
+	id    lease.TaskID
+	entry *taskEntry // the entry of the task in the working set; only the loop may use it
+	key   string     // idempotency key that the change adds or removes; empty: none
 }
 
-// gone is a ledger to remove, and the timer that was due for it.
-type gone struct {
+// expiredLedger is a ledger to remove, and the timer that was due for it.
+type expiredLedger struct {
 	task lease.TaskID
 	due  lease.Instant
 }
@@ -99,16 +99,16 @@ func (b *changePool) put(all []*change) {
 	b.all = append(b.all, all[:min(len(all), maxBatchChanges-len(b.all))]...)
 }
 
-// touch makes the batch write the record of a space. The record has the state of the space at the time of seal.
-func (b *batch) touch(s *space) {
+// touchSpace makes the batch write the record of a space. The record has the state of the space at the time of seal.
+func (b *batch) touchSpace(s *space) {
 	if s.batch != b.number {
 		s.batch = b.number
 		b.spaces = append(b.spaces, s)
 	}
 }
 
-// count does the same for a queue.
-func (b *batch) count(q *queue) {
+// touchQueue does the same for a queue.
+func (b *batch) touchQueue(q *queue) {
 	if q.batch != b.number {
 		q.batch = b.number
 		b.queues = append(b.queues, q)
@@ -128,26 +128,26 @@ func (b *batch) deliveryTo(m *Member) *delivery {
 
 // empty reports whether there is nothing to make durable.
 func (b *batch) empty() bool {
-	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.set) == 0 && len(b.forget) == 0 && len(b.others) == 0 &&
+	return len(b.changes) == 0 && len(b.spaces) == 0 && len(b.queues) == 0 && len(b.configured) == 0 && len(b.ledgers) == 0 && len(b.puts) == 0 &&
 		len(b.audits) == 0 && !b.clock
 }
 
 func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
 
 // add merges a step's change with what the batch already does to the task.
-func (b *batch) add(h *held, c *lease.Change) {
+func (b *batch) add(entry *taskEntry, c *lease.Change) {
 	b.bytes += size(c)
-	if h.batch != b.number {
+	if entry.batch != b.number {
 		have := b.pool.take()
-		have.Change, have.id, have.held = *c, h.id, h
-		h.batch, h.change = b.number, have
+		have.Change, have.id, have.entry = *c, entry.id, entry
+		entry.batch, entry.change = b.number, have
 		b.changes = append(b.changes, have)
 	} else {
-		h.change.merge(c)
+		entry.change.merge(c)
 	}
 	if c.Old == nil || c.New == nil {
 		_, spec := about(c)
-		h.change.key = spec.IdempotencyKey
+		entry.change.key = spec.IdempotencyKey
 	}
 }
 
@@ -188,49 +188,49 @@ func size(c *lease.Change) int {
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {
-		b.rows = append(b.rows, records.Space{
+		b.spaceRecords = append(b.spaceRecords, records.Space{
 			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq, LostFrom: s.lost.from, LostTo: s.lost.to,
 		})
 	}
 	for _, q := range b.queues {
-		b.counts = append(b.counts, q.record())
+		b.queueRecords = append(b.queueRecords, q.record())
 	}
-	for _, q := range b.set {
+	for _, q := range b.configured {
 		b.settings = append(b.settings, setting{q.space.number, q.name, q.settings})
 	}
 }
 
 // encode adds the records of the batch to a store batch.
 func (b *batch) encode(to *store.Batch, st store.Store) error {
-	for _, s := range b.rows {
+	for _, s := range b.spaceRecords {
 		records.PutSpace(to, s)
 	}
-	for _, q := range b.counts {
+	for _, q := range b.queueRecords {
 		records.PutQueue(to, q)
 	}
 	for _, s := range b.settings {
-		records.PutSettings(to, s.space, s.queue, s.is)
+		records.PutSettings(to, s.space, s.queue, s.settings)
 	}
 	for _, c := range b.changes {
 		if c.Old != nil || c.New != nil {
 			records.Put(to, &c.Change)
 		}
 	}
-	for _, w := range b.last {
-		records.PutFeedback(to, w.task, w.said)
+	for _, f := range b.feedback {
+		records.PutFeedback(to, f.task, f.feedback)
 	}
-	for _, put := range b.others {
+	for _, put := range b.puts {
 		put(to)
 	}
 	for _, a := range b.audits {
 		records.PutAudit(to, a)
 	}
 	records.PutClock(to, b.serving)
-	if len(b.forget) == 0 {
+	if len(b.ledgers) == 0 {
 		return nil
 	}
 	return st.View(func(r store.Reader) error {
-		for _, g := range b.forget {
+		for _, g := range b.ledgers {
 			if err := records.ForgetLedger(to, r, g.task, g.due); err != nil {
 				return err
 			}

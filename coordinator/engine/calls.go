@@ -29,7 +29,7 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 	if err := e.number(s); err != nil {
 		return lease.Step{Err: err}
 	}
-	e.settleKeys(s.number, specs)
+	e.expireByKey(s.number, specs)
 	if e.exceedsTaskQuota(s, specs) {
 		return lease.Step{Err: ErrFull}
 	}
@@ -55,9 +55,9 @@ func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]Submit
 	})
 }
 
-// settleKeys applies the due timers of existing tasks that have an idempotency key of the submit (A3). A key is free again once the retention
+// expireByKey applies the due timers of existing tasks that have an idempotency key of the submit (A3). A key is free again once the retention
 // of its task has passed.
-func (e *Engine) settleKeys(space uint32, specs []*lease.Spec) {
+func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 	for _, s := range specs {
 		if s.IdempotencyKey == "" {
 			continue

@@ -40,18 +40,18 @@ type side struct {
 
 // commit is a number of batches that become durable together.
 type commit struct {
-	batches []*batch
-	changes int
-	ops     int
-	bytes   int
-	tx      store.Tx // nil: nothing has to be made durable
-	err     error
-	began   time.Time
-	took    time.Duration
-	ended   time.Time     // when it became durable or failed; set before durable is closed
-	before  *commit       // the previous commit; nil once the callers of the previous commit have their answers
-	durable chan struct{} // closed when it is durable, or has failed
-	told    chan struct{} // closed when the callers have their answers
+	batches   []*batch
+	changes   int
+	ops       int
+	bytes     int
+	tx        store.Tx // nil: nothing has to be made durable
+	err       error
+	began     time.Time
+	took      time.Duration
+	ended     time.Time     // when it became durable or failed; set before durable is closed
+	before    *commit       // the previous commit; nil once the callers of the previous commit have their answers
+	durable   chan struct{} // closed when it is durable, or has failed
+	announced chan struct{} // closed when the callers have their answers
 }
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
@@ -61,12 +61,12 @@ func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 	}
 	c.turn <- struct{}{}
 	close(c.last.durable)
-	close(c.last.told)
+	close(c.last.announced)
 	return c
 }
 
 func newCommit(before *commit) *commit {
-	return &commit{before: before, durable: make(chan struct{}), told: make(chan struct{})}
+	return &commit{before: before, durable: make(chan struct{}), announced: make(chan struct{})}
 }
 
 // run commits until the loop closes work, or a commit has failed.
@@ -205,9 +205,9 @@ func (c *committer) end(now *commit) {
 	}
 	now.ended = time.Now()
 	close(now.durable)
-	<-now.before.told
+	<-now.before.announced
 	now.before = nil
-	defer close(now.told)
+	defer close(now.announced)
 	if now.err != nil {
 		for _, b := range now.batches {
 			b.answer(ErrStore)
@@ -248,12 +248,12 @@ func (c *committer) pending() (longest time.Duration) {
 func (c *committer) announce(b *batch) {
 	c.hub.publish(b)
 	b.answer(nil)
-	for _, t := range b.deliveries {
-		if len(t.granted) > 0 {
-			t.member.Deliver(t.granted)
+	for _, d := range b.deliveries {
+		if len(d.granted) > 0 {
+			d.member.Deliver(d.granted)
 		}
-		if len(t.notices) > 0 {
-			t.member.Notify(t.notices)
+		if len(d.notices) > 0 {
+			d.member.Notify(d.notices)
 		}
 	}
 }

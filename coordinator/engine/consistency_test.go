@@ -191,7 +191,7 @@ func (i *inspection) checkFeedback() {
 	i.hub.mu.Lock()
 	defer i.hub.mu.Unlock()
 	for id, said := range i.hub.recent {
-		if t := i.tasks[id]; !holds(t, said.Attempt) {
+		if t := i.tasks[id]; !leasedAs(t, said.Attempt) {
 			i.problem("words of attempt %d of task %v are kept, and that attempt is not live", said.Attempt, id)
 		}
 	}
@@ -223,7 +223,7 @@ func (i *inspection) checkLines() {
 		for _, f := range q.flows {
 			for _, l := range f.lines {
 				i.checkLine(l, waiting[l])
-				if l.in != nil {
+				if l.lineup != nil {
 					n++
 				}
 			}
@@ -246,7 +246,7 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 		}
 		return true
 	})
-	if l.in == nil {
+	if l.lineup == nil {
 		if !l.head.empty() {
 			i.problem("%s: tasks wait in it, and takers do not find it", name)
 		}
@@ -256,14 +256,14 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 		i.problem("%s: takers find it, and it is empty", name)
 	}
 	key, _ := i.poolOf(l)
-	p := l.in.pool
-	if p.poolKey != key || l.queue.pools.find(key) != p || l.flow.pools[p] != l.in {
+	p := l.lineup.pool
+	if p.poolKey != key || l.queue.pools.find(key) != p || l.flow.pools[p] != l.lineup {
 		i.problem("%s: it is in the pool %+v, and belongs in %+v", name, p.poolKey, key)
 	}
 	if at, ok := l.head.first(); ok && at != l.at {
 		i.problem("%s: its first place is %v, and it is ordered by %v", name, at, l.at)
 	}
-	if _, there := l.in.lines.Get(l); !there {
+	if _, there := l.lineup.lines.Get(l); !there {
 		i.problem("%s: it is not in its lineup", name)
 	}
 	if _, there := p.turns.Get(l.flow); !there {
@@ -561,7 +561,7 @@ func (i *inspection) checkWorkers() {
 			}
 		}
 		for l := range p.pinned {
-			if l.in == nil {
+			if l.lineup == nil {
 				i.problem("worker %q: a line that is empty waits for it", k.worker)
 			}
 		}
@@ -628,7 +628,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	if t.wants.limitsByTask() && waiting > min(mostPassed, linePart()) { // such a taker does not look at all of them
 		found = nil
 	}
-	l, at := i.best(q, t)
+	l, at := i.bestInQueue(q, t)
 	switch {
 	case l == nil && len(found) > 0:
 		i.problem("queue %q: task %v is for worker %q, which does not find it", q.name, found[0], t.wants.Worker)
@@ -754,7 +754,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.takes(t.Spec.Type)) &&
 			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
 			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
-			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(i.dataSize(t))) && count(&clear, !w.runsKey(t.Spec.ConcurrencyKey))
+			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(i.dataSize(t))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))
 	})
 	words := func(s string) bool { return strings.Contains(f.Message, s) }
 	for _, c := range []struct {

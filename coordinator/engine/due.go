@@ -30,8 +30,8 @@ func (e *Engine) extendLeases(d time.Duration) {
 		return
 	}
 	e.extended += d
-	for id, h := range e.set.tasks {
-		if h.task != nil && h.task.Lease != nil {
+	for id, entry := range e.set.tasks {
+		if entry.task != nil && entry.task.Lease != nil {
 			e.step(e.now, lease.Stall{Task: id, By: d})
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) expireDue() {
 		if e.set.task(k.task) != nil {
 			e.step(e.now, lease.Expire{Task: k.task})
 		} else {
-			e.batch.forget = append(e.batch.forget, gone{task: k.task, due: lease.Instant(k.due)})
+			e.batch.ledgers = append(e.batch.ledgers, expiredLedger{task: k.task, due: lease.Instant(k.due)})
 		}
 		e.dropStale(k)
 	}

@@ -99,7 +99,7 @@ type Engine struct {
 	workers    map[workerKey]*presence      // workers that are present, or for which pinned tasks wait
 	alarms     alarms
 	readAheads map[*readAhead]struct{} // readings of lines under way
-	audited    store.AuditKey          // key of the newest audit entry
+	lastAudit  store.AuditKey          // key of the newest audit entry
 
 	committer      *committer
 	readers        sync.WaitGroup
@@ -184,12 +184,12 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 		case <-timer.C:
 		case <-e.committer.free:
 			e.wanted = true
-		case told, ok := <-e.committer.done:
+		case committed, ok := <-e.committer.done:
 			if !ok {
 				return e.storeError()
 			}
-			e.durable(told)
-			e.afterCommit(told[0])
+			e.durable(committed)
+			e.afterCommit(committed[0])
 		}
 		e.round()
 	}
@@ -288,9 +288,9 @@ func (e *Engine) submitBatch() {
 }
 
 // durable is called when batches have been committed and their answers have been sent.
-func (e *Engine) durable(told []*batch) {
-	e.inflight = slices.Delete(e.inflight, 0, len(told))
-	for _, b := range told {
+func (e *Engine) durable(batches []*batch) {
+	e.inflight = slices.Delete(e.inflight, 0, len(batches))
+	for _, b := range batches {
 		for _, c := range b.changes {
 			e.set.durable(b.number, c)
 		}
@@ -307,11 +307,11 @@ func (e *Engine) flush() {
 		select {
 		case <-e.committer.free:
 			e.wanted = true
-		case told, ok := <-e.committer.done:
+		case committed, ok := <-e.committer.done:
 			if !ok {
 				panic(corrupt{e.committer.err})
 			}
-			e.durable(told)
+			e.durable(committed)
 		}
 	}
 }

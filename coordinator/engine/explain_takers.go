@@ -56,13 +56,13 @@ func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
 	}
 	for _, p := range e.workers {
 		for w := range p.takers {
-			e.count(&a, w, q, t, worker)
+			e.countTaker(&a, w, q, t, worker)
 		}
 	}
 	return a
 }
 
-func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker string) {
+func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, worker string) {
 	if !w.attends(q) {
 		return
 	}
@@ -92,7 +92,7 @@ func (e *Engine) count(a *attendance, w *taker, q *queue, t *lease.Task, worker 
 	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(e.dataSize(t)) {
 		return
 	}
-	if a.withRoom++; !w.runsKey(t.Spec.ConcurrencyKey) {
+	if a.withRoom++; !w.keyTaken(t.Spec.ConcurrencyKey) {
 		a.withKey++
 	}
 }
@@ -170,7 +170,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	b := e.boundTo(t)
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
 	switch p := e.workers[workerKey{t.Tenant, b.worker}]; {
-	case p == nil || !p.there():
+	case p == nil || !p.isPresent():
 		why, remedy = "is not connected", "the worker connects"
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"

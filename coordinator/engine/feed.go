@@ -45,7 +45,7 @@ func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken boo
 	err := e.inbox.put(tenant, op{
 		run: func() {
 			for _, n := range news {
-				if n.task = e.set.leased(n.id); holds(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
+				if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
 					e.batch.feeds = append(e.batch.feeds, n)
 				}
 			}
@@ -75,14 +75,14 @@ func (n *ResolvedFeed) Dropped() ResolvedFeed {
 
 // After returns the news with the lost news of dropped added to its count. dropped is from Dropped, for the news right before this one.
 func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
-	next, told := *n, *n.feed
-	told.Lost += dropped.feed.Lost
-	next.feed = &told
+	next, feed := *n, *n.feed
+	feed.Lost += dropped.feed.Lost
+	next.feed = &feed
 	return next
 }
 
-// holds reports whether the task has a live lease for the attempt.
-func holds(t *lease.Task, attempt uint32) bool {
+// leasedAs reports whether the task has a live lease for the attempt.
+func leasedAs(t *lease.Task, attempt uint32) bool {
 	return t != nil && t.Lease != nil && t.Lease.Attempt == attempt
 }
 
@@ -134,10 +134,10 @@ func outputSize(f *lease.Feedback) (n int) {
 	return n
 }
 
-// lastWords is everything that an attempt had reported when it ended.
-type lastWords struct {
-	task lease.TaskID
-	said *lease.Feedback
+// finalFeedback is everything that an attempt had reported when it ended.
+type finalFeedback struct {
+	task     lease.TaskID
+	feedback *lease.Feedback
 }
 
 // absorb adds the news of a batch to the feedback of live attempts. For attempts that the batch ends, it adds their feedback to the batch, so that the
@@ -153,17 +153,17 @@ func (h *hub) absorb(b *batch) {
 		}
 		sum := join(known, n.feed)
 		h.keep(n.id, sum)
-		told := *sum
-		told.Chunks = nil
-		n.sum = &told
+		progress := *sum
+		progress.Chunks = nil
+		n.sum = &progress
 	}
 	if len(h.recent) == 0 {
 		return
 	}
 	for _, c := range b.changes {
 		// The attempt ends with this batch, and not with an earlier batch that was not published yet.
-		if said := h.recent[c.id]; said != nil && c.New != nil && holds(c.Old, said.Attempt) && !holds(c.New, said.Attempt) {
-			b.last = append(b.last, lastWords{c.id, said})
+		if said := h.recent[c.id]; said != nil && c.New != nil && leasedAs(c.Old, said.Attempt) && !leasedAs(c.New, said.Attempt) {
+			b.feedback = append(b.feedback, finalFeedback{c.id, said})
 		}
 	}
 }

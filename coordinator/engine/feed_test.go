@@ -64,15 +64,15 @@ func TestFeedbackOfAnEndedAttemptIsStoredOnce(t *testing.T) {
 	said := &Feed{Chunks: []lease.Chunk{{Text: "the last words"}}}
 	ends := &batch{feeds: []ResolvedFeed{{feed: said, id: id, attempt: 1}}, changes: []*change{{id: id, Change: lease.Change{Old: leased, New: waits}}}}
 	h.absorb(ends)
-	if len(ends.last) != 1 || len(ends.last[0].said.Chunks) != 1 {
-		t.Fatalf("the batch that ends the attempt stores the feedback %+v, want one with one chunk", ends.last)
+	if len(ends.feedback) != 1 || len(ends.feedback[0].feedback.Chunks) != 1 {
+		t.Fatalf("the batch that ends the attempt stores the feedback %+v, want one with one chunk", ends.feedback)
 	}
 	flood := &batch{feeds: []ResolvedFeed{{feed: &Feed{Chunks: []lease.Chunk{{Text: strings.Repeat("x", recentOfAll)}}}, id: lease.TaskID{Space: 1, Seq: 2}, attempt: 1}}}
 	h.absorb(flood)
 	later := &batch{changes: []*change{{id: id, Change: lease.Change{Old: waits, New: goneOn}}}}
 	h.absorb(later)
-	if len(later.last) != 0 {
-		t.Errorf("the next batch stores the feedback again: %+v, want none", later.last[0].said)
+	if len(later.feedback) != 0 {
+		t.Errorf("the next batch stores the feedback again: %+v, want none", later.feedback[0].feedback)
 	}
 }
 

@@ -56,8 +56,8 @@ func (q *queue) line(kind lease.Line) *line {
 
 func (l *line) key() lineKey { return lineKey{l.kind.Type, l.kind.Class} }
 
-// took records that a flow has taken its turn.
-func (q *queue) took(f *flow) {
+// takeTurn records that a flow has taken its turn: its next turn begins 1/weight later.
+func (q *queue) takeTurn(f *flow) {
 	if len(q.flows) == 1 {
 		return // there is no other flow
 	}
@@ -109,10 +109,10 @@ func (f *flow) move(q *queue, begin float64) {
 	}
 }
 
-// next returns the flow whose turn it is among those that have something for the taker. If passed is not nil, it considers only flows whose
+// nextFlow returns the flow whose turn it is among those that have something for the taker. If passed is not nil, it considers only flows whose
 // turn comes after that of passed. It returns nil if there is none.
-func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
-	e.open(q, t, func(p *pool) {
+func (e *Engine) nextFlow(q *queue, t *taker, passed *flow) (found *flow) {
+	e.eachPool(q, t, func(p *pool) {
 		var first *flow
 		take := func(f *flow) bool {
 			if first = f; f == passed {
@@ -132,33 +132,33 @@ func (e *Engine) next(q *queue, t *taker, passed *flow) (found *flow) {
 	return found
 }
 
-// best returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
+// bestInQueue returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
 // among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
 // or concurrency key, the next flow gets the turn. The line is nil if there is no task for the taker.
-func (e *Engine) best(q *queue, t *taker) (l *line, at place) {
-	for f := e.next(q, t, nil); f != nil; f = e.next(q, t, f) {
-		if l, at = e.bestOf(f, q, t); l != nil {
+func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
+	for f := e.nextFlow(q, t, nil); f != nil; f = e.nextFlow(q, t, f) {
+		if l, at = e.bestInFlow(f, q, t); l != nil {
 			return l, at
 		}
 	}
 	return nil, place{}
 }
 
-func (e *Engine) bestOf(f *flow, q *queue, t *taker) (found *line, first place) {
-	e.open(q, t, func(p *pool) {
+func (e *Engine) bestInFlow(f *flow, q *queue, t *taker) (found *line, first place) {
+	e.eachPool(q, t, func(p *pool) {
 		up := f.pools[p]
 		if up == nil {
 			return
 		}
-		if l, at := e.firstOf(up, t); l != nil && (found == nil || placeLess(at, first)) {
+		if l, at := e.firstInLineup(up, t); l != nil && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
 	})
 	return found, first
 }
 
-// firstOf returns the place of the first task of a lineup for which the taker has room, and its line.
-func (e *Engine) firstOf(up *lineup, t *taker) (found *line, first place) {
+// firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line.
+func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) {
 	for { // refill the head of the first line if it is dry
 		l, ok := up.lines.Min()
 		if !ok {
@@ -168,11 +168,11 @@ func (e *Engine) firstOf(up *lineup, t *taker) (found *line, first place) {
 			break
 		}
 		e.refillLine(l)
-		e.settle(l)
+		e.relist(l)
 	}
 	looked := 0
 	up.lines.Scan(func(l *line) bool {
-		at, ok := e.pick(l, t)
+		at, ok := e.firstInLine(l, t)
 		if ok && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}

@@ -91,9 +91,9 @@ func (s *Subscription) Close() {
 	}
 }
 
-// give sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
+// send sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
 // task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
-func (s *Subscription) give(n News) {
+func (s *Subscription) send(n News) {
 	if len(s.c) == cap(s.c) {
 		n.Skipped, n.Gone = s.drop()
 	}
@@ -132,33 +132,33 @@ func (h *hub) publish(b *batch) {
 		if c.New == nil && c.Old == nil {
 			continue
 		}
-		h.tellFeeds(said[c.id])
+		h.sendFeeds(said[c.id])
 		delete(said, c.id)
-		if known := h.recent[c.id]; known != nil && !holds(c.New, known.Attempt) {
+		if known := h.recent[c.id]; known != nil && !leasedAs(c.New, known.Attempt) {
 			h.forget(c.id)
 		}
 		_, spec := about(&c.Change)
-		h.tell(c.id, spec, News{Task: c.New, ID: c.id})
+		h.send(c.id, spec, News{Task: c.New, ID: c.id})
 	}
 	for _, n := range b.feeds {
-		h.tellFeeds(said[n.id])
+		h.sendFeeds(said[n.id])
 		delete(said, n.id)
 	}
 }
 
-func (h *hub) tellFeeds(all []ResolvedFeed) {
+func (h *hub) sendFeeds(all []ResolvedFeed) {
 	for _, n := range all {
-		h.tell(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum})
+		h.send(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum})
 	}
 }
 
-func (h *hub) tell(id lease.TaskID, spec *lease.Spec, n News) {
+func (h *hub) send(id lease.TaskID, spec *lease.Spec, n News) {
 	for s := range h.tasks[id] {
-		s.give(n)
+		s.send(n)
 	}
 	if spec.RunID != "" {
 		for s := range h.runs[runKey{id.Space, spec.RunID}] {
-			s.give(n)
+			s.send(n)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 		q.bucket = *stored
 	case q.settings.Rate.PerSecond != 0:
 		q.bucket = lease.UsedUp(e.now.Serving)
-		e.batch.count(q)
+		e.batch.touchQueue(q)
 	}
 }
 
@@ -144,7 +144,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 // loadLeases adds the tasks with live leases to the working set. Their sessions are gone, so the leases become orphans of the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
 	return records.LeasedTasks(r, func(t *lease.Task) error {
-		e.set.hold(t.ID, t)
+		e.set.add(t.ID, t)
 		e.set.live++
 		e.requests.addLease(t)
 		space := e.spaces[t.ID.Space]
@@ -172,8 +172,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 // invalidate ends the leases of an older epoch; the first batch makes that durable. If a crash comes before that, the next start finds the leases
 // again. No report under them is committed in the meantime, because a report is checked for its epoch first (V7).
 func (e *Engine) invalidate() {
-	for id, h := range e.set.tasks {
-		if l := h.task.Lease; l.Epoch != e.rules.Authority.Epoch {
+	for id, entry := range e.set.tasks {
+		if l := entry.task.Lease; l.Epoch != e.rules.Authority.Epoch {
 			e.step(e.now, lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "the coordinator started in a new epoch"})
 		}
 	}

@@ -14,7 +14,7 @@ var grantsPerTurn = 64
 func (e *Engine) markForMatch(q *queue) {
 	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
 		q.marked = true
-		e.toMatch.push(q.space.name.Tenant, turn{q, q.granted})
+		e.toMatch.push(q.space.name.Tenant, turn{q, q.lastGrant})
 	}
 }
 
@@ -58,7 +58,7 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 		t, next := turn.Value.(*taker), turn.Next()
 		if t.free() <= 0 {
 			t.withdraw(q)
-		} else if l, at := e.best(q, t); l != nil {
+		} else if l, at := e.bestInQueue(q, t); l != nil {
 			if grants++; grants > grantsPerTurn {
 				return false
 			}
@@ -73,11 +73,11 @@ func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
 	return true
 }
 
-// tookTurn records a grant for the order of the queues, the turns of the flows, and the rate limit.
-func (e *Engine) tookTurn(q *queue, f *flow, now lease.Instant) {
+// recordGrant records a grant for the order of the queues, the turns of the flows, and the rate limit.
+func (e *Engine) recordGrant(q *queue, f *flow, now lease.Instant) {
 	e.grants++
-	q.granted = e.grants
-	q.took(f)
+	q.lastGrant = e.grants
+	q.takeTurn(f)
 	if r := q.settings.Rate; r.PerSecond != 0 {
 		q.bucket = r.Take(q.bucket, now)
 	}

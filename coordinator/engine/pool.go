@@ -106,8 +106,8 @@ func (ps *pools) drop(p *pool) {
 	}
 }
 
-// open calls visit with each pool from which the taker may take a task now.
-func (e *Engine) open(q *queue, t *taker, visit func(*pool)) {
+// eachPool calls visit with each pool from which the taker may take a task now.
+func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
 	look := func(p *pool) {
 		if p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) {
 			visit(p)
@@ -182,27 +182,27 @@ func (l *line) rank() {
 	}
 	switch {
 	case at == l.at:
-	case l.in.lines.Len() == 1: // the only line has no order
+	case l.lineup.lines.Len() == 1: // the only line has no order
 		l.at = at
 	default:
-		l.in.lines.Delete(l)
+		l.lineup.lines.Delete(l)
 		l.at = at
-		l.in.lines.Set(l)
+		l.lineup.lines.Set(l)
 	}
 }
 
 // enlist adds a line that has a task in memory, or may have one on disk, to the pool where takers find it.
 func (e *Engine) enlist(l *line) {
-	if l.in != nil {
+	if l.lineup != nil {
 		l.rank()
 		return
 	}
 	key, needs := e.poolOf(l)
 	p := l.queue.pool(key, needs)
-	l.in = l.flow.pools[p]
-	if l.in == nil {
-		l.in = newLineup(p)
-		l.flow.pools[p] = l.in
+	l.lineup = l.flow.pools[p]
+	if l.lineup == nil {
+		l.lineup = newLineup(p)
+		l.flow.pools[p] = l.lineup
 		p.turns.Set(l.flow)
 	}
 	l.queue.waiting++
@@ -210,30 +210,30 @@ func (e *Engine) enlist(l *line) {
 	if l.head.dry() {
 		l.at = l.head.bound
 	}
-	l.in.lines.Set(l)
+	l.lineup.lines.Set(l)
 	e.trackLine(l)
 }
 
 // unlist takes a line out of its pool.
 func (e *Engine) unlist(l *line) {
-	p := l.in.pool
-	l.in.lines.Delete(l)
-	if l.in.lines.Len() == 0 {
+	p := l.lineup.pool
+	l.lineup.lines.Delete(l)
+	if l.lineup.lines.Len() == 0 {
 		delete(l.flow.pools, p)
 		if p.turns.Delete(l.flow); p.turns.Len() == 0 {
 			l.queue.pools.drop(p)
 		}
 	}
-	l.in = nil
+	l.lineup = nil
 	l.queue.waiting--
 	e.untrackLine(l)
 }
 
-// settle is called after a task has left a line. If the line is empty, settle removes it from its pool and deletes it, but keeps a few lines that
-// have no fairness key and no class. A flow without lines becomes idle; queue.took deletes it when the other flows have caught up with its turns.
-func (e *Engine) settle(l *line) {
+// relist is called after a task has left a line. If the line is empty, relist removes it from its pool and deletes it, but keeps a few lines that
+// have no fairness key and no class. A flow without lines becomes idle; queue.takeTurn deletes it when the other flows have caught up with its turns.
+func (e *Engine) relist(l *line) {
 	switch {
-	case l.in == nil:
+	case l.lineup == nil:
 		return
 	case !l.head.empty():
 		l.rank()

@@ -18,7 +18,7 @@ type presence struct {
 	end    *alarm              // while it is not present: gives up the tasks that wait for it
 }
 
-func (p *presence) there() bool { return len(p.takers) > 0 || p.leases > 0 }
+func (p *presence) isPresent() bool { return len(p.takers) > 0 || p.leases > 0 }
 
 func (e *Engine) presence(k workerKey) *presence {
 	p := e.workers[k]
@@ -90,7 +90,7 @@ func (e *Engine) takerLeft(t *taker) {
 // it, updatePresence sets the alarm that gives these tasks up. If no tasks wait for it either, it deletes the worker.
 func (e *Engine) updatePresence(k workerKey, p *presence) {
 	switch {
-	case p.there():
+	case p.isPresent():
 	case len(p.pinned) == 0:
 		e.stopAlarm(p.end)
 		delete(e.workers, k)
@@ -140,7 +140,7 @@ func (e *Engine) loseResources(k workerKey) {
 	p := e.workers[k]
 	n := 0
 	for l := range p.pinned { // p.end is still the alarm that has rung, so updatePresence sets no other alarm when a line becomes empty
-		for ; n < lossesPerRound && l.in != nil; n++ {
+		for ; n < lossesPerRound && l.lineup != nil; n++ {
 			e.loseFirst(l, k.worker)
 		}
 	}
@@ -160,8 +160,8 @@ func (e *Engine) loseFirst(l *line, worker string) {
 		})
 		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
 	}
-	if l.in != nil {
-		e.settle(l)
+	if l.lineup != nil {
+		e.relist(l)
 	}
 }
 
@@ -172,22 +172,22 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 		return false
 	}
 	for t := range there.takers {
-		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.holds(p, t) {
+		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether a pool has a task for which a taker has room. It checks only tasks in memory, and only those that firstOf would check.
-func (e *Engine) holds(p *pool, t *taker) (found bool) {
+// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only tasks in memory, and only those that firstInLineup would check.
+func (e *Engine) hasTaskFor(p *pool, t *taker) (found bool) {
 	if !t.wants.limitsByTask() {
 		return true
 	}
 	p.turns.Scan(func(f *flow) bool {
 		looked := 0
 		f.pools[p].lines.Scan(func(l *line) bool {
-			_, found = e.pick(l, t)
+			_, found = e.firstInLine(l, t)
 			looked++
 			return !found && looked < mostPassed
 		})

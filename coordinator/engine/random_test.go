@@ -760,7 +760,7 @@ func (w *world) forgets() {
 	}
 	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
-			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.kept),
+			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
 			"orphans": len(w.orphans), "requests": len(w.requests), "alarms": w.alarms.set.Len(),
 			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len(),
 			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),

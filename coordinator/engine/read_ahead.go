@@ -122,7 +122,7 @@ func (e *Engine) finishReadAhead(a *readAhead) {
 			l.head.remove(m.place)
 		}
 	}
-	e.settle(l)
+	e.relist(l)
 	e.markForMatch(l.queue)
 }
 
@@ -130,7 +130,7 @@ func (e *Engine) finishReadAhead(a *readAhead) {
 func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{}) {
 	for i, t := range found.tasks {
 		if _, ok := changed[found.places[i].seq]; !ok && t != nil {
-			e.set.expect(t)
+			e.set.cache(t)
 		}
 	}
 	l.head.refill(found.places, found.more)

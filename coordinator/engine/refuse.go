@@ -23,7 +23,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
 			return
 		}
-		t.single, t.wants.SingleFlight = true, true
+		t.forcedSingle, t.wants.SingleFlight = true, true
 		e.recountUsage(t)
 		if t.used.keys[held.Spec.ConcurrencyKey] < 2 || held.Spec.ConcurrencyKey == "" {
 			e.coolDown(t) // the engine sees no reason: the session holds no other task of the key

@@ -53,7 +53,7 @@ func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
-		g := e.granted(task)
+		g := e.newGranted(task)
 		g.Again = true
 		e.batch.grant(t.member, g)
 	}
@@ -100,7 +100,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 // Update replaces what a session wants and how many slots it has. If it has more live leases than slots, none is revoked.
 func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
-		wants.SingleFlight = wants.SingleFlight || t.single
+		wants.SingleFlight = wants.SingleFlight || t.forcedSingle
 		t.wants, t.slots, t.fits = wants, slots, nil
 		e.recountUsage(t)
 		e.attend(t)

@@ -66,8 +66,8 @@ type queue struct {
 	// (taker.withdraw), and comes back when it has room (offer).
 	available list.List
 	marked    bool // it is in Engine.toMatch
-	// granted is the value of Engine.grants at the last grant of the queue; 0: none since the start.
-	granted uint64
+	// lastGrant is the value of Engine.grants at the last grant of the queue; 0: none since the start.
+	lastGrant uint64
 }
 
 // noSettings are the settings of a queue on which nothing was set.
@@ -144,7 +144,7 @@ type line struct {
 	queue     *queue
 	flow      *flow
 	head      *head[place]
-	in        *lineup    // the lineup in which takers find it; nil while nothing waits
+	lineup    *lineup    // the lineup in which takers find it; nil while nothing waits
 	at        place      // the place by which it is ordered in that lineup
 	readAhead *readAhead // the reading under way, or nil
 }

@@ -14,13 +14,13 @@ type taker struct {
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
 	// awaitsFrame is set after a dispatch that was not acknowledged: the session gets no work until it sends a frame (W5).
-	awaitsFrame bool
-	coolingDown bool // it has refused a task for a reason that the engine does not see; see Refuse
-	single      bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
-	left        bool // its session has ended, or the call waits no more
-	used        usage
-	fits        map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
-	placeIn     map[*queue]*list.Element // its places in queue.available of its queues
+	awaitsFrame  bool
+	coolingDown  bool // it has refused a task for a reason that the engine does not see; see Refuse
+	forcedSingle bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
+	left         bool // its session has ended, or the call waits no more
+	used         usage
+	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
+	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
 
 	// Of a call of a unary request:
 	request string // its request id; empty: none
@@ -97,12 +97,12 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
 		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
-		e.settle(l)
+		e.relist(l)
 		return
 	}
-	e.tookTurn(l.queue, l.flow, now.Serving)
+	e.recordGrant(l.queue, l.flow, now.Serving)
 	e.setHolder(t, id, task.Lease.Attempt)
-	e.handOver(t, e.granted(task))
+	e.handOver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {
 		e.releasePreferred(t)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 	t.bytes += g.Bytes
 }
 
-func (e *Engine) granted(t *lease.Task) Granted {
+func (e *Engine) newGranted(t *lease.Task) Granted {
 	return Granted{
 		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.assignmentSize(t),
 	}
@@ -143,8 +143,8 @@ func (e *Engine) setHolder(t *taker, id lease.TaskID, attempt uint32) {
 
 // holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
 func (e *Engine) holderOf(id lease.TaskID) *taker {
-	if h := e.set.find(id); h != nil {
-		return h.holder
+	if entry := e.set.find(id); entry != nil {
+		return entry.holder
 	}
 	return nil
 }
@@ -152,17 +152,17 @@ func (e *Engine) holderOf(id lease.TaskID) *taker {
 // removeHolder takes a lease from its holder, which then has one more free slot, and returns the holder, or nil; t is the version that had the lease.
 // If unacked is set, the holder gets no work until it sends a frame (W5).
 func (e *Engine) removeHolder(t *lease.Task, unacked bool) *taker {
-	h := e.holderOf(t.ID)
-	if h == nil {
+	holder := e.holderOf(t.ID)
+	if holder == nil {
 		e.orphans.remove(t)
 		return nil
 	}
 	e.set.find(t.ID).holder = nil
-	delete(h.leases, t.ID)
-	h.removeUsage(t.ID)
+	delete(holder.leases, t.ID)
+	holder.removeUsage(t.ID)
 	if unacked {
-		h.awaitsFrame = true
+		holder.awaitsFrame = true
 	}
-	e.offer(h)
-	return h
+	e.offer(holder)
+	return holder
 }

@@ -10,7 +10,7 @@ import (
 // The quota of tasks that have not ended (X5). Every change updates a tenant's number of tasks, and each start counts it again from the queues.
 
 // exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is
-// always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called settleKeys for the specs.
+// always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called expireByKey for the specs.
 func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false

@@ -121,7 +121,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 		clear(before.leases)
 	}
 	for _, id := range leases {
-		t.granted = append(t.granted, e.granted(e.set.task(id)))
+		t.granted = append(t.granted, e.newGranted(e.set.task(id)))
 	}
 	if len(t.granted) > 0 {
 		e.served = append(e.served, t)
@@ -136,7 +136,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 
 // matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first.
 func (e *Engine) matchNow(t *taker) {
-	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.granted, b.granted) })
+	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
 		for done := false; !done; done = e.matchQueue(q, e.now) {
 			e.unpark()

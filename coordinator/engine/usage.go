@@ -41,7 +41,7 @@ func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Cont
 // suits reports whether the taker's concurrency keys and bytes leave room for a task. A task that is larger than MaxBytes suits a taker that holds no
 // other data.
 func (t *taker) suits(task *lease.Task, bytes uint64) bool {
-	return !t.runsKey(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
+	return !t.keyTaken(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
 }
 
 // hasBytesFor reports whether there is room for so many bytes.
@@ -49,8 +49,8 @@ func (t *taker) hasBytesFor(bytes uint64) bool {
 	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
 }
 
-// runsKey reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already.
-func (t *taker) runsKey(key string) bool {
+// keyTaken reports whether the taker runs tasks of a concurrency key one at a time, and has a task of this key already.
+func (t *taker) keyTaken(key string) bool {
 	return t.wants.SingleFlight && key != "" && t.used.keys[key] > 0
 }
 
@@ -114,8 +114,8 @@ func (e *Engine) recountUsage(t *taker) {
 // it passes over stay for other takers.
 const mostPassed = 64
 
-// pick returns the place of the first task of a line for which the taker has room.
-func (e *Engine) pick(l *line, t *taker) (at place, ok bool) {
+// firstInLine returns the place of the first task of a line for which the taker has room.
+func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
 		return l.head.first()
 	}

@@ -14,18 +14,18 @@ var maxIdle = 16_384
 // other tasks are read from the store, which has their newest version.
 type workset struct {
 	st     store.Store
-	tasks  map[lease.TaskID]*held
-	latest *held // the last one that find or hold returned: a step reads its task first, and then changes the same task
-	live   int   // number of held tasks with a lease
+	tasks  map[lease.TaskID]*taskEntry
+	latest *taskEntry // the last one that find or add returned: a step reads its task first, and then changes the same task
+	live   int        // number of tasks with a lease
 
 	// Entries that batches under way have added to the indexes that the rules read; the store has all other entries.
-	ledger map[ledgerKey]fresh[lease.Committed]
-	keys   map[keyKey]fresh[keyTask]
-	kept   map[ledgerKey]fresh[*lease.Result] // discarded results
+	ledger   map[ledgerKey]uncommitted[lease.Committed]
+	keys     map[keyKey]uncommitted[keyTask]
+	discards map[ledgerKey]uncommitted[*lease.Result] // discarded results
 }
 
-// held is everything that the loop knows about a task, so that one map look-up is enough.
-type held struct {
+// taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
+type taskEntry struct {
 	id     lease.TaskID
 	task   *lease.Task // nil: removed by a batch that is not durable yet
 	batch  uint64      // number of the last batch that changed it
@@ -49,42 +49,42 @@ type keyTask struct {
 	digest lease.Digest
 }
 
-// fresh is an entry that a batch under way has added.
-type fresh[V any] struct {
+// uncommitted is an entry that a batch under way has added.
+type uncommitted[V any] struct {
 	value V
 	batch uint64 // number of the batch; once it is durable the store has the entry
 }
 
 func newWorkset(st store.Store) *workset {
 	return &workset{
-		st: st, tasks: map[lease.TaskID]*held{},
-		ledger: map[ledgerKey]fresh[lease.Committed]{}, keys: map[keyKey]fresh[keyTask]{}, kept: map[ledgerKey]fresh[*lease.Result]{},
+		st: st, tasks: map[lease.TaskID]*taskEntry{},
+		ledger: map[ledgerKey]uncommitted[lease.Committed]{}, keys: map[keyKey]uncommitted[keyTask]{}, discards: map[ledgerKey]uncommitted[*lease.Result]{},
 	}
 }
 
 // find returns the entry of a task in memory, or nil.
-func (w *workset) find(id lease.TaskID) *held {
-	if h := w.latest; h != nil && h.id == id {
-		return h
+func (w *workset) find(id lease.TaskID) *taskEntry {
+	if entry := w.latest; entry != nil && entry.id == id {
+		return entry
 	}
-	h := w.tasks[id]
-	if h != nil {
-		w.latest = h
+	entry := w.tasks[id]
+	if entry != nil {
+		w.latest = entry
 	}
-	return h
+	return entry
 }
 
-// hold adds a task to the working set.
-func (w *workset) hold(id lease.TaskID, t *lease.Task) *held {
-	h := &held{id: id, task: t}
-	w.tasks[id], w.latest = h, h
-	return h
+// add adds a task to the working set.
+func (w *workset) add(id lease.TaskID, t *lease.Task) *taskEntry {
+	entry := &taskEntry{id: id, task: t}
+	w.tasks[id], w.latest = entry, entry
+	return entry
 }
 
 // task returns the newest version of a task, or nil if there is no such task.
 func (w *workset) task(id lease.TaskID) *lease.Task {
-	if h := w.find(id); h != nil {
-		return h.task
+	if entry := w.find(id); entry != nil {
+		return entry.task
 	}
 	var t *lease.Task
 	w.read(func(r store.Reader) (err error) {
@@ -96,8 +96,8 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 
 // leased returns the newest version of a task if it has a lease, or else nil.
 func (w *workset) leased(id lease.TaskID) *lease.Task {
-	if h := w.find(id); h != nil && h.task != nil && h.task.Lease != nil {
-		return h.task
+	if entry := w.find(id); entry != nil && entry.task != nil && entry.task.Lease != nil {
+		return entry.task
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (w *workset) committed(id lease.TaskID, attempt uint32) *lease.Committed {
 }
 
 func (w *workset) discarded(id lease.TaskID, attempt uint32) *lease.Result {
-	if f, ok := w.kept[ledgerKey{id, attempt}]; ok {
+	if f, ok := w.discards[ledgerKey{id, attempt}]; ok {
 		return f.value
 	}
 	var kept *lease.Result
@@ -147,10 +147,10 @@ func (w *workset) read(fn func(store.Reader) error) {
 
 type corrupt struct{ err error }
 
-// expect adds a waiting task that was read from the store to the working set, if there is room, so that its grant need not read it again.
-func (w *workset) expect(t *lease.Task) {
+// cache adds a waiting task that was read from the store to the working set, if there is room, so that its grant need not read it again.
+func (w *workset) cache(t *lease.Task) {
 	if w.tasks[t.ID] == nil && w.room() > 0 {
-		w.hold(t.ID, t)
+		w.add(t.ID, t)
 	}
 }
 
@@ -160,15 +160,15 @@ func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 // put adds a change to a batch, and keeps the new version of the task in memory.
 func (w *workset) put(b *batch, c *lease.Change) {
 	id, spec := about(c)
-	var h *held
+	var entry *taskEntry
 	if c.Old != nil { // a new task cannot be in memory yet
-		h = w.find(id)
+		entry = w.find(id)
 	}
-	if h == nil {
-		h = w.hold(id, nil)
+	if entry == nil {
+		entry = w.add(id, nil)
 	}
-	b.add(h, c)
-	h.task = c.New
+	b.add(entry, c)
+	entry.task = c.New
 	batch := b.number
 	if c.Old != nil && c.Old.Lease != nil {
 		w.live--
@@ -177,48 +177,48 @@ func (w *workset) put(b *batch, c *lease.Change) {
 		w.live++
 	}
 	for _, done := range c.Ledger {
-		w.ledger[ledgerKey{id, done.Attempt}] = fresh[lease.Committed]{done, batch}
+		w.ledger[ledgerKey{id, done.Attempt}] = uncommitted[lease.Committed]{done, batch}
 	}
 	for _, k := range c.Kept {
-		w.kept[ledgerKey{id, k.Attempt}] = fresh[*lease.Result]{k.Result, batch}
+		w.discards[ledgerKey{id, k.Attempt}] = uncommitted[*lease.Result]{k.Result, batch}
 	}
 	switch {
 	case spec.IdempotencyKey == "":
 	case c.Old == nil:
-		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = fresh[keyTask]{keyTask{id, c.Key}, batch}
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{id, c.Key}, batch}
 	case c.New == nil:
-		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = fresh[keyTask]{keyTask{}, batch}
+		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{}, batch}
 	}
 }
 
 // durable removes from memory what a change of a committed batch no longer needs there.
 func (w *workset) durable(batch uint64, c *change) {
-	if h := c.held; h.batch == batch {
-		h.change = nil
-		w.settle(h)
+	if entry := c.entry; entry.batch == batch {
+		entry.change = nil
+		w.trim(entry)
 	}
 	for _, done := range c.Ledger {
 		drop(w.ledger, ledgerKey{c.id, done.Attempt}, batch)
 	}
 	for _, k := range c.Kept {
-		drop(w.kept, ledgerKey{c.id, k.Attempt}, batch)
+		drop(w.discards, ledgerKey{c.id, k.Attempt}, batch)
 	}
 	if c.key != "" {
 		drop(w.keys, keyKey{c.id.Space, c.key}, batch)
 	}
 }
 
-// settle removes a durable task from memory if it need not stay there. Of a waiting task that stays, it drops a large payload.
-func (w *workset) settle(h *held) {
-	switch t := h.task; {
+// trim removes a durable task from memory if it need not stay there. Of a waiting task that stays, it drops a large payload.
+func (w *workset) trim(entry *taskEntry) {
+	switch t := entry.task; {
 	case t != nil && t.Lease != nil:
-	case t != nil && t.Rest == lease.Ready && !h.onDisk && len(w.tasks)-w.live <= maxIdle:
+	case t != nil && t.Rest == lease.Ready && !entry.onDisk && len(w.tasks)-w.live <= maxIdle:
 		if len(t.Spec.Payload) > records.SmallPayload {
-			h.task = withoutPayload(t)
+			entry.task = withoutPayload(t)
 		}
 	default:
-		delete(w.tasks, h.id)
-		if w.latest == h {
+		delete(w.tasks, entry.id)
+		if w.latest == entry {
 			w.latest = nil
 		}
 	}
@@ -233,7 +233,7 @@ func withoutPayload(t *lease.Task) *lease.Task {
 	return &copied
 }
 
-func drop[K comparable, V any](m map[K]fresh[V], k K, batch uint64) {
+func drop[K comparable, V any](m map[K]uncommitted[V], k K, batch uint64) {
 	if f, ok := m[k]; ok && f.batch == batch {
 		delete(m, k)
 	}
