@@ -34,7 +34,7 @@ func EntryOf(ctx context.Context) *Entry {
 
 // Record commits an entry without a change. It sets the times of the entry to now.
 func (e *Engine) Record(a records.Audit) error {
-	return e.perform(a.Tenant, func() { e.audit(a) })
+	return await(e.inbox.put, a.Tenant, func() { e.audit(a) })
 }
 
 // alter is ask for an fn that changes something: the audit entry of the call is committed with the change.
@@ -81,17 +81,8 @@ func (e *Engine) audit(a records.Audit) {
 // committed. put adds the records to a batch of the store, and must not block.
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
-	return e.perform(tenant, func() {
+	return await(e.inbox.put, tenant, func() {
 		e.batch.puts = append(e.batch.puts, put)
 		e.auditOnce(entry)
 	})
-}
-
-// perform runs fn on the loop, and returns when the changes of fn are durable.
-func (e *Engine) perform(tenant string, fn func()) error {
-	done := make(chan error, 1)
-	if err := e.inbox.put(tenant, op{run: fn, after: func(err error) { done <- err }}); err != nil {
-		return err
-	}
-	return <-done
 }

@@ -81,22 +81,22 @@ func newBatch(number uint64, memory *changePool) *batch {
 type changePool struct{ all []*change }
 
 // take returns an empty change.
-func (b *changePool) take() *change {
-	last := len(b.all) - 1
+func (p *changePool) take() *change {
+	last := len(p.all) - 1
 	if last < 0 {
 		return new(change)
 	}
-	c := b.all[last]
-	b.all = b.all[:last]
+	c := p.all[last]
+	p.all = p.all[:last]
 	return c
 }
 
 // put returns changes that nobody needs any more to the pool. It clears them, so that the pool keeps no tasks alive.
-func (b *changePool) put(all []*change) {
+func (p *changePool) put(all []*change) {
 	for _, c := range all {
 		*c = change{}
 	}
-	b.all = append(b.all, all[:min(len(all), maxBatchChanges-len(b.all))]...)
+	p.all = append(p.all, all[:min(len(all), maxBatchChanges-len(p.all))]...)
 }
 
 // touchSpace makes the batch write the record of a space. The record has the state of the space at the time of seal.
@@ -117,13 +117,13 @@ func (b *batch) touchQueue(q *queue) {
 
 // deliveryTo finds the delivery to a member or makes it.
 func (b *batch) deliveryTo(m *Member) *delivery {
-	t := b.deliveryOf[m]
-	if t == nil {
-		t = &delivery{member: m}
-		b.deliveryOf[m] = t
-		b.deliveries = append(b.deliveries, t)
+	d := b.deliveryOf[m]
+	if d == nil {
+		d = &delivery{member: m}
+		b.deliveryOf[m] = d
+		b.deliveries = append(b.deliveries, d)
 	}
-	return t
+	return d
 }
 
 // empty reports whether there is nothing to make durable.

@@ -270,19 +270,19 @@ const (
 	keptBatches = 16      // number of store batches that are kept
 )
 
-func (e *batchPool) reset() {
-	e.all = slices.DeleteFunc(e.all, func(b *store.Batch) bool { return b.Bytes() > maxKept })
-	e.all = slices.Delete(e.all, min(len(e.all), keptBatches), len(e.all))
-	e.used = 0
+func (p *batchPool) reset() {
+	p.all = slices.DeleteFunc(p.all, func(b *store.Batch) bool { return b.Bytes() > maxKept })
+	p.all = slices.Delete(p.all, min(len(p.all), keptBatches), len(p.all))
+	p.used = 0
 }
 
 // next returns an empty store batch. The pool does not return the same one again before reset.
-func (e *batchPool) next() *store.Batch {
-	if e.used == len(e.all) {
-		e.all = append(e.all, new(store.Batch))
+func (p *batchPool) next() *store.Batch {
+	if p.used == len(p.all) {
+		p.all = append(p.all, new(store.Batch))
 	}
-	b := e.all[e.used]
-	e.used++
+	b := p.all[p.used]
+	p.used++
 	b.Reset()
 	return b
 }

@@ -80,3 +80,12 @@ func (b *inbox) close(why error) []op {
 	}
 	return ops
 }
+
+// await puts an operation into the inbox with put or putAlways, and returns when the changes of run are durable, or with an error.
+func await(put func(tenant string, o op) error, tenant string, run func()) error {
+	done := make(chan error, 1)
+	if err := put(tenant, op{run: run, after: func(err error) { done <- err }}); err != nil {
+		return err
+	}
+	return <-done
+}

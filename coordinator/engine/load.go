@@ -22,24 +22,31 @@ func (e *Engine) load() error {
 		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: e.cfg.AckWithin,
 	}
 	err = e.st.View(func(r store.Reader) error {
-		serving, err := records.ServingClock(r)
-		if err != nil {
-			return err
+		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
+			if err := part(r); err != nil {
+				return err
+			}
 		}
-		e.clock = newClock(serving)
-		e.now = e.clock.now()
-		e.savedAt = serving
-		if err := e.loadSpaces(r); err != nil {
-			return err
-		}
-		e.serving.rest.unread(timerKey{due: math.MinInt64})
-		e.wall.rest.unread(timerKey{due: math.MinInt64})
-		return e.loadLeases(r)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	e.invalidate()
+	return nil
+}
+
+// loadClock starts the serving clock where it was saved last. The timers on both clocks stay on disk until they are needed.
+func (e *Engine) loadClock(r store.Reader) error {
+	serving, err := records.ServingClock(r)
+	if err != nil {
+		return err
+	}
+	e.clock = newClock(serving)
+	e.now = e.clock.now()
+	e.savedAt = serving
+	e.serving.rest.unread(timerKey{due: math.MinInt64})
+	e.wall.rest.unread(timerKey{due: math.MinInt64})
 	return nil
 }
 
@@ -72,7 +79,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 }
 
 func (e *Engine) loadSpaces(r store.Reader) error {
-	err := records.Spaces(r, func(s records.Space) error {
+	return records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
 		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
 		e.byName[name] = e.spaces[s.Number]
@@ -80,17 +87,17 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		e.lastSpace = max(e.lastSpace, s.Number)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	err = records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
+}
+
+func (e *Engine) loadSettings(r store.Reader) error {
+	return records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
 		e.queue(e.spaces[number], name).settings = s
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	err = records.Queues(r, func(q records.Queue) error {
+}
+
+func (e *Engine) loadQueues(r store.Reader) error {
+	return records.Queues(r, func(q records.Queue) error {
 		made := e.queue(e.spaces[q.Space], q.Name)
 		made.createdAt = q.CreatedAt
 		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
@@ -102,10 +109,6 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		e.loadBucket(made, q.Bucket)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return e.loadLines(r)
 }
 
 // loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up. The first
@@ -120,22 +123,24 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	}
 }
 
-// loadLines finds the lines in which tasks wait, and the concurrency keys under which tasks are parked. It does not read the tasks: the first use of
-// each head does.
+// beforeAll is a place before those of all tasks.
+var beforeAll = place{priority: math.MaxInt32}
+
+// loadLines finds the lines in which tasks wait, and loadParked finds the concurrency keys under which tasks are parked. They do not read the tasks:
+// the first use of each head does.
 func (e *Engine) loadLines(r store.Reader) error {
-	before := place{priority: math.MaxInt32}
-	err := records.WaitingLines(r, func(number uint32, kind lease.Line) error {
+	return records.WaitingLines(r, func(number uint32, kind lease.Line) error {
 		l := e.queue(e.spaces[number], kind.Queue).line(kind)
-		l.head.unread(before)
+		l.head.unread(beforeAll)
 		e.enlist(l)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
+}
+
+func (e *Engine) loadParked(r store.Reader) error {
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
 		k := e.concurrencyKey(e.spaces[number], key)
-		k.parkedIn(kind).unread(before)
+		k.parkedIn(kind).unread(beforeAll)
 		e.toUnpark[k] = struct{}{}
 		return nil
 	})

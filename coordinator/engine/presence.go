@@ -104,9 +104,9 @@ func (e *Engine) trackLine(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
 		k := workerKey{l.queue.space.name.Tenant, p.Worker}
-		there := e.presence(k)
-		there.pinned[l] = struct{}{}
-		e.updatePresence(k, there)
+		w := e.presence(k)
+		w.pinned[l] = struct{}{}
+		e.updatePresence(k, w)
 	case p.Affinity != "":
 		s := l.queue.space
 		if s.affinityLines[p.Affinity] == nil {
@@ -121,9 +121,9 @@ func (e *Engine) untrackLine(l *line) {
 	switch p := &l.placement; {
 	case p.Worker != "":
 		k := workerKey{l.queue.space.name.Tenant, p.Worker}
-		there := e.workers[k]
-		delete(there.pinned, l)
-		e.updatePresence(k, there)
+		w := e.workers[k]
+		delete(w.pinned, l)
+		e.updatePresence(k, w)
 	case p.Affinity != "":
 		s := l.queue.space
 		if delete(s.affinityLines[p.Affinity], l); len(s.affinityLines[p.Affinity]) == 0 {
@@ -167,11 +167,11 @@ func (e *Engine) loseFirst(l *line, worker string) {
 
 // hasRoom reports whether a worker would take a task of a pool now.
 func (e *Engine) hasRoom(worker string, p *pool) bool {
-	there := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
-	if there == nil {
+	w := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
+	if w == nil {
 		return false
 	}
-	for t := range there.takers {
+	for t := range w.takers {
 		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t) {
 			return true
 		}

@@ -129,19 +129,11 @@ func (e *Engine) Heard(tenant, session string) error {
 // withSession runs fn on the loop for a session, if the session is known, and returns when the batch is durable. The stream waits for that, so it
 // cannot flood the loop with such changes.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
-	done := make(chan error, 1)
-	err := e.inbox.putAlways(tenant, op{
-		run: func() {
-			if t := e.sessions[session]; t != nil {
-				fn(t)
-			}
-		},
-		after: func(err error) { done <- err },
+	return await(e.inbox.putAlways, tenant, func() {
+		if t := e.sessions[session]; t != nil {
+			fn(t)
+		}
 	})
-	if err != nil {
-		return err
-	}
-	return <-done
 }
 
 // Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases stay live (W8). If goodbye is true, Leave requeues

@@ -68,32 +68,28 @@ func (e *Engine) addUsage(t *taker, id lease.TaskID) {
 	if !t.wants.hasLimits() {
 		return
 	}
-	task := e.set.task(id)
-	if task == nil {
-		return
+	task, used := e.set.task(id), &t.used
+	if used.leases == nil {
+		*used = usage{leases: map[lease.TaskID]leaseUsage{}, types: map[string]uint32{}, keys: map[string]uint32{}}
 	}
-	r := &t.used
-	if r.leases == nil {
-		*r = usage{leases: map[lease.TaskID]leaseUsage{}, types: map[string]uint32{}, keys: map[string]uint32{}}
-	}
-	b := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: e.dataSize(task)}
-	r.leases[id] = b
-	r.types[b.typ]++
-	r.keys[b.key]++
-	r.bytes += b.bytes
+	l := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: e.dataSize(task)}
+	used.leases[id] = l
+	used.types[l.typ]++
+	used.keys[l.key]++
+	used.bytes += l.bytes
 }
 
 // removeUsage undoes addUsage.
 func (t *taker) removeUsage(id lease.TaskID) {
-	r := &t.used
-	b, ok := r.leases[id]
+	used := &t.used
+	l, ok := used.leases[id]
 	if !ok {
 		return
 	}
-	delete(r.leases, id)
-	decrement(r.types, b.typ)
-	decrement(r.keys, b.key)
-	r.bytes -= b.bytes
+	delete(used.leases, id)
+	decrement(used.types, l.typ)
+	decrement(used.keys, l.key)
+	used.bytes -= l.bytes
 }
 
 func decrement(m map[string]uint32, k string) {
