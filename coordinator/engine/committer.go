@@ -20,7 +20,7 @@ type committer struct {
 	hub    *hub
 	events *Events
 
-	free   chan struct{} // a token here asks the loop for a batch
+	wants  chan struct{} // a token here asks the loop for a batch
 	work   chan *batch   // the batches; holds at most one, because the loop sends only when asked
 	done   chan []*batch // batches that were committed and announced; closed when the committer has stopped
 	failed chan struct{} // closed when a commit has failed
@@ -56,7 +56,7 @@ type commit struct {
 
 func newCommitter(st store.Store, h *hub, ev *Events) *committer {
 	c := &committer{
-		st: st, hub: h, events: ev, free: make(chan struct{}, 1), work: make(chan *batch, 1), done: make(chan []*batch, 2), failed: make(chan struct{}),
+		st: st, hub: h, events: ev, wants: make(chan struct{}, 1), work: make(chan *batch, 1), done: make(chan []*batch, 2), failed: make(chan struct{}),
 		turn: make(chan struct{}, 1), last: newCommit(nil),
 	}
 	c.turn <- struct{}{}
@@ -84,78 +84,78 @@ func (c *committer) run() {
 
 // next makes one commit, and reports whether there may be another.
 func (c *committer) next(s *side) bool {
-	now := c.write(s)
-	if now == nil {
+	current := c.write(s)
+	if current == nil {
 		return false
 	}
-	if now.tx != nil && now.err == nil {
-		now.err = now.tx.Sync()
-		now.took = time.Since(now.began)
+	if current.tx != nil && current.err == nil {
+		current.err = current.tx.Sync()
+		current.took = time.Since(current.began)
 	}
 	s.began.Store(nil)
-	c.end(now)
-	return now.err == nil
+	c.end(current)
+	return current.err == nil
 }
 
 // write waits for the turn of its goroutine, collects a commit and writes it without a flush. It returns nil if no more commits will follow.
 func (c *committer) write(s *side) *commit {
 	turn := <-c.turn
 	defer func() { c.turn <- turn }()
-	now := newCommit(c.last)
-	if !c.collect(now, s) {
+	current := newCommit(c.last)
+	if !c.collect(current, s) {
 		return nil
 	}
-	c.last = now
-	if free := now.before.ended; now.tx != nil && free.After(now.began) { // the time until then belongs to the previous commit
-		now.began = free
-		s.began.Store(&free)
+	c.last = current
+	if ended := current.before.ended; current.tx != nil && ended.After(current.began) { // the time until then belongs to the previous commit
+		current.began = ended
+		s.began.Store(&ended)
 	}
 	select {
 	case <-c.failed:
-		now.err = c.err
+		current.err = c.err
 	default:
 	}
 	switch {
-	case now.tx == nil:
-	case now.err != nil:
-		now.tx.Rollback()
+	case current.tx == nil:
+	case current.err != nil:
+		current.tx.Rollback()
 	default:
-		now.err = now.tx.Write()
+		current.err = current.tx.Write()
 	}
-	return now
+	return current
 }
 
 // collect takes at least one batch, and then more until the previous commit is durable or this one is full. It returns once the previous commit
 // is durable, and reports whether it got a batch.
-func (c *committer) collect(now *commit, s *side) bool {
+func (c *committer) collect(current *commit, s *side) bool {
 	s.memory.reset()
 	select {
 	case b, ok := <-c.ask():
 		if !ok {
 			return false
 		}
-		c.take(now, b, s)
+		c.add(current, b, s)
 	case <-c.failed:
 		return false
 	}
-	for !now.full() {
+	for !current.full() {
 		select {
-		case <-now.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
+		case <-current.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
 			return true
 		default:
 		}
 		select {
-		case <-now.before.durable:
+		case <-current.before.durable:
 			return true
 		case b, ok := <-c.ask():
 			if !ok {
-				<-now.before.durable
+				<-current.before.durable
 				return true
 			}
-			c.take(now, b, s)
+			c.add(current, b, s)
 		}
 	}
-	<-now.before.durable
+	<-current.before.durable
 	return true
 }
 
@@ -168,60 +168,60 @@ func (k *commit) full() bool {
 func (c *committer) ask() <-chan *batch {
 	if !c.asked {
 		c.asked = true
-		c.free <- struct{}{}
+		c.wants <- struct{}{}
 	}
 	return c.work
 }
 
-// take applies a batch to the commit.
-func (c *committer) take(now *commit, b *batch, s *side) {
+// add applies a batch to the commit.
+func (c *committer) add(current *commit, b *batch, s *side) {
 	c.asked = false
 	c.hub.absorb(b)
-	now.batches = append(now.batches, b)
-	now.ops += len(b.ops)
-	now.bytes += b.bytes
-	now.changes += len(b.changes)
-	if b.empty() || now.err != nil {
+	current.batches = append(current.batches, b)
+	current.ops += len(b.ops)
+	current.bytes += b.bytes
+	current.changes += len(b.changes)
+	if b.empty() || current.err != nil {
 		return
 	}
-	if now.tx == nil {
+	if current.tx == nil {
 		began := time.Now()
-		now.began = began
+		current.began = began
 		s.began.Store(&began)
-		if now.tx, now.err = c.st.Begin(context.Background()); now.err != nil {
+		if current.tx, current.err = c.st.Begin(context.Background()); current.err != nil {
 			return
 		}
 	}
 	sb := s.memory.next()
-	if now.err = b.encode(sb, c.st); now.err == nil {
-		now.tx.Apply(sb)
+	if current.err = b.encode(sb, c.st); current.err == nil {
+		current.tx.Apply(sb)
 	}
 }
 
 // end reports how a commit has ended, after the callers of the previous commit have their answers.
-func (c *committer) end(now *commit) {
-	if now.err != nil {
-		c.fail(now.err)
+func (c *committer) end(current *commit) {
+	if current.err != nil {
+		c.fail(current.err)
 	}
-	now.ended = time.Now()
-	close(now.durable)
-	<-now.before.announced
-	now.before = nil
-	defer close(now.announced)
-	if now.err != nil {
-		for _, b := range now.batches {
+	current.ended = time.Now()
+	close(current.durable)
+	<-current.before.announced
+	current.before = nil
+	defer close(current.announced)
+	if current.err != nil {
+		for _, b := range current.batches {
 			b.answer(ErrStore)
 		}
 		return
 	}
-	for _, b := range now.batches {
+	for _, b := range current.batches {
 		c.announce(b)
 	}
-	if now.tx != nil {
-		c.events.Committed(now.changes, now.took)
+	if current.tx != nil {
+		c.events.Committed(current.changes, current.took)
 	}
-	c.done <- now.batches
-	now.batches, now.tx = nil, nil // c.last keeps the commit until the next one, but its batches can be freed now
+	c.done <- current.batches
+	current.batches, current.tx = nil, nil // c.last keeps the commit until the next one, but its batches can be freed now
 }
 
 // fail keeps the first error.

@@ -182,7 +182,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 			return e.drain()
 		case <-e.wakeable():
 		case <-timer.C:
-		case <-e.committer.free:
+		case <-e.committer.wants:
 			e.wanted = true
 		case committed, ok := <-e.committer.done:
 			if !ok {
@@ -305,7 +305,7 @@ func (e *Engine) flush() {
 	for len(e.inflight) > 0 || !e.batch.empty() {
 		e.submitBatch()
 		select {
-		case <-e.committer.free:
+		case <-e.committer.wants:
 			e.wanted = true
 		case committed, ok := <-e.committer.done:
 			if !ok {
