@@ -26,7 +26,7 @@ func TestAllocationsOfARound(t *testing.T) {
 	}{
 		{"submit", 355, func() { h.submitSpecs(specs, digests) }, seal},
 		{"encode submits", 15, h.encodeBatch, h.endBatch},
-		{"match", 480, func() { h.match(h.now) }, func() { reports = withStarts(h.completions(tasks)); seal() }},
+		{"match", 480, func() { h.match() }, func() { reports = withStarts(h.completions(tasks)); seal() }},
 		{"encode grants", 12, h.encodeBatch, h.endBatch},
 		{"start and complete", 530, func() { h.complete(reports) }, seal},
 		{"encode completions", 12, h.encodeBatch, h.endBatch},

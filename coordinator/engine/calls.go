@@ -26,14 +26,14 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: ErrDiskFull}
 	}
 	s := e.spaceOf(name)
-	if err := e.number(s); err != nil {
+	if err := e.assignNumber(s); err != nil {
 		return lease.Step{Err: err}
 	}
 	e.expireByKey(s.number, specs)
 	if e.exceedsTaskQuota(s, specs) {
 		return lease.Step{Err: ErrFull}
 	}
-	return e.step(e.now, lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
+	return e.step(lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
 }
 
 // SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
@@ -63,7 +63,7 @@ func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 			continue
 		}
 		if id, _, ok := e.set.key(space, s.IdempotencyKey); ok {
-			e.step(e.now, lease.Expire{Task: id})
+			e.step(lease.Expire{Task: id})
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 			}
 		}
 		e.memory.Answers = answers[i : i+n] // the step writes its answers directly into this part of the slice
-		e.step(e.now, lease.Judge{Tenant: tenant, Reports: reports[i : i+n]})
+		e.step(lease.Judge{Tenant: tenant, Reports: reports[i : i+n]})
 	}
 	e.memory.Answers = nil
 	for i, r := range reports {
@@ -141,7 +141,7 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 		if e.retryExceedsQuota(c) {
 			return nil, ErrFull
 		}
-		if out := e.step(e.now, c); out.Err != nil {
+		if out := e.step(c); out.Err != nil {
 			return nil, out.Err
 		}
 		return e.set.task(id), nil
@@ -225,7 +225,7 @@ func (e *Engine) LeasesOf(ctx context.Context, session string) ([]lease.TaskID, 
 	})
 }
 
-// spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see number.
+// spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see assignNumber.
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {
@@ -236,8 +236,8 @@ func (e *Engine) spaceOf(name Space) *space {
 	return s
 }
 
-// number gives a space its number, if it has none yet.
-func (e *Engine) number(s *space) error {
+// assignNumber gives a space its number, if it has none yet.
+func (e *Engine) assignNumber(s *space) error {
 	if s.number != 0 {
 		return nil
 	}

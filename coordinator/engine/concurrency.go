@@ -148,7 +148,7 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 	if t != nil && !k.state().Room(t.Spec.ConcurrencyLimit) {
 		return
 	}
-	e.step(e.now, lease.Unpark{Task: id})
+	e.step(lease.Unpark{Task: id})
 	h.remove(p) // also if the index entry has no task: such an entry must not block the line
 	if h.empty() {
 		delete(k.parked, line)

@@ -680,7 +680,7 @@ func (i *inspection) checkExplanations() {
 			}
 			continue
 		}
-		f := i.workersFor(t, false)[0]
+		f := i.workersFor(t)
 		if problem := i.disprove(q, t, &f, &n); problem != "" {
 			i.problem("task %v waits, and %s; the finding is %+v", id, problem, f)
 		}

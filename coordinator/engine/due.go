@@ -32,7 +32,7 @@ func (e *Engine) extendLeases(d time.Duration) {
 	e.extended += d
 	for id, entry := range e.set.tasks {
 		if entry.task != nil && entry.task.Lease != nil {
-			e.step(e.now, lease.Stall{Task: id, By: d})
+			e.step(lease.Stall{Task: id, By: d})
 		}
 	}
 	e.cfg.Events.Stalled(d, e.set.live)
@@ -77,7 +77,7 @@ func (e *Engine) expireDue() {
 			return
 		}
 		if e.set.task(k.task) != nil {
-			e.step(e.now, lease.Expire{Task: k.task})
+			e.step(lease.Expire{Task: k.task})
 		} else {
 			e.batch.ledgers = append(e.batch.ledgers, expiredLedger{task: k.task, due: lease.Instant(k.due)})
 		}

@@ -227,7 +227,7 @@ func (e *Engine) round() {
 		e.expireDue()
 		e.ringAlarms()
 	}
-	e.match(e.now)
+	e.match()
 	e.answerCallers()
 	e.save()
 	e.submitBatch()

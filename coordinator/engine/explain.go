@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -15,14 +16,14 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	if e.spaces[id.Space] == nil {
 		return x, lease.ErrNotFound
 	}
-	e.step(e.now, lease.Expire{Task: id})
+	e.step(lease.Expire{Task: id})
 	t := e.set.task(id)
 	if t == nil || t.Tenant != tenant {
 		return x, lease.ErrNotFound
 	}
 	x = lease.Explain(e.now, view{e}, t)
-	if t.State() == lease.Ready {
-		x.Findings = append(e.workersFor(t, heldBack(x.Findings)), x.Findings...)
+	if t.State() == lease.Ready && !heldBack(x.Findings) {
+		x.Findings = slices.Insert(x.Findings, 0, e.workersFor(t))
 	}
 	return x, nil
 }

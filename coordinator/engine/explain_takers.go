@@ -7,15 +7,12 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// workersFor finds why no worker gets a READY task. It returns nothing if held is set, because then the rules hold the task back in any case.
-func (e *Engine) workersFor(t *lease.Task, held bool) []lease.Finding {
-	if held {
-		return nil
-	}
+// workersFor finds why no worker gets a READY task that the rules do not hold back.
+func (e *Engine) workersFor(t *lease.Task) lease.Finding {
 	q := e.spaces[t.ID.Space].queues[t.Spec.Queue]
 	f := e.obstacle(q, t, e.attendance(q, t))
 	f.Since = e.now.WallAt(t.ReadyAt)
-	return []lease.Finding{f}
+	return f
 }
 
 // attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in

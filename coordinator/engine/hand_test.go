@@ -43,7 +43,7 @@ func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 			o.run()
 		}
 	}
-	h.match(e.now) // nothing waits yet
+	h.match() // nothing waits yet
 	return h
 }
 

@@ -33,7 +33,7 @@ func newToMatch() *lanes[turn] {
 
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
 // (T12). It stops when the batch has enough changes; matching continues in the next batch.
-func (e *Engine) match(now lease.Now) {
+func (e *Engine) match() {
 	for e.unpark(); len(e.batch.changes) < maxBatchChanges; e.unpark() {
 		next, ok := e.toMatch.pop()
 		if !ok {
@@ -41,49 +41,51 @@ func (e *Engine) match(now lease.Now) {
 		}
 		q := next.queue
 		q.marked = false
-		if !e.matchQueue(q, now) {
+		if !e.matchQueue(q) {
 			e.markForMatch(q)
 		}
 	}
 }
 
 // matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted.
-func (e *Engine) matchQueue(q *queue, now lease.Now) (done bool) {
+func (e *Engine) matchQueue(q *queue) (done bool) {
 	grants := 0
-	for turn := q.available.Front(); turn != nil && q.waiting > 0; {
-		if q.state().Blocked(now.Serving) != lease.NoBlock {
-			e.throttle(q, now.Serving)
+	for element := q.available.Front(); element != nil && q.waiting > 0; {
+		if block := q.state().Blocked(e.now.Serving); block != lease.NoBlock {
+			if block == lease.BlockedByRate { // whatever ends another block marks the queue
+				e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now.Serving), q})
+			}
 			return true
 		}
-		t, next := turn.Value.(*taker), turn.Next()
+		t, next := element.Value.(*taker), element.Next()
 		if t.free() <= 0 {
 			t.withdraw(q)
 		} else if l, at := e.bestInQueue(q, t); l != nil {
 			if grants++; grants > grantsPerTurn {
 				return false
 			}
-			e.grantAt(l, at, t, now)
-			q.available.MoveToBack(turn)
+			e.grantAt(l, at, t)
+			q.available.MoveToBack(element)
 			if next == nil {
-				next = turn
+				next = element
 			}
 		} // else the queue has no task for the taker, and the taker keeps its place
-		turn = next
+		element = next
 	}
 	return true
 }
 
 // recordGrant records a grant for the order of the queues, the turns of the flows, and the rate limit.
-func (e *Engine) recordGrant(q *queue, f *flow, now lease.Instant) {
+func (e *Engine) recordGrant(q *queue, f *flow) {
 	e.grants++
 	q.lastGrant = e.grants
 	q.takeTurn(f)
 	if r := q.settings.Rate; r.PerSecond != 0 {
-		q.bucket = r.Take(q.bucket, now)
+		q.bucket = r.Take(q.bucket, e.now.Serving)
 	}
 }
 
-// throttle says when the rate limit of a queue allows the next grant.
+// throttle says when the rate limit of a queue allows the next grant. The loop wakes then.
 type throttle struct {
 	until lease.Instant
 	queue *queue
@@ -99,14 +101,7 @@ func newThrottled() *btree.BTreeG[throttle] {
 	}, btree.Options{NoLocks: true})
 }
 
-// throttle makes the loop wake when the rate limit of a queue allows a grant again. If something else blocks the queue, the change that ends the
-// block marks the queue.
-func (e *Engine) throttle(q *queue, now lease.Instant) {
-	if q.state().Blocked(now) == lease.BlockedByRate {
-		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, now), q})
-	}
-}
-
+// unthrottle marks the queues whose rate limit allows a grant again.
 func (e *Engine) unthrottle() {
 	for {
 		t, ok := e.throttled.Min()

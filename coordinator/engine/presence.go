@@ -155,7 +155,7 @@ func (e *Engine) loseFirst(l *line, worker string) {
 		e.refillLine(l)
 	}
 	if p, ok := l.head.first(); ok {
-		e.step(e.now, lease.LoseResource{
+		e.step(lease.LoseResource{
 			Task: lease.TaskID{Space: l.queue.space.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait,
 		})
 		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line

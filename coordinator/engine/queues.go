@@ -11,11 +11,11 @@ import (
 // Queues lists at most limit queues of a space, in the order of their names, beginning after the name after.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
 	all, err := ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
-		number, ok := e.dir.lookup(name)
-		if !ok {
+		s := e.byName[name]
+		if s == nil {
 			return nil, nil
 		}
-		for _, q := range e.spaces[number].queues {
+		for _, q := range s.queues {
 			if q.name > after && q.createdAt != 0 {
 				all = append(all, q.info())
 			}
@@ -29,15 +29,11 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 // Queue returns one queue; found is false if there is no queue of that name.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
-		number, ok := e.dir.lookup(name)
-		if !ok {
+		s := e.byName[name]
+		if s == nil || s.queues[queue] == nil || s.queues[queue].createdAt == 0 {
 			return nil, nil
 		}
-		q := e.spaces[number].queues[queue]
-		if q == nil || q.createdAt == 0 {
-			return nil, nil
-		}
-		info := q.info()
+		info := s.queues[queue].info()
 		return &info, nil
 	})
 	if shown == nil {
@@ -66,7 +62,7 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 		if err := settings.Check(e.rules.Limits); err != nil {
 			return QueueInfo{}, err
 		}
-		if err := e.number(s); err != nil {
+		if err := e.assignNumber(s); err != nil {
 			return QueueInfo{}, err
 		}
 		return e.applySettings(e.queue(s, queue), &settings), nil

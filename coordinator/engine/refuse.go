@@ -28,7 +28,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 		if t.used.keys[held.Spec.ConcurrencyKey] < 2 || held.Spec.ConcurrencyKey == "" {
 			e.coolDown(t) // the engine sees no reason: the session holds no other task of the key
 		}
-		e.step(e.now, lease.Requeue{
+		e.step(lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
 		})
 	}})

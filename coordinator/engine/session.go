@@ -188,7 +188,7 @@ const saidGoodbye = "the worker said goodbye"
 
 func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
 	for id, attempt := range leases {
-		e.step(e.now, lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
+		e.step(lease.Requeue{Task: id, Attempt: attempt, Cause: lease.Revoked, Detail: detail})
 	}
 }
 

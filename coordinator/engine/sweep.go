@@ -84,7 +84,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 
 // sweepTask applies the command to one task. An error ends the sweep, because it would apply to the next tasks, too.
 func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
-	e.step(e.now, lease.Expire{Task: id}) // its due timers come first (A3)
+	e.step(lease.Expire{Task: id}) // its due timers come first (A3)
 	t := e.set.task(id)
 	if t == nil {
 		return nil
@@ -95,7 +95,7 @@ func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 	case c == nil:
 	case e.retryExceedsQuota(c):
 		return ErrFull
-	case e.step(e.now, c).Err != nil:
+	case e.step(c).Err != nil:
 		counts.Skipped++
 	default:
 		counts.Changed++

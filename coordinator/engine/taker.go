@@ -85,7 +85,7 @@ func (t *taker) withdraw(q *queue) {
 
 // grantAt leases the task at a place of a line to a taker. If the task cannot be granted (its deadline is due, its concurrency key has no room), the
 // step takes it out of the line instead.
-func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
+func (e *Engine) grantAt(l *line, p place, t *taker) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
 	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
 	if t.member != nil {
@@ -93,14 +93,14 @@ func (e *Engine) grantAt(l *line, p place, t *taker, now lease.Now) {
 	} else {
 		grant.Request = t.request
 	}
-	e.step(now, grant)
+	e.step(grant)
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
 		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
 		e.relist(l)
 		return
 	}
-	e.recordGrant(l.queue, l.flow, now.Serving)
+	e.recordGrant(l.queue, l.flow)
 	e.setHolder(t, id, task.Lease.Attempt)
 	e.handOver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {

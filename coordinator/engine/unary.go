@@ -138,7 +138,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 func (e *Engine) matchNow(t *taker) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
-		for done := false; !done; done = e.matchQueue(q, e.now) {
+		for done := false; !done; done = e.matchQueue(q) {
 			e.unpark()
 		}
 	}

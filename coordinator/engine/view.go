@@ -2,10 +2,10 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// step decides one command and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
+// step decides one command at e.now and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
 // another step.
-func (e *Engine) step(now lease.Now, c lease.Command) lease.Step {
-	out := e.rules.StepOn(e.memory, now, view{e}, c)
+func (e *Engine) step(c lease.Command) lease.Step {
+	out := e.rules.StepOn(e.memory, e.now, view{e}, c)
 	for i := range out.Changes {
 		e.apply(&out.Changes[i])
 	}
