@@ -31,7 +31,7 @@ func (e *Engine) updateTimers(c *lease.Change) {
 		e.wall.add(t.ID, int64(wall), t.Lease != nil)
 		return
 	}
-	e.serving.add(c.Old.ID, int64(c.ForgetAt), false)
+	e.serving.add(c.Old.ID, int64(c.ForgetAt), false) // of the ledger of a deleted task
 }
 
 func (e *Engine) updateCounts(c *lease.Change) {

@@ -79,42 +79,49 @@ type Engine struct {
 	dir   *directory
 
 	// Everything below belongs to the loop.
-	set        *workset
-	spaces     map[uint32]*space
-	byName     map[Space]*space
-	unended    map[string]uint64 // number of tasks that have not ended, by tenant
-	total      tally             // of the tasks of all queues
-	lastSpace  uint32            // highest number of a space
-	serving    *timeline         // timers on the serving clock
-	wall       *timeline         // timers on the wall clock
-	sessions   map[string]*taker
-	current    map[string]string // session of each instance
-	orphans    orphans
-	requests   requests
-	served     []*taker                     // calls of unary requests that were granted something and have no answer yet
+	now    lease.Now    // both clocks, as the loop read them last
+	taken  []op         // operations from the inbox that have not run yet
+	spare  []op         // memory for taken
+	memory lease.Memory // memory for the changes of a step
+
+	// Tasks, workspaces and timers.
+	set       *workset
+	spaces    map[uint32]*space // by number
+	byName    map[Space]*space  // all spaces, also those without a number
+	lastSpace uint32            // highest number of a space
+	unended   map[string]uint64 // number of tasks that have not ended, by tenant
+	total     tally             // of the tasks of all queues
+	serving   *timeline         // timers on the serving clock
+	wall      *timeline         // timers on the wall clock
+	alarms    alarms
+	lastAudit store.AuditKey // key of the newest audit entry
+
+	// Who takes work, and who holds leases.
+	sessions map[string]*taker
+	current  map[string]string // session of each instance
+	orphans  orphans
+	requests requests
+	served   []*taker                // calls of unary requests that were granted something and have no answer yet
+	workers  map[workerKey]*presence // workers that are present, or for which pinned tasks wait
+
+	// Matching.
 	toMatch    *lanes[turn]                 // queues to be matched, by tenant
 	grants     uint64                       // number of grants since the start
 	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
-	workers    map[workerKey]*presence      // workers that are present, or for which pinned tasks wait
-	alarms     alarms
-	readAheads map[*readAhead]struct{} // readings of lines under way
-	lastAudit  store.AuditKey          // key of the newest audit entry
+	readAheads map[*readAhead]struct{}      // readings of lines under way
+	readers    sync.WaitGroup
 
+	// Batches, and stalls (due.go).
 	committer      *committer
-	readers        sync.WaitGroup
-	batch          *batch   // the batch that the loop fills now
-	inflight       []*batch // batches that the committer has and has not reported as durable yet, the oldest first
-	wanted         bool     // the committer has asked for a batch
-	now            lease.Now
+	batch          *batch        // the batch that the loop fills now
+	inflight       []*batch      // batches that the committer has and has not reported as durable yet, the oldest first
+	wanted         bool          // the committer has asked for a batch
+	changePool     changePool    // memory for the changes of batches
+	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
-	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
-	taken          []op          // operations from the inbox that have not run yet
-	spare          []op          // memory for taken
-	memory         lease.Memory  // memory for the changes of a step
-	changePool     changePool    // memory for the changes of batches
 }
 
 // Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
@@ -135,12 +142,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
-		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock),
-		sessions: map[string]*taker{}, current: map[string]string{},
-		orphans: orphans{}, requests: requests{},
-		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(),
-		workers: map[workerKey]*presence{}, alarms: newAlarms(),
-		readAheads: map[*readAhead]struct{}{},
+		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: newAlarms(),
+		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{}, workers: map[workerKey]*presence{},
+		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(), readAheads: map[*readAhead]struct{}{},
 	}
 	e.batch = newBatch(1, &e.changePool)
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)

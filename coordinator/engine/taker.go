@@ -10,7 +10,7 @@ import (
 type taker struct {
 	wants  Wants
 	queues []*queue
-	member *Member // nil for a unary request
+	member *Member // nil for a call of a unary request
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
 	// awaitsFrame is set after a dispatch that was not acknowledged: the session gets no work until it sends a frame (W5).
