@@ -42,7 +42,7 @@ func BenchmarkAssignment(b *testing.B) {
 	}
 }
 
-// granted stores a task with a payload of 256 bytes, as it is right after its grant.
+// granted stores a task with a payload of 256 bytes, and returns it as it is right after its grant.
 func granted(b testing.TB, st store.Store) *engine.Granted {
 	b.Helper()
 	spec := &lease.Spec{Queue: "q", Payload: make([]byte, 256)}

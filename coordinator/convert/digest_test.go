@@ -12,7 +12,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// fullSpec has all fields set that there were in the first version.
+// fullSpec returns a spec with all fields of the first version set.
 func fullSpec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: "q", Type: "t", Payload: []byte("payload"), RunId: "run", TaskKey: "key", AssetId: "asset",
@@ -29,7 +29,7 @@ func fullSpec() *lessorv1.TaskSpec {
 	}
 }
 
-// T1: digests are stored, so they must be the same in every version. If this test fails, the code is wrong, not the values.
+// T1: digests are stored, so they must be the same in every version. If this test fails, correct the code, not the values.
 func TestDigestIsStable(t *testing.T) {
 	t.Attr("rules", "T1")
 	for _, tt := range []struct {
@@ -44,12 +44,12 @@ func TestDigestIsStable(t *testing.T) {
 	} {
 		d := DigestOf(tt.spec)
 		if got := hex.EncodeToString(d[:]); got != tt.want {
-			t.Errorf("%s: digest is %s, want %s", tt.name, got, tt.want)
+			t.Errorf("%s: the digest is %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
-// placedSpec is a spec with requirements, resources and an affinity.
+// placedSpec returns a spec with requirements, resources and an affinity.
 func placedSpec() *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: "q",
@@ -68,14 +68,14 @@ func placedSpec() *lessorv1.TaskSpec {
 	}
 }
 
-// T1, W12: placement is part of the digest; trace metadata is not.
+// T1, W12: the digest of a spec covers the placement, but not the trace metadata.
 func TestDigestLeavesTheTraceOut(t *testing.T) {
 	t.Attr("rules", "T1 W12")
 	want := DigestOf(placedSpec())
 	traced := placedSpec()
 	traced.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a"}, ChainIndex: proto.Uint32(0)}
 	if DigestOf(traced) != want {
-		t.Error("with trace metadata it is another spec")
+		t.Error("trace metadata changes the digest")
 	}
 	for name, change := range map[string]func(*lessorv1.TaskSpec){
 		"runtime":       func(s *lessorv1.TaskSpec) { s.Requirements.Runtimes[0] = "python2" },
@@ -93,16 +93,16 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 		s := placedSpec()
 		change(s)
 		if DigestOf(s) == want {
-			t.Errorf("%s: another spec has the same digest", name)
+			t.Errorf("%s: the changed spec has the same digest", name)
 		}
 	}
 }
 
-// T1: equal specs have equal digests, in whatever order a map is encoded; a change of any field changes the digest.
+// T1: equal specs have equal digests, whatever the order of a map is. A change of any field changes the digest.
 func TestDigestTellsSpecsApart(t *testing.T) {
 	t.Attr("rules", "T1")
 	want := DigestOf(fullSpec())
-	for range 20 { // the order of a map differs from run to run
+	for range 20 { // the order of a map differs each time
 		copied := proto.CloneOf(fullSpec())
 		if DigestOf(copied) != want {
 			t.Fatal("equal specs have different digests")

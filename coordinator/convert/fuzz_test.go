@@ -47,7 +47,7 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// A filter selects a task exactly if all its fields fit.
+// A filter matches a task if and only if each of its fields does.
 func FuzzFilter(f *testing.F) {
 	for _, m := range []*lessorv1.TaskFilter{
 		{},
@@ -88,7 +88,7 @@ func FuzzFilter(f *testing.F) {
 			selects = selects && i+1 < len(m.GetStates())
 		}
 		if want.Matches(task) != selects {
-			t.Errorf("%v: selected %v, want %v", m, !selects, selects)
+			t.Errorf("the filter %v matches: %v, want %v", m, !selects, selects)
 		}
 	})
 }
@@ -104,11 +104,11 @@ func FuzzInvalidUTF8(f *testing.F) {
 		err := Codec{wire.NewCodec()}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, m)
 		path := invalidUTF8(m.ProtoReflect().Descriptor(), raw)
 		if err == nil && path != "" {
-			t.Errorf("%x is read, and %s is no UTF-8", raw, path)
+			t.Errorf("%x is decoded, although %s is not valid UTF-8", raw, path)
 		}
 		var field *lease.FieldError
 		if errors.As(err, &field) && (field.Field != path || !utf8.ValidString(field.Error())) {
-			t.Errorf("%x: %v names another field than %s", raw, err, path)
+			t.Errorf("%x: the error is %v, want one of the field %s", raw, err, path)
 		}
 	})
 }

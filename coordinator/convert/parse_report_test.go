@@ -13,6 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// gauges returns n metrics.
 func gauges(n int) map[string]float64 {
 	m := map[string]float64{}
 	for k := range labels(n) {
@@ -21,8 +22,8 @@ func gauges(n int) map[string]float64 {
 	return m
 }
 
-// V1: a bad field in a report is no error of the conversion: it is noted in the report, which is then judged.
-func TestReportsCarryTheirFaults(t *testing.T) {
+// V1: a bad field is not an error of the conversion. It is noted in the report, so that the report is judged and gets a verdict.
+func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 	t.Attr("rules", "V1")
 	in := &Intake{limits: lease.DefaultLimits()}
 	start := func(m *lessorv1.StartRequest) *lease.Report { return ParseStart(m, in) }
@@ -74,15 +75,15 @@ func TestReportsCarryTheirFaults(t *testing.T) {
 	} {
 		switch bad := tt.report.Invalid; {
 		case tt.field == "" && bad != nil:
-			t.Errorf("%s: %v, want no fault", tt.name, bad)
+			t.Errorf("%s: the noted fault is %v, want none", tt.name, bad)
 		case tt.field != "" && (bad == nil || bad.Field != tt.field || !strings.Contains(bad.Problem, tt.problem)):
-			t.Errorf("%s: fault is %v, want %s with %q", tt.name, bad, tt.field, tt.problem)
+			t.Errorf("%s: the noted fault is %v, want one of %s with %q", tt.name, bad, tt.field, tt.problem)
 		}
 	}
 }
 
 // V13: everything that the digest of a report covers is converted.
-func TestReportContentArrives(t *testing.T) {
+func TestReportContentIsConverted(t *testing.T) {
 	t.Attr("rules", "V13")
 	no := false
 	r := ParseFail(&lessorv1.FailRequest{
@@ -94,13 +95,13 @@ func TestReportContentArrives(t *testing.T) {
 	}, &Intake{limits: lease.DefaultLimits()})
 	f := r.Failure
 	if r.Kind != lease.KindFail || r.TaskID != "t" || r.LeaseID != "l" || r.Attempt != 3 || r.Worker != "w" {
-		t.Errorf("claim is %+v", r)
+		t.Errorf("the report is %+v, want kind, ids, attempt and worker of the request", r)
 	}
 	if f.Category != lease.Timeout || f.Message != "m" || f.Stack != "s" || f.Retryable == nil || *f.Retryable ||
 		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" {
-		t.Errorf("failure is %+v", f)
+		t.Errorf("the failure is %+v, want all fields of the request", f)
 	}
 	if r := ParseFail(&lessorv1.FailRequest{}, &Intake{limits: lease.DefaultLimits()}); r.Failure != nil {
-		t.Error("a missing error must stay missing: the rules refuse it (V1)")
+		t.Error("a missing error became a failure; it must stay missing, so that the rules refuse the report (V1)")
 	}
 }

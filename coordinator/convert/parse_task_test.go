@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// specCase changes a good spec. field is the path that the error must have, empty if the spec stays good; problem is a part of its text.
+// specCase changes a good spec. field is the path that the error must have, or "" if the spec stays good. problem is a part of the error's text.
 type specCase struct {
 	name           string
 	change         func(*lessorv1.TaskSpec)
@@ -53,6 +53,7 @@ var specSizes = []specCase{
 	{"label key empty", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"": "v"} }, "labels", "empty key"},
 }
 
+// set returns a change that sets a duration of a spec.
 func set(field func(*lessorv1.TaskSpec) **durationpb.Duration, d *durationpb.Duration) func(*lessorv1.TaskSpec) {
 	return func(s *lessorv1.TaskSpec) { *field(s) = d }
 }
@@ -75,8 +76,8 @@ var specDurations = []struct {
 func durationCases() (all []specCase) {
 	for _, d := range specDurations {
 		all = append(all,
-			specCase{d.name + " at its low end", set(d.field, durationpb.New(d.low)), "", ""},
-			specCase{d.name + " at its high end", set(d.field, durationpb.New(d.high)), "", ""},
+			specCase{d.name + " at its lower limit", set(d.field, durationpb.New(d.low)), "", ""},
+			specCase{d.name + " at its upper limit", set(d.field, durationpb.New(d.high)), "", ""},
 			specCase{d.name + " over", set(d.field, durationpb.New(d.high+1)), d.name, ""},
 			specCase{d.name + " negative", set(d.field, durationpb.New(-time.Second)), d.name, "is -1s; it cannot be negative"},
 			specCase{d.name + " by a nanosecond", set(d.field, durationpb.New(-1)), d.name, "cannot be negative"},
@@ -126,7 +127,7 @@ func categories(list ...lessorv1.ErrorCategory) func(*lessorv1.TaskSpec) {
 	return func(s *lessorv1.TaskSpec) { s.RetryPolicy.NonRetryableCategories = list }
 }
 
-// S4, S7: the error for bad input has the path of the field, the problem, and the limit.
+// S4, S7: the error for a bad spec has the path of the field, the problem, and the limit.
 func TestSpecIsChecked(t *testing.T) {
 	t.Attr("rules", "S4 S7")
 	for _, cases := range [][]specCase{specSizes, durationCases(), specTimes, specPolicies} {
@@ -139,6 +140,7 @@ func TestSpecIsChecked(t *testing.T) {
 	}
 }
 
+// wantField checks that err is an error of this field whose text contains problem. An empty field means no error.
 func wantField(t *testing.T, name string, err error, field, problem, prefix string) {
 	t.Helper()
 	var bad *lease.FieldError
@@ -147,20 +149,20 @@ func wantField(t *testing.T, name string, err error, field, problem, prefix stri
 		t.Errorf("%s: %v, want no error", name, err)
 	case field == "":
 	case !errors.As(err, &bad):
-		t.Errorf("%s: error is %v, want one of %s%s", name, err, prefix, field)
+		t.Errorf("%s: the error is %v, want one of %s%s", name, err, prefix, field)
 	case bad.Field != prefix+field || !strings.Contains(bad.Problem, problem):
-		t.Errorf("%s: error is %q, want %s%s with %q", name, bad, prefix, field, problem)
+		t.Errorf("%s: the error is %q, want %s%s with %q", name, bad, prefix, field, problem)
 	}
 }
 
-// T1: all tasks of a batch must be in one workspace. The path names the spec with the error.
-func TestBatchLiesInOneWorkspace(t *testing.T) {
+// T1: all tasks of a batch must be in one workspace. The path of the error names the bad spec.
+func TestBatchMustBeInOneWorkspace(t *testing.T) {
 	t.Attr("rules", "T1")
 	path := func(i int) string { return fmt.Sprintf("tasks[%d]", i) }
 	same := []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: DefaultWorkspace}}
 	sub, err := ParseSubmit(same, path, lease.DefaultLimits())
 	if err != nil || sub.Workspace != DefaultWorkspace {
-		t.Errorf("workspace is %v (%v)", sub, err)
+		t.Errorf("the batch is %v (%v), want one of the default workspace", sub, err)
 	}
 	_, err = ParseSubmit([]*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q", WorkspaceId: "b"}}, path, lease.DefaultLimits())
 	wantField(t, "two workspaces", err, "tasks[1].workspace_id", `is "b"`, "")
@@ -168,15 +170,15 @@ func TestBatchLiesInOneWorkspace(t *testing.T) {
 	wantField(t, "bad spec", err, "tasks[2].queue", "must not be empty", "")
 }
 
-// A timestamp of 0 is not the same as none: a deadline at the beginning of 1970 has passed.
-func TestEpochIsNotAbsence(t *testing.T) {
+// A timestamp of 0 differs from no timestamp: it is a deadline at the beginning of 1970, which has passed.
+func TestTimestampZeroIsNotAbsent(t *testing.T) {
 	s, err := ParseSpec(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}}, lease.DefaultLimits())
 	if err != nil || s.Deadline == 0 {
-		t.Errorf("deadline is %v (%v), want one in the past", s, err)
+		t.Errorf("the spec is %v (%v), want a deadline in the past", s, err)
 	}
 }
 
-// Every field of a spec comes back from package lease as it was sent.
+// A spec that is converted to package lease and back has every field as it was sent.
 func TestSpecSurvivesConversion(t *testing.T) {
 	sent := fullSpec()
 	proto.Merge(sent, placedSpec())
@@ -184,7 +186,7 @@ func TestSpecSurvivesConversion(t *testing.T) {
 	sent.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a", "b"}, ChainIndex: proto.Uint32(1)}
 	for fields, i := sent.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
 		if !sent.ProtoReflect().Has(fields.Get(i)) {
-			t.Errorf("%s is not set, so that nothing checks that it comes back", fields.Get(i).Name())
+			t.Errorf("the test does not set the field %s, so that it does not check it", fields.Get(i).Name())
 		}
 	}
 	s, err := ParseSpec(sent, lease.DefaultLimits())
@@ -198,6 +200,7 @@ func TestSpecSurvivesConversion(t *testing.T) {
 	}
 }
 
+// A filter with a bad field is refused with the path of the field and the limit.
 func TestFilterIsChecked(t *testing.T) {
 	state := func(list ...lessorv1.TaskState) *lessorv1.TaskFilter { return &lessorv1.TaskFilter{States: list} }
 	for _, tt := range []struct {
@@ -226,6 +229,7 @@ func TestFilterIsChecked(t *testing.T) {
 	}
 }
 
+// A filter matches a task if all its conditions do. No states, or the unspecified state, match every state.
 func TestFilterMatches(t *testing.T) {
 	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{Queue: "q", RunID: "r", Type: "t", Labels: map[string]string{"a": "1", "b": ""}}}
 	for name, tt := range map[string]struct {
@@ -245,7 +249,7 @@ func TestFilterMatches(t *testing.T) {
 		f := &Fields{Limits: lease.DefaultLimits()}
 		filter := ParseFilter(f, tt.filter)
 		if got := filter.Matches(task); got != tt.want {
-			t.Errorf("%s: matches is %v, want %v", name, got, tt.want)
+			t.Errorf("%s: the filter matches: %v, want %v", name, got, tt.want)
 		}
 	}
 }

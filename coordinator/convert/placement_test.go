@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// PlacementSize, by which the size of a response is limited, is not smaller than what the placement takes on the wire.
+// PlacementSize is at least the encoded size of the placement, because it is used to limit the size of responses.
 func TestPlacementSizeIsEnough(t *testing.T) {
 	for name, m := range map[string]*lessorv1.TaskSpec{
 		"none": {},
@@ -37,7 +37,7 @@ func TestPlacementSizeIsEnough(t *testing.T) {
 		want := with - proto.Size(specProto("", spec))
 		again, _ := ParseSpec(m, lease.DefaultLimits())
 		if got := again.PlacementSize(); got < want || got > 2*want+100 {
-			t.Errorf("%s: %d bytes are counted, the wire has %d", name, got, want)
+			t.Errorf("%s: PlacementSize is %d, want %d to %d: the placement is encoded in %d bytes", name, got, want, 2*want+100, want)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Enums are converted between lease and proto by casts, so their values must have the same numbers.
-func TestEnumsAreThoseOfTheWire(t *testing.T) {
+// Casts convert enums between package lease and the protos, so equal names must have equal numbers.
+func TestEnumsHaveTheNumbersOfTheProtos(t *testing.T) {
 	for _, tt := range []struct {
 		wire   protoreflect.EnumDescriptor
 		prefix string
@@ -29,18 +29,18 @@ func TestEnumsAreThoseOfTheWire(t *testing.T) {
 		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundSingleFlight), findingName},
 	} {
 		if got := tt.wire.Values().Len(); got != tt.last+1 {
-			t.Errorf("%s has %d values, lease has %d", tt.wire.Name(), got, tt.last+1)
+			t.Errorf("%s has %d values in the proto and %d in package lease", tt.wire.Name(), got, tt.last+1)
 		}
 		for n := range tt.last + 1 {
 			v := tt.wire.Values().ByNumber(protoreflect.EnumNumber(n))
 			if v == nil || string(v.Name()) != tt.prefix+tt.name(n) {
-				t.Errorf("%s: number %d is %v on the wire and %s in lease", tt.wire.Name(), n, v, tt.name(n))
+				t.Errorf("%s: number %d is %v in the proto and %s in package lease", tt.wire.Name(), n, v, tt.name(n))
 			}
 		}
 	}
 }
 
-// findingName returns the names of finding codes, which have no String method.
+// findingName returns the name of a finding code, which has no String method.
 func findingName(n int) string {
 	return map[lease.FindingCode]string{
 		0: "UNSPECIFIED", lease.FoundLeased: "LEASED", lease.FoundUnacknowledged: "UNACKNOWLEDGED", lease.FoundCancelling: "CANCELLING",
@@ -54,7 +54,7 @@ func findingName(n int) string {
 	}[lease.FindingCode(n)]
 }
 
-// eventName returns the names of event types, which have no String method.
+// eventName returns the name of an event type, which has no String method.
 func eventName(n int) string {
 	return map[lease.EventType]string{
 		0: "UNSPECIFIED", lease.EventSubmitted: "SUBMITTED", lease.EventGranted: "GRANTED", lease.EventAcknowledged: "ACKNOWLEDGED",
@@ -65,7 +65,7 @@ func eventName(n int) string {
 	}[lease.EventType(n)]
 }
 
-// T10: a task shows its newest 100 events, including those of its live lease, and the number of the others.
+// T10: a task shows its newest 100 events, with those of its live lease, and the number of older events.
 func TestHistoryHasAHundredEvents(t *testing.T) {
 	t.Attr("rules", "T10")
 	for _, tt := range []struct {
@@ -73,7 +73,7 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 		ended, live    int
 		shown, missing uint32
 	}{
-		{0, 97, 2, 100, 0}, // and the submit
+		{0, 97, 2, 100, 0}, // the event SUBMITTED is the 100th
 		{0, 98, 2, 100, 1},
 		{5, 100, 0, 100, 6},
 		{5, 100, 3, 100, 9},
@@ -83,26 +83,26 @@ func TestHistoryHasAHundredEvents(t *testing.T) {
 		}
 		events, missing := HistoryProto(task)
 		if uint32(len(events)) != tt.shown || missing != tt.missing {
-			t.Errorf("%+v: %d are shown and %d counted", tt, len(events), missing)
+			t.Errorf("%+v: %d events are shown and %d counted as missing", tt, len(events), missing)
 		}
 	}
 }
 
-// A8: a time of the serving clock is converted to the wall clock of the moment of the answer.
-func TestExpiryIsToldOnBothClocks(t *testing.T) {
+// A8: an answer has the expiry of a lease as a time left and as a wall-clock time; both are computed from the clocks at the time of the answer.
+func TestExpiryIsShownOnBothClocks(t *testing.T) {
 	t.Attr("rules", "A8")
 	now := lease.Now{Serving: 1_000, Wall: 5_000}
 	r := StartResponse(now, &lease.Answer{ExpiresAt: 1_700})
 	if got := r.GetExpiresIn().AsDuration(); got != 700 {
-		t.Errorf("expires_in is %v, want 700ns", got)
+		t.Errorf("expires_in is %v, want 700 ns", got)
 	}
 	if got := lease.WallOf(r.GetExpiresAt().AsTime()); got != 5_700 {
 		t.Errorf("expires_at is %d, want 5700", got)
 	}
 	if r := StartResponse(now, &lease.Answer{}); r.ExpiresAt != nil || r.ExpiresIn != nil {
-		t.Error("a lease that is not live must have no expiry")
+		t.Errorf("the answer about a lease that is not live has expires_at %v and expires_in %v, want none", r.ExpiresAt, r.ExpiresIn)
 	}
 	if r := StartResponse(now, &lease.Answer{ExpiresAt: 900}); r.GetExpiresIn().AsDuration() != 0 {
-		t.Error("expires_in must not be negative")
+		t.Errorf("expires_in of a past expiry is %v, want 0", r.GetExpiresIn().AsDuration())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Times converts as package timestamppb does, whether it has the value cached or not. Cached values are not changed by later conversions.
+// Times converts like packages timestamppb and durationpb, whether it has cached the value or not. Later conversions do not change cached values.
 func TestTimes(t *testing.T) {
 	at := &Times{Now: lease.Now{Serving: 1000, Wall: 5_000_000_000}}
 	walls := []lease.Wall{1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1}
@@ -35,15 +35,15 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	if stamp, span := at.Stamp(1), at.Span(1); stamp != at.Stamp(1) || span != at.Span(1) {
-		t.Error("what was just said is made anew")
+		t.Error("the last value was not cached")
 	}
 	if at.Stamp(0) != nil || at.StampAt(0) != nil || at.Span(0) != nil || at.Left(0) != nil {
-		t.Error("no time is told as one")
+		t.Error("a missing time is converted to a message, want nil")
 	}
 	if left := at.Left(500); left == nil || left.AsDuration() != 0 {
-		t.Errorf("%v is left of what has ended", left)
+		t.Errorf("the time left before an instant in the past is %v, want 0", left)
 	}
 	if got := at.StampAt(2000); got.AsTime() != time.Unix(5, 1000).UTC() {
-		t.Errorf("%v, want 1000 ns after now", got)
+		t.Errorf("StampAt returned %v, want 1000 ns after now", got)
 	}
 }

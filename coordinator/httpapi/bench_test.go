@@ -18,7 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// fakeCalls answers every call at once, so that only this package is measured.
+// fakeCalls answers every call with COMMITTED at once, so that only this package is measured.
 type fakeCalls struct{ grpc.ClientConnInterface }
 
 func (fakeCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
@@ -35,7 +35,7 @@ func (fakeCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.Ca
 	return nil
 }
 
-// fixedHolder lets every caller in as the holder of one task.
+// fixedHolder admits every caller as the holder of one task.
 type fixedHolder struct{ holder Holder }
 
 func (a fixedHolder) Admit(ctx context.Context, _ string) (context.Context, func(), error) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The message of a refusal names the item that is wrong, and says what is wanted.
+// The message of a refusal names the bad item, and says what it must be.
 func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"queue": 5}`:         `queue: is a number; it must be a string`,
@@ -43,8 +43,9 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// A null is a field that is not sent. Inside a list or a map it is refused: package json would read 0 or "". A callback is not refused for it.
-func TestNull(t *testing.T) {
+// A null means that the field is not sent. Inside a list or a map a null is refused, because package json would read it as 0 or "". A callback is not
+// refused for a null.
+func TestNullMeansNotSent(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"requirements": {"features": [null]}}`:       "requirements.features[0]",
 		`{"requirements": {"resources": {"a": null}}}`: "requirements.resources.a",
@@ -56,7 +57,7 @@ func TestNull(t *testing.T) {
 			got = p.body.Field
 		}
 		if got != field {
-			t.Errorf("%s: field %q is refused, want %q", body, got, field)
+			t.Errorf("%s: the refused field is %q, want %q", body, got, field)
 		}
 	}
 	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &heartbeatRequest{}, lenient); p != nil {
@@ -64,8 +65,8 @@ func TestNull(t *testing.T) {
 	}
 }
 
-// A body that is accepted has one meaning: it has the values that encoding/json reads, and no others. Nothing panics. A refusal has a code and a
-// message, and names a field wherever encoding/json alone would refuse a value.
+// An accepted body sets only fields whose exact names it contains, and a strict one contains no unknown names. A refusal has a code and a message of our
+// own, not one of encoding/json. Nothing panics.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"attempt": 1, "outcome": "SUCCEEDED", "output": {"a": [1, null, "x"]}, "metrics": {"cpuTimeMs": 1e3}}`,
@@ -81,15 +82,15 @@ func FuzzDecode(f *testing.F) {
 				if p == nil {
 					checkAccepted(t, body, into, s)
 				} else if p.status != 400 || p.body.Code != codeInvalid || p.body.Message == "" || strings.HasPrefix(p.body.Message, doesNotFit) {
-					t.Errorf("%s: refused as %+v", body, p)
+					t.Errorf("%s: the refusal is %+v, want 400 with a code and a message of our own", body, p)
 				}
 			}
 		}
 	})
 }
 
-// X5: the work for a body depends on its length, not on how deep its values are nested: otherwise 4 MiB could cause ten thousand times as much work.
-// The test compares allocated memory, which is the same on every machine.
+// X5: the work for a body depends on its length, and not on the depth of its values; otherwise 4 MiB could cause ten thousand times as much work. The test
+// compares allocated memory, which is the same on every machine.
 func TestDeepBodiesCostNoMore(t *testing.T) {
 	t.Attr("rules", "X5")
 	cost := func(depth int) uint64 {
@@ -104,34 +105,34 @@ func TestDeepBodiesCostNoMore(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	if flat, deep := cost(0), cost(maxDepth-2); deep > 2*flat {
-		t.Errorf("%d bytes in all where it is flat, %d where it is deep", flat, deep)
+		t.Errorf("a flat body needs %d bytes of memory, a deep one of the same length %d, want at most twice as many", flat, deep)
 	}
 }
 
-// checkAccepted compares the members of the body with what was read.
+// checkAccepted checks what was read from an accepted body: only fields that the body names are set, and a strict body names only known fields.
 func checkAccepted(t *testing.T, body []byte, into any, s strictness) {
 	t.Helper()
-	var there map[string]json.RawMessage
-	if err := json.Unmarshal(body, &there); err != nil {
-		t.Fatalf("%s: was taken, but is no object: %v", body, err)
+	var sent map[string]json.RawMessage
+	if err := json.Unmarshal(body, &sent); err != nil {
+		t.Fatalf("%s is accepted, but is not an object: %v", body, err)
 	}
 	known := membersOf(reflect.TypeOf(into))
-	for name := range there {
+	for name := range sent {
 		if s == strict && known[name] == nil {
-			t.Errorf("%s: %s was taken, though it is not known", body, name)
+			t.Errorf("%s is accepted, although the field %s is not known", body, name)
 		}
 	}
 	again, err := json.Marshal(into)
 	if err != nil {
-		t.Fatalf("%s: what was read cannot be written: %v", body, err)
+		t.Fatalf("%s: the request cannot be encoded again: %v", body, err)
 	}
 	var read map[string]json.RawMessage
 	if err := json.Unmarshal(again, &read); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range read {
-		if _, sent := there[name]; !sent && !isZero(value) {
-			t.Errorf("%s: %s is %s, though it was not sent", body, name, value)
+		if _, ok := sent[name]; !ok && !isZero(value) {
+			t.Errorf("%s: %s is %s, although it was not sent", body, name, value)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// X1: without credentials, a request over the loopback with the name of another host is refused: it may come from a web page whose name was made to
-// resolve to the loopback (DNS rebinding). With credentials any host is accepted.
-func TestRequestsOfAnotherHost(t *testing.T) {
+// X1: if the coordinator requires no credentials, a request over the loopback interface with the name of another host is refused, because it may come from
+// a web page whose name was made to resolve to the loopback address (DNS rebinding). If credentials are required, every host is accepted.
+func TestRequestsOfAnotherHostAreRefused(t *testing.T) {
 	t.Attr("rules", "X1")
 	h := Holder{LeaseID: "lease"}
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
@@ -54,7 +54,7 @@ func TestRequestsOfAnotherHost(t *testing.T) {
 				t.Errorf("open is %v, profiles of host %q: %d, want %d", open, host, got, want)
 			}
 			if got := ask(http.MethodGet, "/metrics", host); got != 200 {
-				t.Errorf("numbers of host %q: %d", host, got)
+				t.Errorf("open is %v, metrics of host %q: %d, want 200", open, host, got)
 			}
 		}
 	}

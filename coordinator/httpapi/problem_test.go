@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// H2: a used-up limit of the caller is answered with 429, a lack of the coordinator with 503. Both say when to try again.
-func TestLimits(t *testing.T) {
+// H2: if a limit of the caller is used up, the answer is 429. If the coordinator lacks something, it is 503. Both say when to try again.
+func TestStatusOfUsedUpLimits(t *testing.T) {
 	t.Attr("rules", "H2")
 	for code, want := range map[string]int{
 		"E.AUTH.LIMIT": 429, "E.QUOTA.EXCEEDED": 429, "E.COORDINATOR.OVERLOADED": 503, "E.STORE.FULL": 503,
@@ -55,7 +55,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// deadlineRecorder records the write deadline of a response.
+// deadlineRecorder records the write deadlines of a response.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	deadline time.Time
@@ -71,7 +71,7 @@ func (c *deadlineRecorder) WriteHeader(code int) {
 
 // X5: after a request that waited for work, the response has the usual write deadline, whether it has tasks or an error, so that a client that does
 // not read it is cut off.
-func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
+func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		for want, calls := range map[int]grpc.ClientConnInterface{200: slowCalls{fakeCalls{}}, 503: slowCalls{failingCalls{}}} {
@@ -81,7 +81,7 @@ func TestWhoWaitedForWorkIsNotWaitedFor(t *testing.T) {
 			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
 			if w.Code != want || !w.atHeader.Equal(time.Now().Add(readTimeout)) {
-				t.Errorf("%d, with time until %v at %v", w.Code, w.atHeader, time.Now())
+				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want, time.Now().Add(readTimeout))
 			}
 		}
 	})
@@ -102,8 +102,8 @@ func (failingCalls) Invoke(context.Context, string, any, any, ...grpc.CallOption
 	return status.Error(codes.Unavailable, "gone")
 }
 
-// X5: requests that anybody can make before authentication leave nothing in the log at the usual level, nor do refusals by a quota.
-func TestWhatAnybodyAsksForIsNotLogged(t *testing.T) {
+// X5: requests that anybody can make without a credential leave nothing in the log at the default level, and neither do refusals by a quota.
+func TestUnauthenticatedRequestsAreNotLogged(t *testing.T) {
 	t.Attr("rules", "X5")
 	var said bytes.Buffer
 	api := New(Config{

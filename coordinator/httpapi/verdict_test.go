@@ -32,16 +32,16 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 			t.Errorf("%v is %d %s, want %v", reason, p.status, p.body.Error, want[reason])
 		}
 		if p.body.Verdict == nil || *p.body.Verdict != v.String() || p.body.Reason != reason.String() {
-			t.Errorf("%v is told as %+v", reason, p.body)
+			t.Errorf("%v: the answer is %+v, want this verdict and reason", reason, p.body)
 		}
 		if named := p.status == 400 || p.status == 413; named != (p.body.Field == "artifacts[0].resourceId") {
-			t.Errorf("%v names the field %q", reason, p.body.Field)
+			t.Errorf("%v: the field is %q, want artifacts[0].resourceId: %v", reason, p.body.Field, named)
 		}
 		if mismatch := p.body.Error == "attempt_mismatch"; mismatch != (p.body.ExpectedAttempt == 7 && p.body.ReceivedAttempt == 3) {
-			t.Errorf("%v has attempts %d and %d", reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt)
+			t.Errorf("%v: the attempts are %d and %d, want 7 and 3: %v", reason, p.body.ExpectedAttempt, p.body.ReceivedAttempt, mismatch)
 		}
 		if terminal := p.body.Error == "task_already_terminal"; terminal != (p.body.State == "SUCCEEDED") {
-			t.Errorf("%v has state %q", reason, p.body.State)
+			t.Errorf("%v: the state is %q, want SUCCEEDED: %v", reason, p.body.State, terminal)
 		}
 	}
 	if refused(&lessorv1.CompleteResponse{Verdict: lessorv1.Verdict_VERDICT_COMMITTED}, 1) != nil {
@@ -49,8 +49,8 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	}
 }
 
-// H2: progress that was sent in percent is shown as the same number.
-func TestProgressIsShownAsItWasTold(t *testing.T) {
+// H2: the progress that a heartbeat sends in percent is shown as the same number.
+func TestProgressIsShownAsItWasSent(t *testing.T) {
 	t.Attr("rules", "H2")
 	for _, told := range []float64{0, 0.1, 7, 14.5, 28.999, 29, 33.3, 55, 57, 58, 99.99, 100} {
 		m := &heartbeatRequest{ProgressPct: told, Message: "m"}
@@ -66,8 +66,8 @@ func TestProgressIsShownAsItWasTold(t *testing.T) {
 	}
 }
 
-// H2, S4: errors name fields as JSON does, even if the protos have other names.
-func TestFieldsHaveTheirNames(t *testing.T) {
+// H2, S4: errors have the JSON names of fields, even if the protos have other names.
+func TestErrorsHaveTheJSONNamesOfFields(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	for path, want := range map[string]string{
 		"task.retry_policy.max_backoff": "retryPolicy.maxBackoffMs", "worker_id": "workerId", "progress.fraction": "progressPct",

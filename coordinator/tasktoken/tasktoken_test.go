@@ -84,7 +84,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 }
 
 // H1: the key of task tokens is derived only for them. It differs from the key of lease ids, because that key also signs other texts of the same length.
-func TestTheKeyIsDerivedForTokensAlone(t *testing.T) {
+func TestTheKeyIsDerivedOnlyForTokens(t *testing.T) {
 	t.Attr("rules", "H1")
 	a := lease.NewAuthority(7, []byte("secret of the store"))
 	token, _ := New(a.Derive(Purpose), DefaultTTL).Issue(now, testHolding(), now.Serving)
