@@ -363,7 +363,7 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 		}
 		r.submit(work())
 		if n := len(after.grants()); n != 1 {
-			r.Errorf("%d grants to the new stream with one slot, want 1", n)
+			r.Fatalf("%d grants to the new stream with one slot, want 1", n)
 		}
 		if err := r.Resize(m, 0); err != nil {
 			r.Fatal(err)

@@ -50,13 +50,13 @@ func TestWriteWaitsForTheFlushBefore(t *testing.T) {
 	}
 }
 
-// blocks waits until another goroutine is blocked within a call of function on a lock or a condition, and returns true. If the call ends first and its
-// result is in done, blocks returns false.
-func blocks(function string, done <-chan error) bool {
+// blocks waits until another goroutine is within a call of function and sleeps or waits for a lock or a condition. Then it returns true. If the call ends
+// first and its result is in done, blocks returns false.
+func blocks[T any](function string, done <-chan T) bool {
 	stacks := make([]byte, 1<<20)
 	for len(done) == 0 {
 		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			if strings.Contains(stack, " [sync.") && strings.Contains(stack, function) {
+			if strings.Contains(stack, function) && (strings.Contains(stack, " [sync.") || strings.Contains(stack, " [sleep")) {
 				return true
 			}
 		}

@@ -146,6 +146,9 @@ func TestOpenDuringCompact(t *testing.T) {
 			}
 			opened <- s
 		}()
+		if !blocks("boltstore.lock(", opened) {
+			t.Error("Open returned while Compact has the lock of the file")
+		}
 		return nil
 	})
 	if err != nil {

@@ -170,7 +170,7 @@ func TestRemapDuringTheCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done := make(chan error)
+		done := make(chan error, 1)
 		go func() {
 			var b store.Batch
 			b.Put(store.Output, []byte("k"), make([]byte, 40<<20)) // the file has 16 MiB, and MapBytes leaves no room
@@ -178,6 +178,8 @@ func TestRemapDuringTheCheck(t *testing.T) {
 		}()
 		if wait {
 			err = <-done
+		} else {
+			blocks("(*Store).Commit", done)
 		}
 		if err := errors.Join(err, s.Close()); err != nil {
 			t.Error(err)
