@@ -43,6 +43,10 @@ func (d *fakeEngine) Record(a records.Audit) error {
 }
 
 func (d *fakeEngine) Keep(_ context.Context, _ string, put func(*store.Batch)) error {
+	if d.down {
+		d.steps = append(d.steps, 0)
+		return errDown
+	}
 	return d.keep(func(b *store.Batch) {
 		put(b)
 		d.steps = append(d.steps, b.Len())
@@ -95,7 +99,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		for minute := range 3 {
 			for i := range 1000 {
 				a := refusal("eve", "PurgeQueue")
-				a.Object = fmt.Sprint(i) // only the first object is recorded
+				a.Object, a.Corr = fmt.Sprint(i), fmt.Sprint(i) // only those of the first are recorded
 				trail.Refuse(a)
 			}
 			if all := d.entries("acme"); len(all) != 2*minute+1 || all[2*minute].Times != 1 || all[2*minute].Object != "0" {
@@ -193,5 +197,24 @@ func TestRetention(t *testing.T) {
 			t.Errorf("the entries were deleted in steps of %v, want %d, %d and 500", d.steps, sweepStep, sweepStep)
 		}
 		stop()
+	})
+}
+
+// A sweep that fails is tried again in the next minute, not at once.
+func TestRetentionWhileTheEngineIsDown(t *testing.T) {
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
+		for range sweepStep {
+			if err := d.Record(refusal("eve", "PurgeQueue")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(DefaultRetention + time.Second)
+		d.down = true
+		ctx, end := context.WithTimeout(d.Context(), 2*window+time.Second)
+		defer end()
+		trail.run(ctx)
+		if len(d.steps) != 3 {
+			t.Errorf("%d tries in two minutes, want 3", len(d.steps))
+		}
 	})
 }

@@ -239,6 +239,86 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
+// A tenant has a limited number of tokens. Those that ended long ago do not count, and those of other tenants neither.
+func TestTokenLimit(t *testing.T) {
+	const most = 10_000
+	st, ends := memstore.New(), noon.Add(time.Hour)
+	var b store.Batch
+	for i := range most - 1 {
+		records.PutToken(&b, records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), ExpiresAt: lease.WallOf(ends)})
+	}
+	if err := st.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, st, "")
+	d.issue("acme")
+	d.issue("other")
+	_, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon)
+	_, err2 := d.Revoke(t.Context(), "acme", certificate, "ann", noon)
+	for _, err := range []error{err, err2} {
+		if full := (*auth.LimitError)(nil); !errors.As(err, &full) || full.Most != most {
+			t.Errorf("token %d: %v", most+1, err)
+		}
+	}
+	if _, _, err = d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, ends.Add(8*24*time.Hour)); err != nil {
+		t.Error(err)
+	}
+}
+
+// certificate is the id of a certificate.
+var certificate = auth.CertificatePrefix + strings.Repeat("0a", 20)
+
+// X3: a token that was good ends at its own expiry or when its key retires, whichever is first.
+func TestRecheck(t *testing.T) {
+	t.Attr("rules", "X3")
+	d := open(t, memstore.New(), "")
+	short, id := d.issue("acme")
+	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w", Life: 9 * time.Hour}, noon); err != nil {
+		t.Fatal(err)
+	}
+	for _, retire := range []time.Duration{2 * time.Hour, time.Minute} {
+		if _, err := d.Rotate(t.Context(), "acme", &retire, noon); err != nil {
+			t.Fatal(err)
+		}
+		end := noon.Add(min(retire, time.Hour))
+		who, err := d.Verify(short, noon)
+		until, err2 := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, end.Add(-1))
+		if err := errors.Join(err, err2); err != nil || !until.Equal(end) || !who.Until.Equal(end) {
+			t.Errorf("good until %v and %v (%v), want %v", who.Until, until, err, end)
+		}
+		if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, end); err == nil {
+			t.Errorf("good at its end, with a key that retires after %v", retire)
+		}
+	}
+	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err == nil {
+		t.Error("good without its key")
+	}
+}
+
+// A key whose tokens are all revoked is not kept.
+func TestKeyOfRevokedTokens(t *testing.T) {
+	d := open(t, memstore.New(), "")
+	_, id := d.issue("acme")
+	if _, err := d.Revoke(t.Context(), "acme", id, "ann", noon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Rotate(t.Context(), "acme", nil, noon); err != nil || len(d.Keys("acme")) != 1 {
+		t.Errorf("%d keys (%v), want the new one", len(d.Keys("acme")), err)
+	}
+}
+
+// A tenant that cannot be the host of the URI in a certificate is refused when the certificate is made, not when it is used.
+func TestNamesOfHolders(t *testing.T) {
+	for tenant, want := range map[string]bool{"acme": true, "a.b": true, "a..b": false, ".a": false, "a.": false, "a/b": false, "a:1": true} {
+		if uri, err := auth.Name(auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w"}); (err == nil) != want {
+			t.Errorf("%s: %v, %v", tenant, uri, err)
+		}
+	}
+}
+
 // X1: a token that the store does not have is refused, because nobody could revoke it. After a restore, the store does not have the tokens that were issued
 // after the backup.
 func TestUnknownTokens(t *testing.T) {
@@ -304,17 +384,21 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// Tokens that expired long ago are deleted when the next one is made.
+// X3: tokens that expired long ago are deleted when the next one is made; revoked certificates are not, because they have no end here.
 func TestOldTokensAreForgotten(t *testing.T) {
+	t.Attr("rules", "X3")
 	d := open(t, memstore.New(), "")
 	d.issue("acme")
+	if _, err := d.Revoke(t.Context(), "acme", certificate, "ann", noon); err != nil {
+		t.Fatal(err)
+	}
 	later := noon.Add(8*24*time.Hour + time.Hour)
 	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
-		if list := k.List("acme"); len(list) != 1 || list[0].Subject != "v" {
-			t.Errorf("listed are %+v, want only the new token", list)
+		if list := k.List("acme"); len(list) != 2 || list[0].ID != certificate || list[1].Subject != "v" {
+			t.Errorf("listed are %+v, want the revoked certificate and the new token", list)
 		}
 	}
 }

@@ -54,26 +54,26 @@ func TestHowLongAHandlerMayTake(t *testing.T) {
 	})
 }
 
-// book is an engine that keeps the entries of the audit, or fails.
-type book struct {
+// fakeAudit is an engine that keeps the entries of the audit, or fails.
+type fakeAudit struct {
 	outcomes []string
 	err      error
 }
 
-func (b *book) Record(a records.Audit) error {
-	if b.err == nil {
-		b.outcomes = append(b.outcomes, a.Action+" "+a.Outcome)
+func (f *fakeAudit) Record(a records.Audit) error {
+	if f.err == nil {
+		f.outcomes = append(f.outcomes, a.Action+" "+a.Outcome)
 	}
-	return b.err
+	return f.err
 }
 
-func (*book) Keep(context.Context, string, func(*store.Batch)) error { return nil }
-func (*book) Now() lease.Now                                         { return lease.Now{} }
+func (*fakeAudit) Keep(context.Context, string, func(*store.Batch)) error { return nil }
+func (*fakeAudit) Now() lease.Now                                         { return lease.Now{} }
 
-// open returns a gate with these quotas, and its audit. With credentials, it has a token of a viewer of acme too.
-func open(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said *book, token string) {
+// newGate returns a gate with these quotas, and its audit. With credentials, it has a token of a viewer of acme too.
+func newGate(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said *fakeAudit, token string) {
 	t.Helper()
-	said = &book{}
+	said = &fakeAudit{}
 	st := memstore.New()
 	d := Deps{
 		Store: st, Owner: DefaultTenant, Quotas: quota.New(quotas, func(quota.Caller, *quota.Error, bool) {}),
@@ -100,8 +100,8 @@ func open(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said *b
 	return g, said, token
 }
 
-// from returns the context of a call with a token.
-func from(t *testing.T, token string) context.Context {
+// callWith returns the context of a call with a token.
+func callWith(t *testing.T, token string) context.Context {
 	t.Helper()
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 	return metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
@@ -116,7 +116,7 @@ func TestAuditOfACall(t *testing.T) {
 		codes.Internal: "", codes.Unknown: "",
 	} {
 		for _, fails := range []error{nil, errors.New("stopped")} {
-			g, said, _ := open(t, quota.Config{}, false)
+			g, said, _ := newGate(t, quota.Config{}, false)
 			said.err = fails
 			_, err := g.Unary(t.Context(), &lessorv1.PurgeQueueRequest{}, info, func(context.Context, any) (any, error) {
 				return nil, refusal.New(code, "E.WHY", "", nil)
@@ -131,16 +131,16 @@ func TestAuditOfACall(t *testing.T) {
 	}
 }
 
-// wire is a stream that keeps what was sent, and always has a message to receive.
-type wire struct {
+// fakeStream is a stream that keeps what was sent, and always has a message to receive.
+type fakeStream struct {
 	grpc.ServerStream
 	ctx  context.Context //nolint:containedctx // Context returns it
 	sent int
 }
 
-func (w *wire) Context() context.Context { return w.ctx }
-func (w *wire) SendMsg(any) error        { w.sent++; return nil }
-func (*wire) RecvMsg(any) error          { return nil }
+func (w *fakeStream) Context() context.Context { return w.ctx }
+func (w *fakeStream) SendMsg(any) error        { w.sent++; return nil }
+func (*fakeStream) RecvMsg(any) error          { return nil }
 
 // X4: nothing of a backup is sent before its entry is written. A backup has one entry, whenever it fails.
 func TestAuditOfABackup(t *testing.T) {
@@ -157,9 +157,9 @@ func TestAuditOfABackup(t *testing.T) {
 		"fails before it": {func(grpc.ServerStream) error { return denied }, nil, 0, "Backup E.WHY"},
 		"no entry":        {func(s grpc.ServerStream) error { return s.SendMsg(1) }, errors.New("stopped"), 0, ""},
 	} {
-		g, said, _ := open(t, quota.Config{}, false)
+		g, said, _ := newGate(t, quota.Config{}, false)
 		said.err = c.fails
-		w := &wire{ctx: t.Context()}
+		w := &fakeStream{ctx: t.Context()}
 		err := g.Stream(nil, w, &grpc.StreamServerInfo{FullMethod: lessorv1.AdminService_Backup_FullMethodName}, func(_ any, s grpc.ServerStream) error {
 			return c.handle(s)
 		})
@@ -174,7 +174,7 @@ func TestAuditOfABackup(t *testing.T) {
 func TestNoMessageAfterTheEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	ctx, end := context.WithCancelCause(t.Context())
-	s := &admitted{ServerStream: &wire{}, ctx: ctx}
+	s := &admitted{ServerStream: &fakeStream{}, ctx: ctx}
 	if err := s.RecvMsg(nil); err != nil {
 		t.Error(err)
 	}
@@ -187,10 +187,10 @@ func TestNoMessageAfterTheEnd(t *testing.T) {
 // X5: a call that its caller may not make counts against the quota of the caller.
 func TestForbiddenCallsCount(t *testing.T) {
 	t.Attr("rules", "X5")
-	g, said, token := open(t, quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 2}}}, true)
+	g, said, token := newGate(t, quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 2}}}, true)
 	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_SubmitTask_FullMethodName}
 	for _, want := range []codes.Code{codes.PermissionDenied, codes.PermissionDenied, codes.ResourceExhausted} {
-		_, err := g.Unary(from(t, token), &lessorv1.SubmitTaskRequest{}, info, nil)
+		_, err := g.Unary(callWith(t, token), &lessorv1.SubmitTaskRequest{}, info, nil)
 		if status.Code(err) != want {
 			t.Errorf("%v, want %v", err, want)
 		}
@@ -204,8 +204,8 @@ func TestForbiddenCallsCount(t *testing.T) {
 func TestRequestsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	synctest.Test(t, func(t *testing.T) {
-		g, _, token := open(t, quota.Config{}, true)
-		in, leave, err := g.Admit(from(t, token), "GET /v1/tasks/{task_id}/events")
+		g, _, token := newGate(t, quota.Config{}, true)
+		in, leave, err := g.Admit(callWith(t, token), "GET /v1/tasks/{task_id}/events")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 		}
 		begin := time.Now()
 		for range attemptBurst + 1 {
-			if _, _, err := g.Admit(from(t, "guess"), "POST /v1/tasks/{task_id}/started"); status.Code(err) != codes.Unauthenticated {
+			if _, _, err := g.Admit(callWith(t, "guess"), "POST /v1/tasks/{task_id}/started"); status.Code(err) != codes.Unauthenticated {
 				t.Fatal(err)
 			}
 		}

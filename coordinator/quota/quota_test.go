@@ -208,6 +208,48 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// X5: what the own limits of a tenant, or of its credentials, leave open is taken from the limits of the other tenants, or of their credentials. Only
+// tenants have a limit of tasks.
+func TestOwnLimits(t *testing.T) {
+	t.Attr("rules", "X5")
+	b := newBook(Config{
+		Tenant: Limits{Streams: 5, Tasks: 6}, Credential: Limits{Streams: 2},
+		Tenants: map[string]Limits{"acme": {Watches: 4}}, Credentials: map[string]Limits{"acme": {Watches: 3}},
+	})
+	var got []string
+	for _, u := range b.Usage(ann) {
+		if u.Limit == Streams || u.Limit == Watches || u.Limit == Tasks {
+			got = append(got, fmt.Sprintf("%s %v %s", u.Of, u.Limit, u.Most))
+		}
+	}
+	if want := "tenant streams 5, tenant watches 4, tenant tasks 6, credential streams 2, credential watches 3"; strings.Join(got, ", ") != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+// The slowest rate allows the most that may be taken at once only after years: this must not look like no wait.
+func TestLongestSpan(t *testing.T) {
+	now := time.Now()
+	r := Rate{PerSecond: leastRate}
+	if wait := r.wait(r.take(now, now, mostBurst), now, 1); wait < longest-48*time.Hour {
+		t.Errorf("a wait of %v", wait)
+	}
+}
+
+// X5: answers that nobody needs are slowed down for the credential that causes them, not for others of the tenant.
+func TestRejectsOfOneCredential(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRejects()
+		for range rejectPace.Burst {
+			r.Answer(t.Context(), ann)
+		}
+		if slow, quick := r.Answer(t.Context(), ann), r.Answer(t.Context(), Caller{"acme", "other"}); slow == 0 || quick != 0 {
+			t.Errorf("waits of %v and %v, want only the first", slow, quick)
+		}
+	})
+}
+
 // X5: an account is forgotten when it has no debt and counts nothing. Other accounts are not forgotten.
 func TestAccountsAreForgotten(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -233,6 +275,20 @@ func TestAccountsAreForgotten(t *testing.T) {
 			t.Error("the account with an open stream was forgotten")
 		}
 	})
+}
+
+// X5: accounts that cannot be forgotten are not all looked at for each call.
+func TestBusyAccounts(t *testing.T) {
+	t.Attr("rules", "X5")
+	b := newBook(Config{})
+	for i := range 2*fewAccounts + 1 {
+		if _, err := b.Enter(Caller{Tenant: fmt.Sprint(i)}, Streams, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.sweepAt <= len(b.accounts) {
+		t.Errorf("%d accounts are looked at again when there are %d", len(b.accounts), b.sweepAt)
+	}
 }
 
 // X5: each refusal is reported. Once a minute, a report is marked as news.
