@@ -17,12 +17,14 @@ const maxFeedback = 1 << 20
 // maxLost is for how many leases the queue counts the dropped items, so that it can tell their watchers.
 const maxLost = 1024
 
-// feedbackQueue holds a session's feedback while the engine handles an earlier part of it. The engine has only one part of each session at a
-// time, plus the feedback that comes right before an outcome. So a flood of feedback costs only its own session memory and lost items.
+// feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. The engine has only one
+// part of each session at a time, plus the feedback that comes right before an outcome. So a flood of feedback costs only its own session memory
+// and lost items.
 type feedbackQueue struct {
-	handing sync.Mutex // held while a part goes from the queue to the engine, so that no later part overtakes it; locked before mu
+	srv    *Server
+	tenant string
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the rest; also held while a part goes to the engine, so that no later part overtakes it
 	waiting []engine.ResolvedFeed
 	bytes   int
 	lost    map[string]engine.ResolvedFeed // the rest of dropped items (see engine.ResolvedFeed.Dropped), by lease id; nil: none was dropped
@@ -47,44 +49,11 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 		}
 		feeds = append(feeds, feed)
 	}
-	dropped := ss.waitingFeedback.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
-	ss.srv.Registry.dropped.Add(float64(dropped))
-	ss.passOn()
+	ss.feeds.add(ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds))
 }
 
-// passOn gives the waiting feedback to the engine, unless the engine has a part. When the engine is done with that part, it calls passOn again.
-func (ss *Session) passOn() {
-	ss.waitingFeedback.handing.Lock()
-	defer ss.waitingFeedback.handing.Unlock()
-	if part := ss.waitingFeedback.take(); part != nil {
-		ss.handToEngine(part)
-	}
-}
-
-// passAll gives the waiting feedback to the engine, so that the outcome that comes next does not overtake it.
-func (ss *Session) passAll() {
-	ss.waitingFeedback.handing.Lock()
-	defer ss.waitingFeedback.handing.Unlock()
-	if part := ss.waitingFeedback.takeAll(); part != nil {
-		ss.handToEngine(part)
-	}
-}
-
-// handToEngine gives a part to the engine. The caller holds handing.
-func (ss *Session) handToEngine(part []engine.ResolvedFeed) {
-	ss.srv.Engine.FeedAll(ss.who.Tenant, part, func(taken bool) {
-		if taken {
-			ss.waitingFeedback.partDone(nil)
-			ss.passOn()
-			return
-		}
-		ss.srv.Registry.dropped.Add(float64(len(part)))
-		ss.waitingFeedback.partDone(part) // the next item of each lease tells the watchers
-	})
-}
-
-// add adds items to the queue, and returns how many items it dropped for them.
-func (q *feedbackQueue) add(news []engine.ResolvedFeed) (dropped int) {
+// add queues items, and gives what waits to the engine, unless the engine has a part.
+func (q *feedbackQueue) add(news []engine.ResolvedFeed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range news {
@@ -92,15 +61,52 @@ func (q *feedbackQueue) add(news []engine.ResolvedFeed) (dropped int) {
 		q.bytes += news[i].Size()
 	}
 	for q.bytes > maxFeedback && len(q.waiting) > 1 {
+		q.srv.Registry.dropped.Inc()
 		q.drop(q.waiting[0])
 		q.bytes -= q.waiting[0].Size()
 		q.waiting = q.waiting[1:]
-		dropped++
 	}
-	return dropped
+	if !q.busy {
+		q.passLocked()
+	}
 }
 
-// drop counts a lost item of a lease. The next item of the lease carries the count.
+// passAll gives the waiting feedback to the engine, even if the engine has a part, so that the outcome that comes next does not overtake it.
+func (q *feedbackQueue) passAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.passLocked()
+}
+
+// passLocked gives everything that waits to the engine. When the engine is done with it, it gets what waits then. The caller holds mu.
+func (q *feedbackQueue) passLocked() {
+	part := q.takeLocked()
+	if part == nil {
+		return
+	}
+	q.busy = true
+	q.srv.Engine.FeedAll(q.tenant, part, func(taken bool) {
+		if taken {
+			q.partDone()
+			return
+		}
+		q.busy = false // the engine refuses a part before FeedAll returns, so mu is still held
+		q.srv.Registry.dropped.Add(float64(len(part)))
+		for _, n := range part { // the next item of each lease tells the watchers
+			q.drop(n)
+		}
+	})
+}
+
+// partDone is called when the engine is done with a part.
+func (q *feedbackQueue) partDone() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy = false
+	q.passLocked()
+}
+
+// drop counts a lost item of a lease. The next item of the lease carries the count. The caller holds mu.
 func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	if q.lost == nil {
 		q.lost = map[string]engine.ResolvedFeed{}
@@ -113,24 +119,7 @@ func (q *feedbackQueue) drop(n engine.ResolvedFeed) {
 	q.lost[n.Lease()] = n.Dropped()
 }
 
-// take returns the next part for the engine; nil if nothing waits, or if the engine still has a part.
-func (q *feedbackQueue) take() []engine.ResolvedFeed {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.busy {
-		return nil
-	}
-	return q.takeLocked()
-}
-
-// takeAll returns everything that waits, even if the engine has a part.
-func (q *feedbackQueue) takeAll() []engine.ResolvedFeed {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.takeLocked()
-}
-
-// takeLocked empties the queue and returns what it held. The caller holds mu.
+// takeLocked empties the queue and returns what it held; nil if nothing waits. The caller holds mu.
 func (q *feedbackQueue) takeLocked() []engine.ResolvedFeed {
 	if len(q.waiting) == 0 && len(q.lost) == 0 {
 		return nil
@@ -145,16 +134,6 @@ func (q *feedbackQueue) takeLocked() []engine.ResolvedFeed {
 	for _, l := range q.lost { // leases for which no newer item waits
 		part = append(part, l)
 	}
-	q.busy, q.waiting, q.bytes, q.lost = true, nil, 0, nil
+	q.waiting, q.bytes, q.lost = nil, 0, nil
 	return part
-}
-
-// partDone says that the engine is done with a part. dropped are the items that it did not take.
-func (q *feedbackQueue) partDone(dropped []engine.ResolvedFeed) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.busy = false
-	for _, n := range dropped {
-		q.drop(n)
-	}
 }

@@ -24,7 +24,7 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 	}
 	ss.acks.dropStarted(reports)
 	ss.passAcks()
-	ss.passAll()
+	ss.feeds.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.fines.add(rejected(answers)) // heartbeats have no fines, but a pace; see pace
 		ss.out.verdicts(corr, bytes, reports, ids, answers, err)

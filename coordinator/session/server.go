@@ -74,6 +74,7 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 		srv: s, log: s.Logger, stream: stream, who: who,
 		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
 	}
+	ss.feeds = feedbackQueue{srv: s, tenant: who.Tenant}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}
 	ss.health = workerHealth{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval, saysHealthy: true}

@@ -54,6 +54,7 @@ type Session struct {
 	written    chan struct{} // closed when the last writer has ended
 	unnumbered int           // number of frames without a seq that the reader has sent
 
+	feeds       feedbackQueue
 	fines       fines       // delay of this stream because of refused frames and reports
 	awaitsFrame atomic.Bool // a dispatch was not acknowledged in time; no work until the worker sends a frame (W5)
 
@@ -63,18 +64,17 @@ type Session struct {
 	ended  chan error   // holds one: how the session ends; later errors are dropped
 
 	slotsMu     sync.Mutex // held while a change of the slots goes to the engine; locked before mu
-	engineSlots int        // slots that the engine knows of; guarded by sizing
+	engineSlots int        // slots that the engine knows of; guarded by slotsMu
 
 	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
 	view
-	health          workerHealth
-	waitingFeedback feedbackQueue // has its own mutex
-	admission                     // its resumeState is nil before the handshake
-	log             *slog.Logger
-	member          *engine.Member  // nil before register
-	left            bool            // the session has left the engine, or may not join it any more
-	forGood         bool            // the worker will not resume this session
-	finalReset      *lessorv1.Reset // the reset to send as the last frame; nil: none
+	health     workerHealth
+	admission  // its resumeState is nil before the handshake
+	log        *slog.Logger
+	member     *engine.Member  // nil before register
+	left       bool            // the session has left the engine, or may not join it any more
+	forGood    bool            // the worker will not resume this session
+	finalReset *lessorv1.Reset // the reset to send as the last frame; nil: none
 }
 
 // view is what operators see of the worker, and what the worker has registered.
