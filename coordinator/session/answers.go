@@ -50,7 +50,7 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 // verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item carries err.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
 	strip(reports)
-	o.put(outgoing{bytes: bytes, retainedBytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
 		at := &convert.Times{Now: now}
 		serverTime := at.Stamp(now.Wall)
@@ -75,7 +75,7 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 // no new work; it is empty if the worker may get work.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
-	o.put(outgoing{bytes: bytes, retainedBytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
 		at := &convert.Times{Now: now}
 		serverTime := at.Stamp(now.Wall)

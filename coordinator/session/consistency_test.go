@@ -63,7 +63,7 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	}
 	reserved := 0
 	for _, a := range o.waiting.answers {
-		reserved += a.bytes
+		reserved += a.reserved
 	}
 	ss := o.stream
 	if ss != d.stream {

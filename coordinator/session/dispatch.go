@@ -20,11 +20,11 @@ const (
 // dispatch queues new leases. Leases that wait at the same time share dispatch frames.
 func (o *outbox) dispatch(granted []engine.Granted) {
 	o.add(func(w *waiting) {
-		if n := len(w.pushed); n > 0 && w.pushed[n-1].frame == nil {
+		if n := len(w.pushed); n > 0 && w.pushed[n-1].make == nil {
 			w.pushed[n-1].granted = append(w.pushed[n-1].granted, granted...)
 			return
 		}
-		w.pushed = append(w.pushed, push{granted: granted})
+		w.pushed = append(w.pushed, waitingFrame{granted: granted, wantsAck: true})
 	})
 }
 
@@ -115,11 +115,7 @@ func (u *unacked) add(seq uint64, leases []handedLease) {
 }
 
 func (u *unacked) pop() (leases []handedLease) {
-	leases = u.frames[0].leases
-	u.frames[0] = dispatched{}
-	if u.frames = u.frames[1:]; len(u.frames) == 0 {
-		u.frames = nil
-	}
+	leases = pop(&u.frames).leases
 	u.leases -= len(leases)
 	return leases
 }

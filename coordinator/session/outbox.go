@@ -44,25 +44,45 @@ type outbox struct {
 // waiting holds what the writer will send. Answers go first, so that no work overtakes the verdict that freed a slot for it. Pushed frames keep
 // their order, so that no cancel overtakes a dispatch, and no dispatch a cancel.
 type waiting struct {
-	answers []outgoing
-	pushed  []push
+	answers []waitingFrame
+	pushed  []waitingFrame // dispatches, and other frames that answer no frame of the worker
 }
 
-// push is either leases to dispatch, or another frame that answers no frame of the worker.
-type push struct {
-	granted []engine.Granted
-	stale   bool // some of these leases have waited for a stream: they may have ended in the meantime
-	frame   *outgoing
+// waitingFrame is a frame that was never sent. When a writer takes it, it becomes a sentFrame, which can be sent again; each time that a writer
+// sends it is a transmission.
+type waitingFrame struct {
+	make     func(now lease.Now) *lessorv1.SessionResponse // makes the frame right before it is sent; nil for a dispatch
+	granted  []engine.Granted                              // leases to dispatch; they may need more than one frame
+	stale    bool                                          // some of these leases have waited for a stream: they may have ended in the meantime
+	wantsAck bool                                          // it asks for an acknowledgement
+	reserved int                                           // size of its reservation, which is given back when a writer takes it
+	bytes    int                                           // for which it counts while it is retained; a dispatch also counts its leases
 }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
 
-// outgoing is a frame that is made right before it is sent.
-type outgoing struct {
-	make          func(now lease.Now) *lessorv1.SessionResponse
-	bytes         int  // size of its reservation, which is given back when a writer takes the frame
-	retainedBytes int  // bytes that it takes while it is retained
-	wantsAck      bool // it asks for an acknowledgement
+// next removes and returns the first frame. Leases that do not fit into it go on waiting.
+func (w *waiting) next() waitingFrame {
+	if len(w.answers) > 0 {
+		return pop(&w.answers)
+	}
+	first := &w.pushed[0]
+	if n := countForFrame(first.granted); n < len(first.granted) {
+		part := *first
+		part.granted, first.granted = first.granted[:n], first.granted[n:]
+		return part
+	}
+	return pop(&w.pushed)
+}
+
+// pop removes and returns the first item of a queue.
+func pop[T any](queue *[]T) (first T) {
+	q := *queue
+	first, q[0] = q[0], first
+	if *queue = q[1:]; len(*queue) == 0 {
+		*queue = nil
+	}
+	return first
 }
 
 func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
@@ -168,22 +188,22 @@ func (o *outbox) add(change func(*waiting)) {
 	}
 }
 
-func (o *outbox) put(out outgoing) {
-	o.backlog.Add(out.bytes)
-	o.add(func(w *waiting) { w.answers = append(w.answers, out) })
+func (o *outbox) put(f waitingFrame) {
+	o.backlog.Add(f.reserved)
+	o.add(func(w *waiting) { w.answers = append(w.answers, f) })
 }
 
 // push queues a frame that answers no frame of the worker. It asks for an acknowledgement.
 func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
 	o.add(func(w *waiting) {
-		w.pushed = append(w.pushed, push{frame: &outgoing{make: make, retainedBytes: answerSize, wantsAck: true}})
+		w.pushed = append(w.pushed, waitingFrame{make: make, bytes: answerSize, wantsAck: true})
 	})
 }
 
 // reply waits for room and queues an answer to a frame of the worker. Only the reader calls it.
 func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 	if o.reserve(answerSize) {
-		o.put(outgoing{make: make, bytes: answerSize, retainedBytes: answerSize})
+		o.put(waitingFrame{make: make, reserved: answerSize, bytes: answerSize})
 	}
 }
 
@@ -191,7 +211,7 @@ func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
 func (o *outbox) workWaits() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.waiting.pushed, func(p push) bool { return p.frame == nil })
+	return slices.ContainsFunc(o.waiting.pushed, func(f waitingFrame) bool { return f.make == nil })
 }
 
 // close makes a stream handle no more frames of the worker. The pending answers are still made and sent; then a writer sends the reset frame, if
@@ -222,13 +242,13 @@ func (o *outbox) ackLater(id string) {
 	o.resends.setReliable(o)
 }
 
-// transmission is a frame that is about to be sent. granted, stale and reserved are set only when it is sent for the first time.
+// transmission is a frame that is about to be sent. granted, stale and reserved are those of its waitingFrame; they are zero if it is sent again.
 type transmission struct {
 	*sentFrame
 	granted  []engine.Granted
-	stale    bool   // see push
+	stale    bool
+	reserved int
 	ack      string // id of the worker's frame that it acknowledges; empty: none
-	reserved int    // size of the reservation that it had
 	resent   bool   // it was sent before
 }
 
@@ -242,44 +262,17 @@ func (p *transmission) size() int {
 }
 
 // takeWaiting removes the first frame that waits, gives it its seq and retains it.
-func (o *outbox) takeWaiting() (p transmission) {
-	w := &o.waiting
-	if len(w.answers) > 0 {
-		out := w.answers[0]
-		if w.answers = w.answers[1:]; len(w.answers) == 0 {
-			w.answers = nil
-		}
-		p.reserved = out.bytes
-		o.reserved -= out.bytes // now, not when it is sent: its stream may be stuck, and the next stream can end without waiting for that one
-		o.changed.Broadcast()
-		p.sentFrame = &sentFrame{make: out.make, wantsAck: out.wantsAck, bytes: out.retainedBytes}
-	} else {
-		p = w.nextPush()
+func (o *outbox) takeWaiting() transmission {
+	w := o.waiting.next()
+	o.reserved -= w.reserved // now, not when it is sent: its stream may be stuck, and the next stream can end without waiting for that one
+	o.changed.Broadcast()
+	f := &sentFrame{make: w.make, wantsAck: w.wantsAck, bytes: w.bytes + len(w.granted)*handedSize}
+	o.sent.add(f)
+	if w.make == nil {
+		f.leases = handedLeases(w.granted)
+		o.unacked.add(f.seq, f.leases)
 	}
-	o.sent.add(p.sentFrame)
-	if p.leases != nil {
-		o.unacked.add(p.seq, p.leases)
-	}
-	return p
-}
-
-func (w *waiting) nextPush() (p transmission) {
-	first := &w.pushed[0]
-	if f := first.frame; f != nil {
-		p.sentFrame = &sentFrame{make: f.make, wantsAck: f.wantsAck, bytes: f.retainedBytes}
-	} else {
-		n := countForFrame(first.granted)
-		p.granted, p.stale = first.granted[:n], first.stale
-		p.sentFrame = &sentFrame{leases: handedLeases(p.granted), wantsAck: true, bytes: n * handedSize}
-		if first.granted = first.granted[n:]; len(first.granted) > 0 {
-			return p
-		}
-	}
-	*first = push{}
-	if w.pushed = w.pushed[1:]; len(w.pushed) == 0 {
-		w.pushed = nil
-	}
-	return p
+	return transmission{sentFrame: f, granted: w.granted, stale: w.stale, reserved: w.reserved}
 }
 
 // prepare adds the pending acknowledgement to the frame. If the frame asks for an acknowledgement, prepare also notes the sending for resends.

@@ -81,7 +81,7 @@ func TestCloseWaitsForReservedItems(t *testing.T) {
 			t.Fatalf("the writer's next step is %v while an item is reserved, want stepPause", then)
 		}
 		ss.writing = true
-		o.put(outgoing{make: noFrame, bytes: 1})
+		o.put(waitingFrame{make: noFrame, reserved: 1})
 		if _, then := o.nextTransmission(ss); then != stepSend {
 			t.Fatalf("the writer's next step is %v after the item was put, want stepSend", then)
 		}
@@ -119,7 +119,7 @@ func TestForgottenOutboxTakesNothing(t *testing.T) {
 	withOutbox(t, func(t *testing.T, o *outbox, _ *Session) {
 		o.dispatch(grants(1))
 		o.forget()
-		o.put(outgoing{make: noFrame})
+		o.put(waitingFrame{make: noFrame})
 		o.dispatch(grants(1))
 		o.cancel(&lessorv1.Cancel{})
 		if !o.waiting.empty() || o.size() != 0 {
@@ -168,7 +168,7 @@ func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	t.Attr("rules", "W8")
 	withOutbox(t, func(t *testing.T, o *outbox, stuck *Session) {
 		o.reserve(1)
-		o.put(outgoing{make: noFrame, bytes: 1})
+		o.put(waitingFrame{make: noFrame, reserved: 1})
 		if _, then := o.nextTransmission(stuck); then != stepSend {
 			t.Fatalf("the answer was not taken: step %v", then)
 		}
