@@ -65,14 +65,13 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	for _, a := range o.waiting.answers {
 		reserved += a.reserved
 	}
-	ss := o.stream
-	if ss != d.stream {
+	if (o.writer == nil) != (d.stream == nil) || o.writer != nil && o.writer != &d.stream.writer {
 		w.Errorf("session %s and its outbox have different streams", d.id)
 	}
 	switch {
 	case o.reserved < reserved, !w.slow && !stalled && o.reserved != reserved:
 		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, reserved, o.reserved)
-	case ss != nil && !stalled && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
+	case o.writer != nil && !stalled && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
 		w.Errorf("session %s: frames wait to be sent, and no writer sends them", d.id)
 	}
 	if o.reserved > maxHeld {

@@ -100,7 +100,7 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 	if !ss.adopt(a, w) {
 		return false
 	}
-	defer ss.out.allowWriters(ss)
+	defer ss.out.allowWriters(&ss.writer)
 	now, cfg := ss.srv.Engine.Now().Wall, &ss.srv.Config
 	until := now.Add(tokenLife)
 	accepted := &lessorv1.SessionResponse{

@@ -25,11 +25,11 @@ type outbox struct {
 	taskTokens convert.Tokens
 	backlog    engine.Backlog // of what waits to be sent
 
-	mu         sync.Mutex // guards the rest
-	changed    *sync.Cond // signalled when a waiting reader may go on
-	stream     *Session   // the stream that sends; nil: none until the worker comes back
-	closed     bool       // the stream handles no more frames of the worker; pending answers are still sent
-	paused     bool       // nothing is sent yet, because the worker has not registered on this stream
+	mu         sync.Mutex    // guards the rest
+	changed    *sync.Cond    // signalled when a waiting reader may go on
+	writer     *streamWriter // of the stream that sends; nil: none until the worker comes back
+	closed     bool          // the stream handles no more frames of the worker; pending answers are still sent
+	paused     bool          // nothing is sent yet, because the worker has not registered on this stream
 	waiting    waiting
 	sent       retained
 	toResend   []*sentFrame // frames to send again, before all other frames
@@ -91,15 +91,15 @@ func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
 	return o
 }
 
-// attach makes ss the stream that sends. When the worker has registered (see unpause), the frames after seq seen are sent again. ok is false if
+// attach makes w the writer that sends. When the worker has registered (see unpause), the frames after seq seen are sent again. ok is false if
 // one of them is not retained any more.
-func (o *outbox) attach(ss *Session, seen uint64) (ok bool) {
+func (o *outbox) attach(w *streamWriter, seen uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.toResend, ok = o.sent.from(seen + 1); !ok {
 		return false
 	}
-	o.stream, o.closed, o.paused = ss, false, true
+	o.writer, o.closed, o.paused = w, false, true
 	return true
 }
 
@@ -135,11 +135,11 @@ func (o *outbox) forget() {
 
 // detachLocked is detach with mu held. If the stream is closing and has waited for pending answers, it has finished now: a writer then ends it.
 func (o *outbox) detachLocked() {
-	ss := o.stream
-	o.stream, o.closed = nil, true
+	w := o.writer
+	o.writer, o.closed = nil, true
 	o.changed.Broadcast()
-	if ss != nil && ss.closing {
-		o.startWriter(ss)
+	if w != nil && w.closing {
+		w.start()
 	}
 }
 
@@ -216,15 +216,15 @@ func (o *outbox) workWaits() bool {
 
 // close makes a stream handle no more frames of the worker. The pending answers are still made and sent; then a writer sends the reset frame, if
 // there is one.
-func (o *outbox) close(ss *Session) {
+func (o *outbox) close(w *streamWriter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.stream == ss {
+	if o.writer == w {
 		o.closed = true
 		o.changed.Broadcast()
 	}
-	ss.closing = true
-	o.startWriter(ss)
+	w.closing = true
+	w.start()
 }
 
 // open reports whether the stream still handles frames of the worker.

@@ -12,15 +12,15 @@ import (
 )
 
 // withOutbox runs a test with the outbox of a stream. No writer takes frames from it; the test does.
-func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, ss *Session)) {
+func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, w *streamWriter)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o, ss := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &Session{writing: true}
-		if !o.attach(ss, 0) {
+		o, w := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &streamWriter{running: true}
+		if !o.attach(w, 0) {
 			t.Fatal("a new outbox does not accept its stream")
 		}
 		o.unpause()
-		test(t, o, ss)
+		test(t, o, w)
 	})
 }
 
@@ -39,18 +39,18 @@ func grants(n int) []engine.Granted {
 // The reader of a stream waits until the outbox has room for the answer, or until the stream or the session ends.
 func TestReaderWaitsForRoom(t *testing.T) {
 	for name, tt := range map[string]struct {
-		end  func(*outbox, *Session)
+		end  func(*outbox, *streamWriter)
 		room bool
 	}{
-		"room":               {func(o *outbox, _ *Session) { o.release(1) }, true},
-		"too little room":    {func(o *outbox, _ *Session) { o.release(0) }, false},
-		"close":              {func(o *outbox, ss *Session) { o.close(ss) }, false},
-		"close of another":   {func(o *outbox, _ *Session) { o.close(&Session{writing: true}) }, false},
-		"end of the stream":  {func(o *outbox, _ *Session) { o.detach() }, false},
-		"end of the session": {func(o *outbox, _ *Session) { o.forget() }, false},
+		"room":               {func(o *outbox, _ *streamWriter) { o.release(1) }, true},
+		"too little room":    {func(o *outbox, _ *streamWriter) { o.release(0) }, false},
+		"close":              {func(o *outbox, w *streamWriter) { o.close(w) }, false},
+		"close of another":   {func(o *outbox, _ *streamWriter) { o.close(&streamWriter{running: true}) }, false},
+		"end of the stream":  {func(o *outbox, _ *streamWriter) { o.detach() }, false},
+		"end of the session": {func(o *outbox, _ *streamWriter) { o.forget() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
+			withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
 				if !o.reserve(2 * maxHeld) { // a single item of any size is accepted
 					t.Fatal("no room in an empty outbox")
 				}
@@ -61,12 +61,12 @@ func TestReaderWaitsForRoom(t *testing.T) {
 				if len(got) != 0 {
 					t.Fatal("the reader did not wait")
 				}
-				tt.end(o, ss)
+				tt.end(o, w)
 				synctest.Wait()
 				if (len(got) == 1 && <-got) != tt.room {
 					t.Errorf("the reader got room: %v, want %v", !tt.room, tt.room)
 				}
-				o.close(ss)
+				o.close(w)
 			})
 		})
 	}
@@ -74,18 +74,18 @@ func TestReaderWaitsForRoom(t *testing.T) {
 
 // After close, the writer still sends the items that have reserved room, and then ends.
 func TestCloseWaitsForReservedItems(t *testing.T) {
-	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
 		o.reserve(1)
-		o.close(ss)
-		if _, then := o.nextTransmission(ss); then != stepPause {
+		o.close(w)
+		if _, then := o.nextTransmission(w); then != stepPause {
 			t.Fatalf("the writer's next step is %v while an item is reserved, want stepPause", then)
 		}
-		ss.writing = true
+		w.running = true
 		o.put(waitingFrame{make: noFrame, reserved: 1})
-		if _, then := o.nextTransmission(ss); then != stepSend {
+		if _, then := o.nextTransmission(w); then != stepSend {
 			t.Fatalf("the writer's next step is %v after the item was put, want stepSend", then)
 		}
-		if p, then := o.nextTransmission(ss); then != stepEnd {
+		if p, then := o.nextTransmission(w); then != stepEnd {
 			t.Errorf("the writer's next step is %v with %v after the last item, want stepEnd", then, p)
 		}
 	})
@@ -94,7 +94,7 @@ func TestCloseWaitsForReservedItems(t *testing.T) {
 // W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does.
 func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 	t.Attr("rules", "W11")
-	withOutbox(t, func(t *testing.T, o *outbox, ss *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
 		o.cancel(&lessorv1.Cancel{})
 		if o.workWaits() {
 			t.Error("workWaits is true while only a cancel waits")
@@ -104,7 +104,7 @@ func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 			t.Error("workWaits is false while a dispatch waits")
 		}
 		for range 2 {
-			if _, then := o.nextTransmission(ss); then != stepSend {
+			if _, then := o.nextTransmission(w); then != stepSend {
 				t.Fatalf("the writer's next step is %v, want stepSend", then)
 			}
 		}
@@ -116,7 +116,7 @@ func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 
 // The outbox of a session that has ended holds nothing, and accepts nothing more.
 func TestForgottenOutboxTakesNothing(t *testing.T) {
-	withOutbox(t, func(t *testing.T, o *outbox, _ *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, _ *streamWriter) {
 		o.dispatch(grants(1))
 		o.forget()
 		o.put(waitingFrame{make: noFrame})
@@ -166,13 +166,13 @@ func TestRetainedIsBounded(t *testing.T) {
 // W8: a stream ends when all its frames are sent, although an earlier stream of the session is stuck while it sends an answer.
 func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 	t.Attr("rules", "W8")
-	withOutbox(t, func(t *testing.T, o *outbox, stuck *Session) {
+	withOutbox(t, func(t *testing.T, o *outbox, stuck *streamWriter) {
 		o.reserve(1)
 		o.put(waitingFrame{make: noFrame, reserved: 1})
 		if _, then := o.nextTransmission(stuck); then != stepSend {
 			t.Fatalf("the answer was not taken: step %v", then)
 		}
-		next := &Session{writing: true}
+		next := &streamWriter{running: true}
 		if !o.attach(next, 1) {
 			t.Fatal("the next stream did not get the session")
 		}

@@ -80,7 +80,7 @@ func (all *resumeTable) begin(ss *Session, id string, log *slog.Logger, now leas
 func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
 	d := newResumeState(id, log, all.tokens)
 	d.stream, d.in.stream = ss, ss
-	d.out.attach(ss, 1)
+	d.out.attach(&ss.writer, 1)
 	all.byID[id] = d
 	all.gen = max(all.gen+1, after+1, uint64(now))
 	return admission{resumeState: d, gen: all.gen, nextSeq: 1, lastSeen: 1}
@@ -125,7 +125,7 @@ func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	}
 	a.out.detach()
 	a.nextSeq = a.in.attach(ss)
-	return a.out.attach(ss, a.lastSeen)
+	return a.out.attach(&ss.writer, a.lastSeen)
 }
 
 // belongs reports whether a session belongs to a stream.

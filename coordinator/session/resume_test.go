@@ -29,7 +29,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		for _, takeOver := range take {
 			takeOver()
 		}
-		if begun.in.stream != late || begun.out.stream != late {
+		if begun.in.stream != late || begun.out.writer != &late.writer {
 			t.Errorf("later stream takes over first %v: the later stream does not have the session", laterFirst)
 		}
 		if first.resetCode() == "" || early.resetCode() == "" || late.resetCode() != "" {

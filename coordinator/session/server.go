@@ -72,8 +72,9 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 	defer leave()
 	ss := &Session{
 		srv: s, log: s.Logger, stream: stream, who: who,
-		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}), writing: true,
+		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}),
 	}
+	ss.writer = streamWriter{run: ss.write, running: true}
 	ss.feeds = feedbackQueue{srv: s, tenant: who.Tenant}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}

@@ -44,9 +44,7 @@ type Session struct {
 	acks       acks // leases that this frame acknowledges, until the engine gets the acknowledgements
 	asksTenant bool // its first frame states another tenant than the caller's: a worker can find out its tenant in this way
 
-	writing bool // a writer runs, or the handshake is not accepted yet and the reader sends; guarded by outbox.mu
-	closing bool // the stream handles no more frames of the worker; guarded by outbox.mu
-
+	writer     streamWriter
 	sending    sync.Mutex    // held while a frame is sent
 	slow       *time.Timer   // closes stuck; runs while a frame is sent
 	stuck      chan struct{} // closed when the worker did not read a frame in time
@@ -104,7 +102,7 @@ func (ss *Session) run() error {
 		ss.sendReset()
 		return err
 	}
-	d.out.close(ss)
+	d.out.close(&ss.writer)
 	select {
 	case <-ss.written:
 	case <-ss.stuck: // the worker does not read; its frames wait for the next stream

@@ -2,6 +2,21 @@ package session
 
 // A stream has a writer only while it has frames to send. Most streams are idle most of the time, and so need no goroutine for that.
 
+// streamWriter says whether a writer of a stream runs. outbox.mu guards it.
+type streamWriter struct {
+	run     func() // sends the frames that nextTransmission returns
+	running bool   // run is running, or the handshake is not accepted yet and the reader sends
+	closing bool   // the stream handles no more frames of the worker
+}
+
+// start starts a writer, unless one runs.
+func (w *streamWriter) start() {
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+}
+
 // writerStep is what a writer does next.
 type writerStep int
 
@@ -13,14 +28,14 @@ const (
 
 // nextTransmission returns the next frame of a stream. It numbers and retains a new frame before the writer sends it, so that the frame is not
 // lost if the stream breaks.
-func (o *outbox) nextTransmission(ss *Session) (p transmission, then writerStep) {
+func (o *outbox) nextTransmission(w *streamWriter) (p transmission, then writerStep) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.finished(ss):
+	case o.finished(w):
 		return transmission{}, stepEnd
-	case !o.hasFrameToSend(ss):
-		ss.writing = false
+	case !o.hasFrameToSend(w):
+		w.running = false
 		return transmission{}, stepPause
 	case len(o.toResend) > 0:
 		p.sentFrame, o.toResend, p.resent = o.toResend[0], o.toResend[1:], true
@@ -31,37 +46,29 @@ func (o *outbox) nextTransmission(ss *Session) (p transmission, then writerStep)
 }
 
 // hasFrameToSend reports whether the stream has something to send.
-func (o *outbox) hasFrameToSend(ss *Session) bool {
-	return o.stream == ss && !o.paused && (len(o.toResend) > 0 || !o.waiting.empty())
+func (o *outbox) hasFrameToSend(w *streamWriter) bool {
+	return o.writer == w && !o.paused && (len(o.toResend) > 0 || !o.waiting.empty())
 }
 
 // finished reports whether the stream has sent all its frames. It is false while the stream is not closing, because more frames can follow.
-func (o *outbox) finished(ss *Session) bool {
-	return ss.closing && !o.hasFrameToSend(ss) && (o.stream != ss || o.paused || o.reserved == 0)
+func (o *outbox) finished(w *streamWriter) bool {
+	return w.closing && !o.hasFrameToSend(w) && (o.writer != w || o.paused || o.reserved == 0)
 }
 
 // wake wakes a reader that waits for room, and starts a writer if there is work for one.
 func (o *outbox) wake() {
 	o.changed.Broadcast()
-	if ss := o.stream; ss != nil && (o.hasFrameToSend(ss) || o.finished(ss)) {
-		o.startWriter(ss)
-	}
-}
-
-// startWriter starts a writer of the stream, unless one runs.
-func (o *outbox) startWriter(ss *Session) {
-	if !ss.writing {
-		ss.writing = true
-		go ss.write()
+	if w := o.writer; w != nil && (o.hasFrameToSend(w) || o.finished(w)) {
+		w.start()
 	}
 }
 
 // allowWriters ends the time in which only the reader sends; see Session.
-func (o *outbox) allowWriters(ss *Session) {
+func (o *outbox) allowWriters(w *streamWriter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ss.writing = false
-	if ss.closing || o.hasFrameToSend(ss) {
-		o.startWriter(ss)
+	w.running = false
+	if w.closing || o.hasFrameToSend(w) {
+		w.start()
 	}
 }

@@ -21,7 +21,7 @@ func (ss *Session) write() {
 	}()
 	defer ss.recoverPanic()
 	for {
-		p, then := ss.out.nextTransmission(ss)
+		p, then := ss.out.nextTransmission(&ss.writer)
 		switch then {
 		case stepPause:
 			last = false
