@@ -26,7 +26,7 @@ func (ss *Session) takeFrame(f *Frame) bool {
 	ss.mu.Lock()
 	ss.seen = ss.srv.Engine.Now().Wall
 	ss.mu.Unlock()
-	if ss.resumeState == nil {
+	if ss.out == nil {
 		return ss.takeOpening(f)
 	}
 	if !ss.in.enter(ss) {
@@ -41,7 +41,7 @@ func (ss *Session) takeOpening(f *Frame) (goOn bool) {
 	m := f.msg
 	goOn = ss.handle(f, kindOf(m))
 	switch {
-	case ss.resumeState != nil:
+	case ss.out != nil:
 		ss.in.opened(ss, m)
 	case goOn && m.GetAck().GetRequest():
 		goOn = ss.sendUnnumbered(&lessorv1.SessionResponse{Corr: m.GetId(), Ack: ackOf(m)})
@@ -106,7 +106,7 @@ func unreadable(err error) string { return "the frame cannot be read: " + err.Er
 
 // envelope checks the tenant and the sender of a frame, to which its stream is bound. It returns what is wrong, and what to do about it.
 func (ss *Session) envelope(f *Frame) (why, remedy string) {
-	m, first := f.msg, ss.resumeState == nil
+	m, first := f.msg, ss.out == nil
 	if f.err != nil {
 		return "", "" // handle refuses a frame that could not be decoded
 	}
@@ -131,7 +131,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 
 // refuse answers a bad frame with an error frame; the session goes on. The bad frame must not have changed anything.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
-	if ss.resumeState != nil {
+	if ss.out != nil {
 		ss.fail(corr, code, message, remediation)
 		ss.out.unpause()
 		return true

@@ -106,9 +106,9 @@ func (ss *Session) accept(m *lessorv1.SessionRequest, a admission, w *lessorv1.W
 	accepted := &lessorv1.SessionResponse{
 		Id: "c1", Seq: a.lastSeen, Corr: m.GetId(), Ack: ackOf(m),
 		Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{
-			SessionId: a.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
+			SessionId: ss.id, HeartbeatInterval: durationpb.New(cfg.HeartbeatInterval), IdleTimeout: durationpb.New(cfg.IdleTimeout),
 			ServerTime: convert.Stamp(now), CoordinatorVersion: ss.srv.Version, Resumed: a.resumed, NextSeq: a.nextSeq, ExpiresAt: convert.Stamp(until),
-			SessionToken: ss.srv.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: a.id, gen: a.gen, until: until}),
+			SessionToken: ss.srv.tokens.issue(ss.who.Tenant, w.GetName(), ticket{session: ss.id, gen: a.gen, until: until}),
 		}},
 	}
 	if a.intact {
@@ -129,10 +129,11 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
-		ss.srv.resumes.leave(a.resumeState, ss, false)
+		ss.srv.resumes.leave(a.state, ss, false)
 		return false
 	}
-	ss.admission, ss.info, ss.log, ss.state = a, w, a.out.log, handshaking
+	ss.id, ss.in, ss.out, ss.admission = a.state.id, &a.state.in, a.state.out, a
+	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
 	ss.drain = ss.srv.Registry.add(ss)
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.intact)
 	return true

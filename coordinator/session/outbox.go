@@ -86,7 +86,7 @@ func pop[T any](queue *[]T) (first T) {
 }
 
 func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
-	o := &outbox{log: log, taskTokens: tokens}
+	o := &outbox{log: log, taskTokens: tokens, sent: retained{last: 1}} // the accept frame; each stream makes its own
 	o.changed = sync.NewCond(&o.mu)
 	return o
 }

@@ -16,7 +16,7 @@ func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, w *streamWriter
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o, w := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &streamWriter{running: true}
-		if !o.attach(w, 0) {
+		if !o.attach(w, 1) {
 			t.Fatal("a new outbox does not accept its stream")
 		}
 		o.unpause()
@@ -173,7 +173,7 @@ func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 			t.Fatalf("the answer was not taken: step %v", then)
 		}
 		next := &streamWriter{running: true}
-		if !o.attach(next, 1) {
+		if !o.attach(next, 2) {
 			t.Fatal("the next stream did not get the session")
 		}
 		o.unpause()

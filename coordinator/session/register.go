@@ -71,7 +71,7 @@ func (ss *Session) joinEngine() {
 	}
 	ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: !ss.intact,
+		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: !ss.admission.intact,
 		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
 	_ = ss.srv.Engine.Join(ss.member) // the only error is that the engine has stopped

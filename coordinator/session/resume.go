@@ -38,12 +38,6 @@ type resumeState struct {
 	expiry  *time.Timer   // forgets it
 }
 
-func newResumeState(id string, log *slog.Logger, tokens convert.Tokens) *resumeState {
-	d := &resumeState{id: id, in: incoming{next: 1}, out: newOutbox(log, tokens)}
-	d.out.sent.last = 1 // the accept frame; accept makes a new one for each stream
-	return d
-}
-
 // resumeTable holds the sessions that workers can resume.
 type resumeTable struct {
 	tokens convert.Tokens
@@ -62,12 +56,12 @@ func newResumeTable(tokens convert.Tokens) *resumeTable {
 
 // admission is the result of an accepted handshake: a session, and the values for its accept frame.
 type admission struct {
-	*resumeState
+	state    *resumeState
 	gen      uint64 // generation of the token to issue
 	nextSeq  uint64 // seq that the worker's next frame must have
 	lastSeen uint64 // seq of the last frame of the coordinator that the worker has, accept included
 	resumed  bool   // the worker sent a valid token of the session
-	intact   bool   // the resumeState still exists, so the unacknowledged frames are sent again
+	intact   bool   // the state still exists, so the unacknowledged frames are sent again
 }
 
 // begin opens a new session.
@@ -78,12 +72,11 @@ func (all *resumeTable) begin(ss *Session, id string, log *slog.Logger, now leas
 }
 
 func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	d := newResumeState(id, log, all.tokens)
-	d.stream, d.in.stream = ss, ss
+	d := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log, all.tokens), stream: ss}
 	d.out.attach(&ss.writer, 1)
 	all.byID[id] = d
 	all.gen = max(all.gen+1, after+1, uint64(now))
-	return admission{resumeState: d, gen: all.gen, nextSeq: 1, lastSeen: 1}
+	return admission{state: d, gen: all.gen, nextSeq: 1, lastSeen: 1}
 }
 
 // resume resumes a session, and ends the stream that has it, if any. If the session is not known any more, or a frame that the worker has not
@@ -103,7 +96,7 @@ func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Log
 	all.unkeep(d)
 	d.stream = ss
 	all.gen = max(all.gen+1, k.gen+1, uint64(now))
-	a := admission{resumeState: d, gen: all.gen, lastSeen: max(seen, 1), intact: true}
+	a := admission{state: d, gen: all.gen, lastSeen: max(seen, 1), intact: true}
 	all.mu.Unlock()
 
 	if all.takeOver(&a, ss, old) {
@@ -115,17 +108,18 @@ func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Log
 // takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it handles, and then handles and sends no
 // more frames of the session. ok is false if a frame to send again is not retained any more, or if a later stream already has the session.
 func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
-	a.takingOver.Lock()
-	defer a.takingOver.Unlock()
+	d := a.state
+	d.takingOver.Lock()
+	defer d.takingOver.Unlock()
 	if old != nil {
 		old.displaced()
 	}
-	if !all.belongs(a.resumeState, ss) {
+	if !all.belongs(d, ss) {
 		return false
 	}
-	a.out.detach()
-	a.nextSeq = a.in.attach(ss)
-	return a.out.attach(&ss.writer, a.lastSeen)
+	d.out.detach()
+	a.nextSeq = d.in.attach(ss)
+	return d.out.attach(&ss.writer, a.lastSeen)
 }
 
 // belongs reports whether a session belongs to a stream.
@@ -139,13 +133,13 @@ func (all *resumeTable) belongs(d *resumeState, ss *Session) bool {
 func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if a.stream != ss { // a later stream has taken over the session
+	d := a.state
+	if d.stream != ss { // a later stream has taken over the session
 		return admission{}, errStale
 	}
-	used := a.usedGen
-	all.forget(a.resumeState)
-	b := all.beginLocked(ss, a.id, log, now, a.gen)
-	b.usedGen = used
+	all.forget(d)
+	b := all.beginLocked(ss, d.id, log, now, a.gen)
+	b.state.usedGen = d.usedGen
 	return b, nil
 }
 
@@ -154,12 +148,13 @@ func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now 
 func (all *resumeTable) registered(a admission) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	a.usedGen = max(a.usedGen, a.gen)
-	instance := lease.InstanceOf(a.id)
-	if before := all.newest[instance]; before != nil && before != a.resumeState && before.stream == nil {
+	d := a.state
+	d.usedGen = max(d.usedGen, a.gen)
+	instance := lease.InstanceOf(d.id)
+	if before := all.newest[instance]; before != nil && before != d && before.stream == nil {
 		all.forget(before)
 	}
-	all.newest[instance] = a.resumeState
+	all.newest[instance] = d
 }
 
 // leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will not come back to it: it said goodbye, or has

@@ -18,7 +18,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		begun := all.begin(first, "a-1", nil, 0)
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
-		begun.stream = late // the state after both have resumed: early was admitted first, then late
+		begun.state.stream = late // the state after both have resumed: early was admitted first, then late
 		take := []func() bool{
 			func() bool { return all.takeOver(&a, early, first) },
 			func() bool { return all.takeOver(&b, late, early) },
@@ -29,7 +29,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		for _, takeOver := range take {
 			takeOver()
 		}
-		if begun.in.stream != late || begun.out.writer != &late.writer {
+		if begun.state.in.stream != late || begun.state.out.writer != &late.writer {
 			t.Errorf("later stream takes over first %v: the later stream does not have the session", laterFirst)
 		}
 		if first.resetCode() == "" || early.resetCode() == "" || late.resetCode() != "" {
@@ -52,9 +52,9 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		for i := range 20 {
 			ss := &Session{}
 			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)
-			a.out.reserved = heavy
+			a.state.out.reserved = heavy
 			all.registered(a)
-			all.leave(a.resumeState, ss, false)
+			all.leave(a.state, ss, false)
 		}
 		all.mu.Lock()
 		if n := all.kept.Len(); n != 7 || all.bytes > maxKeptBytes || len(all.byID) != n || len(all.newest) != n {
@@ -73,7 +73,7 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		all.mu.Unlock()
 		ss := &Session{}
 		a := all.begin(ss, "x-1", nil, 0) // never registered
-		all.leave(a.resumeState, ss, false)
+		all.leave(a.state, ss, false)
 		if len(all.byID) != 0 {
 			t.Error("a session that never registered is kept")
 		}

@@ -64,10 +64,15 @@ type Session struct {
 	slotsMu     sync.Mutex // held while a change of the slots goes to the engine; locked before mu
 	engineSlots int        // slots that the engine knows of; guarded by slotsMu
 
+	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not change afterwards.
+	id        string
+	in        *incoming
+	out       *outbox // nil before the handshake
+	admission admission
+
 	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
 	view
 	health     workerHealth
-	admission  // its resumeState is nil before the handshake
 	log        *slog.Logger
 	member     *engine.Member  // nil before register
 	left       bool            // the session has left the engine, or may not join it any more
@@ -92,22 +97,22 @@ type view struct {
 func (ss *Session) run() error {
 	go ss.read()
 	err := ss.wait()
-	d := ss.leave(false)
+	accepted := ss.leave(false)
 	code := cmp.Or(ss.resetCode(), refusal.CodeOf(err))
 	if code != "" {
 		ss.srv.Registry.resets.WithLabelValues(code).Inc()
 	}
 	ss.logger().Info("session ends", "code", code, "error", err)
-	if d == nil {
+	if !accepted {
 		ss.sendReset()
 		return err
 	}
-	d.out.close(&ss.writer)
+	ss.out.close(&ss.writer)
 	select {
 	case <-ss.written:
 	case <-ss.stuck: // the worker does not read; its frames wait for the next stream
 	}
-	ss.srv.resumes.leave(d, ss, ss.doneForGood())
+	ss.srv.resumes.leave(ss.admission.state, ss, ss.doneForGood())
 	return err
 }
 
@@ -214,9 +219,9 @@ func (ss *Session) sendReset() {
 }
 
 // leave removes the session from the engine and the registry. A lost stream alone ends no lease (W8); with goodbye, the leases end at once
-// and their tasks go back to the queue (W9). leave may be called twice: by the goodbye frame, and at the end of the stream. It returns the
-// resumeState, or nil if no handshake was accepted.
-func (ss *Session) leave(goodbye bool) *resumeState {
+// and their tasks go back to the queue (W9). leave may be called twice: by the goodbye frame, and at the end of the stream. It reports
+// whether a handshake was accepted.
+func (ss *Session) leave(goodbye bool) (accepted bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.left = true
@@ -226,10 +231,10 @@ func (ss *Session) leave(goodbye bool) *resumeState {
 	switch { // the only error is that the engine has stopped
 	case ss.member != nil:
 		_ = ss.srv.Engine.Leave(ss.member, goodbye)
-	case goodbye && ss.resumed:
+	case goodbye && ss.admission.resumed:
 		_ = ss.srv.Engine.Dismiss(ss.who.Tenant, ss.id)
 	}
-	return ss.resumeState
+	return ss.out != nil
 }
 
 // recoverPanic recovers a panic of the reader or writer and ends only their stream: an unexpected frame must not end the coordinator.
