@@ -71,7 +71,7 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	switch {
 	case o.reserved < reserved, !w.slow && !stalled && o.reserved != reserved:
 		w.Errorf("session %s: answers of %d bytes wait, and %d are reserved", d.id, reserved, o.reserved)
-	case o.writer != nil && !stalled && !o.paused && (!o.waiting.empty() || len(o.toResend) > 0):
+	case o.writer != nil && !stalled && !o.paused && (!o.waiting.empty() || len(o.sent.toResend) > 0):
 		w.Errorf("session %s: frames wait to be sent, and no writer sends them", d.id)
 	}
 	if o.reserved > maxHeld {

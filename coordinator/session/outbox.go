@@ -32,12 +32,10 @@ type outbox struct {
 	paused     bool          // nothing is sent yet, because the worker has not registered on this stream
 	waiting    waiting
 	sent       retained
-	toResend   []*sentFrame // frames to send again, before all other frames
 	unacked    unacked
 	reserved   int    // bytes reserved for answers that no writer has taken yet
 	pendingAck string // id of the worker's newest sequenced frame, which the next frame will acknowledge; empty: none
 	forgotten  bool   // the session is over for good
-	resends    resends
 	pace       pace
 }
 
@@ -86,7 +84,9 @@ func pop[T any](queue *[]T) (first T) {
 }
 
 func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
-	o := &outbox{log: log, taskTokens: tokens, sent: retained{last: 1}} // the accept frame; each stream makes its own
+	o := &outbox{log: log, taskTokens: tokens}
+	o.sent.last = 1 // the accept frame; each stream makes its own
+	o.sent.fired = o.resend
 	o.changed = sync.NewCond(&o.mu)
 	return o
 }
@@ -96,7 +96,7 @@ func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
 func (o *outbox) attach(w *streamWriter, seen uint64) (ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.toResend, ok = o.sent.from(seen + 1); !ok {
+	if !o.sent.resendFrom(seen + 1) {
 		return false
 	}
 	o.writer, o.closed, o.paused = w, false, true
@@ -128,8 +128,10 @@ func (o *outbox) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgotten = true
-	o.waiting, o.sent, o.toResend, o.unacked = waiting{}, retained{}, nil, unacked{}
-	o.resends.stop()
+	if o.sent.timer != nil {
+		o.sent.timer.Stop()
+	}
+	o.waiting, o.sent, o.unacked = waiting{}, retained{}, unacked{}
 	o.detachLocked()
 }
 
@@ -239,7 +241,7 @@ func (o *outbox) ackLater(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pendingAck = id
-	o.resends.setReliable(o)
+	o.sent.setReliable()
 }
 
 // transmission is a frame that is about to be sent. granted, stale and reserved are those of its waitingFrame; they are zero if it is sent again.
@@ -279,7 +281,7 @@ func (o *outbox) takeWaiting() transmission {
 func (o *outbox) prepare(p transmission) transmission {
 	p.ack, o.pendingAck = o.pendingAck, ""
 	if p.wantsAck {
-		o.resends.sent(o, p.sentFrame)
+		o.sent.sending(p.sentFrame)
 	}
 	return p
 }

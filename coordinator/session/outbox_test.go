@@ -138,15 +138,15 @@ func TestRetainedIsBounded(t *testing.T) {
 	if len(r.frames) != maxRetained || r.frames[0].seq != 9*maxRetained+1 || r.last != 10*maxRetained {
 		t.Errorf("%d frames from %d to %d are retained, want the last %d", len(r.frames), r.frames[0].seq, r.last, maxRetained)
 	}
-	if _, ok := r.from(9 * maxRetained); ok {
+	if r.resendFrom(9 * maxRetained) {
 		t.Error("from found a frame that is no longer retained")
 	}
-	if _, ok := r.from(10*maxRetained + 2); ok {
+	if r.resendFrom(10*maxRetained + 2) {
 		t.Error("from found a frame that was never sent")
 	}
 	for seq, want := range map[uint64]int{9*maxRetained + 1: maxRetained, 10 * maxRetained: 1, 10*maxRetained + 1: 0} {
-		if frames, ok := r.from(seq); !ok || len(frames) != want {
-			t.Errorf("%d frames from %d (%v), want %d", len(frames), seq, ok, want)
+		if ok := r.resendFrom(seq); !ok || len(r.toResend) != want {
+			t.Errorf("%d frames from %d (%v), want %d", len(r.toResend), seq, ok, want)
 		}
 	}
 	for range 10 {

@@ -21,77 +21,69 @@ func resendWait(tries int) time.Duration {
 
 func leastWait(tries int) time.Duration { return min(resendBase<<tries, resendMost*4/5) }
 
-// resends sends the oldest frame that asks for an acknowledgement again until the acknowledgement comes. Its timer runs only while there is
-// such a frame. outbox.mu guards it.
+// resends is the timer with which retained sends the oldest frame that asks for an acknowledgement again until the acknowledgement comes. It runs
+// only while there is such a frame.
 type resends struct {
 	// reliable is true if the worker has acknowledged a frame, or uses seq. No frame is sent again before: to a person who types frames by hand,
 	// repeats would only be noise.
 	reliable bool
 	timer    *time.Timer // nil: it does not run
 	long     bool        // the timer was set for a frame that was sent again before
+	fired    func()      // what the timer calls: outbox.resend
 }
 
-// sent notes that a frame that asks for an acknowledgement is sent now.
-func (r *resends) sent(o *outbox, f *sentFrame) {
+// sending notes that a frame that asks for an acknowledgement is sent now.
+func (r *retained) sending(f *sentFrame) {
 	f.at = time.Now()
 	if r.timer == nil {
-		r.arm(o)
+		r.arm()
 	}
 }
 
 // setReliable notes that the worker acknowledges frames. From now on unacknowledged frames are sent again, also those that were sent before.
-func (r *resends) setReliable(o *outbox) {
+func (r *retained) setReliable() {
 	if !r.reliable {
 		r.reliable = true
-		r.arm(o)
+		r.arm()
 	}
 }
 
-func (r *resends) arm(o *outbox) {
+func (r *retained) arm() {
 	r.timer = nil
 	if !r.reliable {
 		return
 	}
-	if f := o.sent.oldestUnacked(); f != nil {
+	if f := r.oldestUnacked(); f != nil {
 		r.long = f.tries > 0
-		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), o.resend)
+		r.timer = time.AfterFunc(time.Until(f.at.Add(resendWait(f.tries))), r.fired)
 	}
 }
 
-// acknowledged sets the timer again if the timer was set for the long wait of a frame that was sent again. The next frame needs a shorter wait.
-func (r *resends) acknowledged(o *outbox) {
-	if r.long && r.timer != nil && r.timer.Stop() {
-		r.arm(o)
+// resendOverdue makes the frame be sent again whose acknowledgement is overdue. If the frame for which the timer was set is acknowledged by now,
+// it sets the timer for the next frame and returns false: as long as no frame has to be sent again, that costs less than to reset the timer with
+// each acknowledgement.
+func (r *retained) resendOverdue() bool {
+	f := r.oldestUnacked()
+	if f == nil {
+		return false
 	}
+	if time.Since(f.at) < leastWait(f.tries) {
+		r.arm()
+		return false
+	}
+	f.tries++
+	r.toResend = append(r.toResend, f)
+	return true
 }
 
-func (r *resends) stop() {
-	if r.timer != nil {
-		r.timer.Stop()
-		r.timer = nil
-	}
-}
-
-// resend is called by the timer. If the frame for which the timer was set is acknowledged by now, resend sets the timer for the next frame: as long
-// as no frame has to be sent again, that costs less than to reset the timer with each acknowledgement.
+// resend is called by the timer of resends.
 func (o *outbox) resend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.resends.timer = nil
-	if o.closed {
-		return // the next stream sends all retained frames again
+	o.sent.timer = nil
+	if !o.closed && o.sent.resendOverdue() { // if it is closed, the next stream sends all retained frames again
+		o.wake()
 	}
-	f := o.sent.oldestUnacked()
-	if f == nil {
-		return
-	}
-	if time.Since(f.at) < leastWait(f.tries) {
-		o.resends.arm(o)
-		return
-	}
-	f.tries++
-	o.toResend = append(o.toResend, f)
-	o.wake()
 }
 
 // acknowledged handles the worker's acknowledgement of a frame, which also acknowledges all frames before it (W6). It returns the leases of the
@@ -104,8 +96,6 @@ func (o *outbox) acknowledged(id string) acks {
 		return acks{}
 	}
 	o.sent.acknowledged(seq)
-	o.resends.setReliable(o)
-	o.resends.acknowledged(o)
 	return o.unacked.take(seq)
 }
 
@@ -117,9 +107,7 @@ func (o *outbox) resendFrom(seq uint64) (ok bool) {
 	if seq != 0 && seq <= o.sent.acked {
 		return true
 	}
-	frames, ok := o.sent.from(seq)
-	if ok {
-		o.toResend = frames
+	if ok = o.sent.resendFrom(seq); ok {
 		o.wake()
 	}
 	return ok

@@ -49,12 +49,15 @@ func seqOf(id string) uint64 {
 	return seq
 }
 
-// retained holds the sent frames that are not acknowledged, oldest first, without a gap in their seq.
+// retained holds the sent frames that are not acknowledged, oldest first, without a gap in their seq. outbox.mu guards it.
 type retained struct {
 	frames []*sentFrame
 	last   uint64 // seq of the newest frame
 	acked  uint64 // seq of the newest frame that was acknowledged; 0: none was
 	bytes  int
+
+	toResend []*sentFrame // frames to send again, before all other frames
+	resends
 }
 
 // add numbers a frame and keeps it.
@@ -69,11 +72,16 @@ func (r *retained) add(f *sentFrame) {
 	}
 }
 
-// acknowledged drops the frames up to the given seq.
+// acknowledged drops the frames up to the given seq. If the timer was set for the long wait of a frame that was sent again, acknowledged sets it
+// again, because the next frame needs a shorter wait.
 func (r *retained) acknowledged(seq uint64) {
 	r.acked = max(r.acked, min(seq, r.last))
 	if len(r.frames) > 0 && seq >= r.frames[0].seq {
 		r.drop(int(min(seq, r.last) - r.frames[0].seq + 1))
+	}
+	r.setReliable()
+	if r.long && r.timer != nil && r.timer.Stop() {
+		r.arm()
 	}
 }
 
@@ -87,13 +95,14 @@ func (r *retained) drop(n int) {
 	}
 }
 
-// from returns the frames from the given seq on. ok is false if one of them is not retained any more, or was never sent.
-func (r *retained) from(seq uint64) (frames []*sentFrame, ok bool) {
+// resendFrom makes the frames from the given seq on be sent again. ok is false if one of them is not retained any more, or was never sent.
+func (r *retained) resendFrom(seq uint64) (ok bool) {
 	first := r.last - uint64(len(r.frames)) + 1
 	if seq < first || seq > r.last+1 {
-		return nil, false
+		return false
 	}
-	return slices.Clone(r.frames[seq-first:]), true
+	r.toResend = slices.Clone(r.frames[seq-first:])
+	return true
 }
 
 // oldestUnacked returns the oldest frame that asks for an acknowledgement and may be sent again, or nil.

@@ -37,8 +37,8 @@ func (o *outbox) nextTransmission(w *streamWriter) (p transmission, then writerS
 	case !o.hasFrameToSend(w):
 		w.running = false
 		return transmission{}, stepPause
-	case len(o.toResend) > 0:
-		p.sentFrame, o.toResend, p.resent = o.toResend[0], o.toResend[1:], true
+	case len(o.sent.toResend) > 0:
+		p.sentFrame, p.resent = pop(&o.sent.toResend), true
 	default:
 		p = o.takeWaiting()
 	}
@@ -47,7 +47,7 @@ func (o *outbox) nextTransmission(w *streamWriter) (p transmission, then writerS
 
 // hasFrameToSend reports whether the stream has something to send.
 func (o *outbox) hasFrameToSend(w *streamWriter) bool {
-	return o.writer == w && !o.paused && (len(o.toResend) > 0 || !o.waiting.empty())
+	return o.writer == w && !o.paused && (len(o.sent.toResend) > 0 || !o.waiting.empty())
 }
 
 // finished reports whether the stream has sent all its frames. It is false while the stream is not closing, because more frames can follow.
