@@ -18,8 +18,21 @@
 //	        retain    sent frames       resend.go: sends them again until the worker acknowledges them
 //	writer  writer    Send
 //
+// In the outbox, a frame is a waitingFrame until a writer takes it, and then a sentFrame. Each sending of a sentFrame is a transmission.
+//
 // The resumeState of a session holds what outlives the stream: the order of the frames, and the outbox. Session holds what ends with the stream.
 // session.go lists the goroutines of a stream.
+//
+// # Locks
+//
+// A goroutine that holds one of these locks takes only locks of the lines below it:
+//
+//	resumeState.takingOver  held while a stream takes a session over
+//	incoming.mu             held while a frame is handled, also while the reader waits for room in the outbox
+//	Session.slotsMu         held while a change of the slots goes to the engine
+//	Session.mu              guards the state of a stream
+//	resumeTable.mu          guards which stream has which session
+//	outbox.mu, feedbackQueue.mu, fines.mu, Registry.mu, Session.sending
 //
 // # Where things are
 //

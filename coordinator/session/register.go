@@ -94,18 +94,11 @@ func (ss *Session) offeredSlots() int {
 	return ss.slots
 }
 
-// joined returns the session's membership in the engine; nil before register.
-func (ss *Session) joined() *engine.Member {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.member
-}
-
 // resize tells the engine the number of slots, if it has changed.
 func (ss *Session) resize() {
 	ss.slotsMu.Lock()
 	defer ss.slotsMu.Unlock()
-	m, slots := ss.joined(), ss.offeredSlots()
+	m, slots := ss.member, ss.offeredSlots()
 	if m == nil || slots == ss.engineSlots {
 		return
 	}

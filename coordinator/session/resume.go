@@ -117,7 +117,7 @@ func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	if !all.belongs(d, ss) {
 		return false
 	}
-	d.out.detach()
+	d.out.detach() // first, because a reader that waits for room holds in.mu
 	a.nextSeq = d.in.attach(ss)
 	return d.out.attach(&ss.writer, a.lastSeen)
 }

@@ -61,7 +61,7 @@ type Session struct {
 	busy   atomic.Bool  // the reader handles a frame, so the worker is not silent
 	ended  chan error   // holds one: how the session ends; later errors are dropped
 
-	slotsMu     sync.Mutex // held while a change of the slots goes to the engine; locked before mu
+	slotsMu     sync.Mutex // held while a change of the slots goes to the engine
 	engineSlots int        // slots that the engine knows of; guarded by slotsMu
 
 	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not change afterwards.
@@ -74,7 +74,7 @@ type Session struct {
 	view
 	health     workerHealth
 	log        *slog.Logger
-	member     *engine.Member  // nil before register
+	member     *engine.Member  // nil before register; written with slotsMu held, too
 	left       bool            // the session has left the engine, or may not join it any more
 	forGood    bool            // the worker will not resume this session
 	finalReset *lessorv1.Reset // the reset to send as the last frame; nil: none
