@@ -438,6 +438,8 @@ func (i *inspection) checkLeases() {
 		}
 		l, holder := t.Lease, i.holderOf(id)
 		switch {
+		case l.Epoch != i.Epoch():
+			i.problem("task %v has a lease of epoch %d, and the engine is in epoch %d", id, l.Epoch, i.Epoch())
 		case holder != nil && holder.leases[id] != l.Attempt:
 			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id], l.Attempt)
 		case holder != nil && holder.member != nil && i.sessions[holder.member.Session] != holder:

@@ -29,6 +29,8 @@ type book struct {
 	committed map[string]lease.Digest // closing reports that were COMMITTED since the last restore, by lease id
 
 	seen map[lease.TaskID]*lease.Task // all tasks, as the last call of consistent found them
+	last map[Space]uint64             // the newest sequences in the backup
+	lost []lease.TaskID               // tasks that were made after the backup, and are lost since the newest restore
 
 	// These belong to the loop of the engine.
 	checkpoints map[lease.TaskID]bool // tasks that had a checkpoint when their latest lease was granted
@@ -49,10 +51,27 @@ func newBook(w *world) *book {
 	}
 }
 
-// restored forgets what does not hold any more after a restore.
+// backedUp notes the newest sequences of a backup.
+func (w *world) backedUp() {
+	w.last = map[Space]uint64{}
+	for _, space := range w.spaces {
+		if number, there := w.SpaceNumber(space); there && !w.slow { // otherwise tasks are made at the same time
+			all, err := w.Sequences(w.Context(), space.Tenant, number)
+			w.check(err)
+			w.last[space] = all.Last()
+		}
+	}
+}
+
+// restored forgets what does not hold any more after a restore, and notes what is lost.
 func (b *book) restored() {
 	clear(b.committed)
-	b.seen = nil
+	b.seen, b.lost = nil, nil
+	for id, space := range b.owners {
+		if last, kept := b.last[space]; kept && id.Seq > last {
+			b.lost = append(b.lost, id)
+		}
+	}
 }
 
 // consistent is rig.consistent and checks of what only the book knows.
@@ -480,8 +499,29 @@ func (w *world) looks() {
 			w.Errorf("these queues of %v are not listed: %v", space, slices.Collect(maps.Keys(want)))
 		}
 	}
+	for _, space := range w.spaces {
+		w.looksAtSequences(space)
+	}
 	if n, err := w.Counts(w.Context()); err != nil || n != total {
 		w.Errorf("all tasks are counted as %+v (%v), and are %+v", n, err, total)
+	}
+}
+
+// looksAtSequences checks that the sequences of a space that a restore has lost are told from those that there are (A11).
+func (w *world) looksAtSequences(space Space) {
+	if _, there := w.SpaceNumber(space); !there {
+		return
+	}
+	all := w.sequences(space)
+	for _, id := range w.lost {
+		if w.owner(id) == space && !all.Lost(id.Seq) {
+			w.Errorf("the restore has lost task %v, and its sequence does not count as lost: %+v", id, all)
+		}
+	}
+	for id, t := range w.seen {
+		if spaceOf(t) == space && (all.Lost(id.Seq) || all.Last() < t.LastSeq()) {
+			w.Errorf("task %v is there, and its sequences count as lost: %+v", id, all)
+		}
 	}
 }
 

@@ -655,6 +655,7 @@ func (w *world) restarts() {
 func (w *world) restores() {
 	if w.backup == nil || w.one(3) {
 		w.backup = w.rig.backup()
+		w.backedUp()
 		w.note("backup")
 		return
 	}
