@@ -24,8 +24,8 @@ const (
 	sweepStep = 1000
 )
 
-// Various is the action of an entry that sums up the refusals beyond maxKinds.
-const Various = "various"
+// various is the action of an entry that sums up the refusals beyond maxKinds.
+const various = "various"
 
 // Engine is the part of the engine that a Trail needs.
 type Engine interface {
@@ -86,7 +86,7 @@ func (t *Trail) count(a records.Audit) (k kind, first bool) {
 		seen[k] = 0
 		return k, true
 	} else if !known {
-		k = kind{Tenant: a.Tenant, Action: Various, Outcome: a.Outcome}
+		k = kind{Tenant: a.Tenant, Action: various, Outcome: a.Outcome}
 	}
 	seen[k]++
 	return k, false

@@ -143,7 +143,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		if len(all) != maxKinds+1 || sum != 500 {
 			t.Errorf("%d entries for %d refusals, want %d for 500", len(all), sum, maxKinds+1)
 		}
-		if last := all[len(all)-1]; last.Action != Various || last.Subject != "" || last.Outcome != "E.AUTH.FORBIDDEN" {
+		if last := all[len(all)-1]; last.Action != various || last.Subject != "" || last.Outcome != "E.AUTH.FORBIDDEN" {
 			t.Errorf("the last entry is %+v, want the sum of the other kinds", last)
 		}
 		if all := d.entries("other"); len(all) != 1 || all[0].Subject != "bob" {

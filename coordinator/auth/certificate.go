@@ -15,8 +15,8 @@ import (
 // CertificatePrefix is how the credential id of a certificate begins.
 const CertificatePrefix = "cert-"
 
-// Scheme is the scheme of the URI in a certificate that names its holder: lessor://TENANT/ROLE/SUBJECT.
-const Scheme = "lessor"
+// scheme is the scheme of the URI in a certificate that names its holder: lessor://TENANT/ROLE/SUBJECT.
+const scheme = "lessor"
 
 const idBytes = 20 // of the hash, in the id
 
@@ -33,7 +33,7 @@ func isCertificate(id string) bool {
 	return ok && err == nil && len(raw) == idBytes && strings.ToLower(digits) == digits
 }
 
-// Certified returns who a client certificate speaks for, which TLS has verified already. If the certificate does not name a holder (see Scheme), it
+// Certified returns who a client certificate speaks for, which TLS has verified already. If the certificate does not name a holder (see scheme), it
 // returns the zero Identity: such a certificate lets nobody in, but may be required in addition to a token. The error is an *Error; the Identity returned
 // with it says who the certificate names, if that can be read.
 func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, error) {
@@ -55,7 +55,7 @@ func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, er
 // named returns the holder that a certificate names in a URI of our scheme. More than one such URI is an error.
 func named(cert *x509.Certificate) (who Identity, err error) {
 	for _, uri := range cert.URIs {
-		if uri.Scheme != Scheme {
+		if uri.Scheme != scheme {
 			continue
 		}
 		if who.Tenant != "" {
@@ -88,7 +88,7 @@ func Name(r Request) (*url.URL, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	uri := &url.URL{Scheme: Scheme, Host: r.Tenant, Path: "/" + r.Role.String() + "/" + r.Subject}
+	uri := &url.URL{Scheme: scheme, Host: r.Tenant, Path: "/" + r.Role.String() + "/" + r.Subject}
 	read, err := url.Parse(uri.String())
 	if err != nil || read.Host != uri.Host || read.Path != uri.Path || !domain.MatchString(uri.Host) {
 		return nil, &lease.FieldError{Field: "tenant", Problem: "cannot be the host of a URI"}

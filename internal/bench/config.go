@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config says what to measure, and with how much load. Validate has the ranges.
+// Config says what to measure, and with how much load. validate has the ranges.
 type Config struct {
 	// Command starts a coordinator: the program, then "serve". The benchmark adds the arguments for the directory and the addresses.
 	Command []string
@@ -52,8 +52,8 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("--%s: is %v; the range is %v to %v", e.Flag, e.Value, e.Least, e.Most)
 }
 
-// Validate returns a *RangeError for the first field that is out of its range.
-func (c *Config) Validate() error {
+// validate returns a *RangeError for the first field that is out of its range.
+func (c *Config) validate() error {
 	for _, f := range []struct {
 		flag        string
 		values      []int

@@ -23,22 +23,22 @@ func TestValidate(t *testing.T) {
 		"repeat":    func(c *Config) *int { return &c.Repeat },
 	}
 	good := smallest()
-	if err := good.Validate(); err != nil {
+	if err := good.validate(); err != nil {
 		t.Error(err)
 	}
 	for flag, field := range fields {
 		c := smallest()
 		*field(&c)--
 		out := (*RangeError)(nil)
-		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
+		if err := c.validate(); !errors.As(err, &out) || out.Flag != flag {
 			t.Fatalf("%s below its range: error %v, want a RangeError of that flag", flag, err)
 		}
 		*field(&c), _ = out.Most.(int)
-		if err := c.Validate(); err != nil {
+		if err := c.validate(); err != nil {
 			t.Error(err)
 		}
 		*field(&c)++
-		if err := c.Validate(); !errors.As(err, &out) || out.Flag != flag {
+		if err := c.validate(); !errors.As(err, &out) || out.Flag != flag {
 			t.Errorf("%s above its range: error %v, want a RangeError of that flag", flag, err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestValidateTheSpanOfLimits(t *testing.T) {
 	for span, ok := range map[time.Duration]bool{time.Millisecond - 1: false, time.Millisecond: true, time.Minute: true, time.Minute + 1: false} {
 		c := smallest()
 		c.LimitSpan = span
-		if err := c.Validate(); (err == nil) != ok {
+		if err := c.validate(); (err == nil) != ok {
 			t.Errorf("%v: error %v, want accepted: %t", span, err, ok)
 		}
 	}

@@ -36,7 +36,7 @@ func relaxGC() (restore func()) {
 
 // Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. No process or directory is left behind.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	defer relaxGC()()

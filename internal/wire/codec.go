@@ -44,7 +44,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	b := data.MaterializeToBuffer(Buffers)
 	defer b.Free()
-	return Unmarshal(b.ReadOnlyData(), m)
+	return unmarshal(b.ReadOnlyData(), m)
 }
 
 // Size returns how many bytes a message takes.
@@ -85,8 +85,8 @@ func write(b []byte, m proto.Message) error {
 	return err
 }
 
-// Unmarshal does the same as proto.Unmarshal, but faster for plain messages of lessor.v1.
-func Unmarshal(raw []byte, m proto.Message) error {
+// unmarshal does the same as proto.Unmarshal, but faster for plain messages of lessor.v1.
+func unmarshal(raw []byte, m proto.Message) error {
 	if ours, ok := m.(generated); ok && shapeOf(m).fits(raw) {
 		proto.Reset(m)
 		if ours.UnmarshalVT(raw) == nil {

@@ -168,11 +168,11 @@ func hasEnums(m protoreflect.Message) (has bool) {
 	return has
 }
 
-// checkAgreement checks that Unmarshal reads a message as protobuf does, or refuses it with the same error.
+// checkAgreement checks that unmarshal reads a message as protobuf does, or refuses it with the same error.
 func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
 	got, want := mt.New().Interface(), mt.New().Interface()
-	err, wantErr := Unmarshal(raw, got), proto.Unmarshal(raw, want)
+	err, wantErr := unmarshal(raw, got), proto.Unmarshal(raw, want)
 	switch {
 	case wantErr != nil:
 		if err == nil || err.Error() != wantErr.Error() {
@@ -183,7 +183,7 @@ func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	}
 }
 
-// Unmarshal reads or refuses a message as protobuf does, also if the message is cut off at any byte or has any byte changed.
+// unmarshal reads or refuses a message as protobuf does, also if the message is cut off at any byte or has any byte changed.
 func TestUnmarshalAgreesWithProtobuf(t *testing.T) {
 	for _, mt := range messageTypes(t) {
 		if _, ok := mt.New().Interface().(generated); !ok {
@@ -258,7 +258,7 @@ func TestUnmarshalAgreesOnUnusualEncodings(t *testing.T) {
 	}
 }
 
-// Unmarshal resets a message before it reads into it, as protobuf does.
+// unmarshal resets a message before it reads into it, as protobuf does.
 func TestUnmarshalResetsTheMessage(t *testing.T) {
 	m := &lessorv1.SessionRequest{Id: "1", Corr: "2"}
 	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\x013")}, m); err != nil || !proto.Equal(m, &lessorv1.SessionRequest{Id: "3"}) {
@@ -375,7 +375,7 @@ func BenchmarkFrame(b *testing.B) {
 	for name, fn := range map[string]func() error{
 		"write":            func() error { s, err := NewCodec().Marshal(m); s.Free(); return err },
 		"write/reflection": func() error { s, err := NewCodec().CodecV2.Marshal(m); s.Free(); return err },
-		"read":             func() error { return Unmarshal(raw, &lessorv1.SessionRequest{}) },
+		"read":             func() error { return unmarshal(raw, &lessorv1.SessionRequest{}) },
 		"read/reflection":  func() error { return proto.Unmarshal(raw, &lessorv1.SessionRequest{}) },
 		"check": func() error {
 			if !shapeOf(m).fits(raw) {

@@ -53,7 +53,7 @@ func index(all []Entry, t *lease.Task) []Entry {
 func place(t *lease.Task) Entry {
 	key := store.ReadyKey{Space: t.ID.Space, Line: LineID(t.Line()), Priority: t.Spec.Priority, Place: t.Place, Seq: t.ID.Seq}
 	if t.Parked {
-		return entry(store.Parked, store.ParkedKey{Key: KeyID(t.Spec.ConcurrencyKey), ReadyKey: key})
+		return entry(store.Parked, store.ParkedKey{Key: keyID(t.Spec.ConcurrencyKey), ReadyKey: key})
 	}
 	return entry(store.Ready, key)
 }
@@ -119,9 +119,9 @@ func hashLine(l lease.Line) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// KeyID returns the number that stands for a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same number, their parked
+// keyID returns the number that stands for a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same number, their parked
 // tasks would be listed together, without other effects.
-func KeyID(key string) uint64 {
+func keyID(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:])
 }
@@ -197,7 +197,7 @@ func Ready(r store.Reader, space uint32, l lease.Line, after store.ReadyKey, fn 
 // false. It ignores Space and Line of after.
 func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.ReadyKey, fn func(store.ReadyKey) bool) error {
 	after.Space, after.Line = space, LineID(l)
-	first := store.ParkedKey{Key: KeyID(key), ReadyKey: after}
+	first := store.ParkedKey{Key: keyID(key), ReadyKey: after}
 	from := append(first.Append(nil), 0)
 	to := store.PrefixEnd(store.AppendParkedPrefix(nil, space, first.Key, after.Line))
 	return scan(r, store.Parked, from, to, func(key, _ []byte) (bool, error) {
