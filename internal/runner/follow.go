@@ -73,7 +73,7 @@ func (f *follower) printAsTheyEnd(ctx context.Context) error {
 // like a lost one, and is submitted, too.
 func (f *follower) submitLost(ctx context.Context) (submitted bool, err error) {
 	before := f.job.manifest.Epoch
-	now, err := f.submit.epoch.fetch(ctx)
+	now, err := f.submit.fetchEpoch(ctx)
 	if err != nil || before == 0 || now == before {
 		return false, err
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	// Tasks is the coordinator. Required.
 	Tasks lessorv1.TaskServiceClient
 	// Epoch returns the epoch of the coordinator, which changes when the coordinator is restored from a backup. The run then submits again the
-	// lines that the restore has lost. Nil: the run does not check for restores.
+	// lines that the restore has lost. Required.
 	Epoch func(context.Context) (uint32, error)
 	// Screen to write to. Required.
 	Screen *Screen

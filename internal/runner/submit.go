@@ -41,26 +41,11 @@ const (
 	sharedHeartbeatTimeout  = 20 * time.Second
 )
 
-// epochOf asks the coordinator for its epoch; see Config.Epoch.
-type epochOf func(context.Context) (uint32, error)
-
-// fetch returns the epoch, 0 if it is not known.
-func (ask epochOf) fetch(ctx context.Context) (epoch uint32, err error) {
-	if ask == nil {
-		return 0, nil
-	}
-	err = retryWhileAway(ctx, func() (err error) {
-		epoch, err = ask(ctx)
-		return err
-	})
-	return epoch, err
-}
-
 // submitter submits the lines of a job.
 type submitter struct {
 	job   *Job
 	tasks lessorv1.TaskServiceClient
-	epoch epochOf
+	epoch func(context.Context) (uint32, error) // see Config.Epoch
 
 	begun chan struct{} // closed when the coordinator has the first tasks
 	done  chan struct{} // closed when it has all tasks
@@ -69,7 +54,7 @@ type submitter struct {
 	bytes int
 }
 
-func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient, epoch epochOf) *submitter {
+func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient, epoch func(context.Context) (uint32, error)) *submitter {
 	s := &submitter{job: j, tasks: tasks, epoch: epoch, begun: make(chan struct{}), done: make(chan struct{})}
 	if j.manifest.Submitted {
 		close(s.begun)
@@ -90,10 +75,19 @@ func (s *submitter) run(ctx context.Context) error {
 	return nil
 }
 
+// fetchEpoch asks the coordinator for its epoch.
+func (s *submitter) fetchEpoch(ctx context.Context) (epoch uint32, err error) {
+	err = retryWhileAway(ctx, func() (err error) {
+		epoch, err = s.epoch(ctx)
+		return err
+	})
+	return epoch, err
+}
+
 // submitLines submits the chosen lines, and saves the epoch that the coordinator had before. If the coordinator is restored during the submit, the
 // saved epoch is then an old one, and the lines that were lost are submitted again.
 func (s *submitter) submitLines(ctx context.Context, choose func(number int64) bool) error {
-	epoch, err := s.epoch.fetch(ctx)
+	epoch, err := s.fetchEpoch(ctx)
 	if err != nil {
 		return err
 	}
