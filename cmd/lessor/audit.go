@@ -41,20 +41,11 @@ func (c auditListCmd) Run(a *app) error {
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}
-		for {
+		return printPages(list, auditCells, func(token string) ([]*lessorv1.AuditEvent, string, error) {
+			req.PageToken = token
 			page, err := cl.admin.ListAuditEvents(a.ctx, req)
-			if err != nil {
-				return err
-			}
-			for _, e := range page.GetEvents() {
-				if err := list.add(e, auditCells(e)...); err != nil {
-					return err
-				}
-			}
-			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-				return list.flush()
-			}
-		}
+			return page.GetEvents(), page.GetNextPageToken(), err
+		})
 	})
 }
 

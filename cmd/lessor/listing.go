@@ -35,3 +35,22 @@ func (l *listing) flush() error {
 	}
 	return l.table.flush()
 }
+
+// printPages prints all pages of a list. read returns the items of the page that a token names, and the token of the next page. The first token is empty,
+// and so is that after the last page.
+func printPages[T proto.Message](l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error)) error {
+	for token := ""; ; {
+		items, next, err := read(token)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if err := l.add(item, cells(item)...); err != nil {
+				return err
+			}
+		}
+		if token = next; token == "" {
+			return l.flush()
+		}
+	}
+}

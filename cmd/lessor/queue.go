@@ -26,20 +26,11 @@ func (c queueListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		list := newListing(a, "QUEUE", "READY", "BLOCKED", "SCHEDULED", "LEASED", "AGE", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
-		for {
+		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {
+			req.PageToken = token
 			page, err := cl.admin.ListQueues(a.ctx, req)
-			if err != nil {
-				return err
-			}
-			for _, q := range page.GetQueues() {
-				if err := list.add(q, queueCells(q)...); err != nil {
-					return err
-				}
-			}
-			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-				return list.flush()
-			}
-		}
+			return page.GetQueues(), page.GetNextPageToken(), err
+		})
 	})
 }
 

@@ -105,25 +105,15 @@ type tokenListCmd struct {
 func (c tokenListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", inZone("EXPIRES"), "BY")
-		req := &lessorv1.ListTokensRequest{}
-		for {
-			page, err := cl.auth.ListTokens(a.ctx, req)
-			if err != nil {
-				return err
+		var keys *lessorv1.ListKeysResponse
+		cells := func(t *lessorv1.TokenInfo) []string { return tokenCells(t, keys.GetKeys(), time.Now()) }
+		return printPages(list, cells, func(token string) ([]*lessorv1.TokenInfo, string, error) {
+			page, err := cl.auth.ListTokens(a.ctx, &lessorv1.ListTokensRequest{PageToken: token})
+			if err == nil {
+				keys, err = cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: if a key of the page is missing here, it has retired
 			}
-			keys, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{}) // after the page: if a key of the page is missing here, it has retired
-			if err != nil {
-				return err
-			}
-			for _, t := range page.GetTokens() {
-				if err := list.add(t, tokenCells(t, keys.GetKeys(), time.Now())...); err != nil {
-					return err
-				}
-			}
-			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-				return list.flush()
-			}
-		}
+			return page.GetTokens(), page.GetNextPageToken(), err
+		})
 	})
 }
 

@@ -26,20 +26,11 @@ func (c workerListCmd) Run(a *app) error {
 	return c.with(func(cl *client) error {
 		list := newListing(a, "WORKER", "STATE", "HEALTH", "LEASES", "SLOTS", "QUEUES", "CONNECTED", "SEEN")
 		req := &lessorv1.ListWorkersRequest{Queue: c.Queue}
-		for {
+		return printPages(list, workerCells, func(token string) ([]*lessorv1.Worker, string, error) {
+			req.PageToken = token
 			page, err := cl.admin.ListWorkers(a.ctx, req)
-			if err != nil {
-				return err
-			}
-			for _, w := range page.GetWorkers() {
-				if err := list.add(w, workerCells(w)...); err != nil {
-					return err
-				}
-			}
-			if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-				return list.flush()
-			}
-		}
+			return page.GetWorkers(), page.GetNextPageToken(), err
+		})
 	})
 }
 
