@@ -191,10 +191,10 @@ func TestOldConnectionIsNoError(t *testing.T) {
 		c := workertest.Start(t)
 		log := &journal{}
 		var mu sync.Mutex
-		var told []error
+		var errs []error
 		w := c.Worker("q", worker.Config{
 			Logger: slog.New(slog.NewTextHandler(log, nil)),
-			Hooks:  worker.Hooks{OnError: func(err error) { mu.Lock(); defer mu.Unlock(); told = append(told, err) }},
+			Hooks:  worker.Hooks{OnError: func(err error) { mu.Lock(); defer mu.Unlock(); errs = append(errs, err) }},
 		})
 		w.HandleDefault(echo)
 		stop := c.Run(w)
@@ -204,14 +204,14 @@ func TestOldConnectionIsNoError(t *testing.T) {
 			t.Errorf("%d sessions in three hours, want at least 2: no connection has come of age", n)
 		}
 		mu.Lock()
-		if len(told) != 0 || strings.Contains(log.String(), "level=WARN") {
-			t.Errorf("OnError got %v, want no error and no warning in the log:\n%s", told, log)
+		if len(errs) != 0 || strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("OnError got %v, want no error and no warning in the log:\n%s", errs, log)
 		}
 		mu.Unlock()
 		c.Restart()
 		time.Sleep(time.Minute)
 		stop()
-		if len(told) == 0 {
+		if len(errs) == 0 {
 			t.Error("OnError was not told of the restart")
 		}
 	})

@@ -266,11 +266,11 @@ func TestGapStaysOpen(t *testing.T) {
 		synctest.Wait()
 		s.lose(dispatchOf("t1"))
 		after := s.dispatch("t2")
-		told := time.Now()
+		reportedAt := time.Now()
 		s.next("gap", isGapError)
 		s.resend(after)
 		s.next("gap, by the repeat", isGapError)
-		if got := time.Since(told); got != 0 {
+		if got := time.Since(reportedAt); got != 0 {
 			t.Errorf("the worker reported the gap again %v after a repeat that does not close it, want at once", got)
 		}
 		for range resendTries {

@@ -71,12 +71,12 @@ func (newerBackup) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreaming
 // damaged store.
 func TestBackupOfANewerStore(t *testing.T) {
 	cl := dialTo(t, func(s *grpc.Server) { lessorv1.RegisterAdminServiceServer(s, newerBackup{}) })
-	var file, said bytes.Buffer
-	code := report(streams{err: &said}, receive(t.Context(), cl.admin, &file, &backupInfo{}))
+	var file, stderr bytes.Buffer
+	code := report(streams{err: &stderr}, receive(t.Context(), cl.admin, &file, &backupInfo{}))
 	format := store.Current().Format()
 	want := fmt.Sprintf("error: the store has format %d, but this version of Lessor reads only formats up to %d: use a newer version\n"+
 		"hint: use the coordinator's version of lessor; \"lessor status\" shows it\n", format+1, format)
-	if code != exitCannotStart || said.String() != want || file.Len() > 0 {
-		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &said, want)
+	if code != exitCannotStart || stderr.String() != want || file.Len() > 0 {
+		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &stderr, want)
 	}
 }

@@ -360,9 +360,9 @@ func TestDiskFull(t *testing.T) {
 	filler := disk.Fill("filler", 4<<20)
 	before := namesIn(t, disk.Dir())
 	for _, args := range commands {
-		code, said := lessor(t, args...)
-		if code != 5 || !regexp.MustCompile(`^error: .*(no space left|no room).*\nhint: .+\n$`).MatchString(said) {
-			t.Errorf("%v: exit code %d, want 5, an error and a hint\n%s", args, code, said)
+		code, output := lessor(t, args...)
+		if code != 5 || !regexp.MustCompile(`^error: .*(no space left|no room).*\nhint: .+\n$`).MatchString(output) {
+			t.Errorf("%v: exit code %d, want 5, an error and a hint\n%s", args, code, output)
 		}
 		if after := namesIn(t, disk.Dir()); after != before {
 			t.Errorf("%v: files: %s, want %s", args, after, before)

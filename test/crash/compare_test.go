@@ -84,11 +84,11 @@ func (c *comparer) task(ctx context.Context, t *task) error {
 func (b *book) verdictsOnStreams(t *task) map[uint32]answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	told := map[uint32]answer{}
+	verdicts := map[uint32]answer{}
 	for attempt, got := range t.streamed {
-		told[attempt] = got
+		verdicts[attempt] = got
 	}
-	return told
+	return verdicts
 }
 
 // recordMissing enters that the task does not exist.
@@ -113,9 +113,9 @@ func (b *book) recordFound(t *task, got *lessorv1.Task, streamed map[uint32]answ
 	b.sameAttemptsLocked(t, got)
 	b.sameHistoryLocked(t, got)
 	b.sameOutcomeLocked(t, got)
-	for attempt, told := range streamed {
-		if told.verdict == committed && outcomeOf(got, attempt) == nil {
-			b.violated("A6", t, "attempt %d on a stream was %v, and its outcome is not there", attempt, told)
+	for attempt, verdicts := range streamed {
+		if verdicts.verdict == committed && outcomeOf(got, attempt) == nil {
+			b.violated("A6", t, "attempt %d on a stream was %v, and its outcome is not there", attempt, verdicts)
 		}
 	}
 	b.endedLocked(t, got.GetState())

@@ -63,8 +63,8 @@ func TestWorkerPaused(t *testing.T) {
 	f.count()
 	f.comparePrinted(a, false)
 	f.comparePrinted(b, false)
-	if a.reasons[superseded] != a.told[cancelled] { // both are 0 if the victim noticed by itself that its leases were lost
-		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.told[cancelled], a.reasons)
+	if a.reasons[superseded] != a.counts[cancelled] { // both are 0 if the victim noticed by itself that its leases were lost
+		t.Errorf("V9: the victim was told CANCELLED %d times: %v", a.counts[cancelled], a.reasons)
 	}
 	f.log(a, b)
 }
@@ -75,7 +75,7 @@ func (f *fleet) log(a, b *tally) {
 	cut := f.cutOff(a.starts)
 	f.t.Logf("%d tasks, counted after a restart of the coordinator: %s", f.tasks, f)
 	f.t.Logf("the workers printed %d starts, of which the fault cut %d off, and %d + %d COMMITTED, %d CANCELLED",
-		len(a.starts)+len(b.starts), cut, a.told[committed], b.told[committed], a.told[cancelled]+b.told[cancelled])
+		len(a.starts)+len(b.starts), cut, a.counts[committed], b.counts[committed], a.counts[cancelled]+b.counts[cancelled])
 }
 
 // startWorker starts the test binary as a worker.

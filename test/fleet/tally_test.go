@@ -27,7 +27,7 @@ type tally struct {
 	mu       sync.Mutex
 	starts   map[attempt]int
 	verdicts map[attempt][]string
-	told     map[string]int // number of verdicts of each kind
+	counts   map[string]int // number of verdicts of each kind
 	reasons  map[string]int // number of verdicts with each reason
 	enough   chan struct{}  // closed at start number want
 	want     int            // 0: none
@@ -42,7 +42,7 @@ type attempt struct {
 func newTally(t *testing.T, name string, want int) *tally {
 	return &tally{
 		t: t, name: name, want: want, enough: make(chan struct{}),
-		starts: map[attempt]int{}, verdicts: map[attempt][]string{}, told: map[string]int{}, reasons: map[string]int{},
+		starts: map[attempt]int{}, verdicts: map[attempt][]string{}, counts: map[string]int{}, reasons: map[string]int{},
 	}
 }
 
@@ -69,6 +69,6 @@ func (n *tally) add(what string, a attempt, verdict, reason string) {
 		return
 	}
 	n.verdicts[a] = append(n.verdicts[a], verdict)
-	n.told[verdict]++
+	n.counts[verdict]++
 	n.reasons[reason]++
 }

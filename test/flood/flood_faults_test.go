@@ -83,11 +83,11 @@ func issue(t *testing.T, dir string, tokens map[string]string, tenants ...string
 // serve starts a coordinator with these arguments, and connects to it.
 func serve(t *testing.T, c *harness.Coordinator, args []string) (*grpc.ClientConn, *harness.Process) {
 	t.Helper()
-	said := make(chan string, 1)
-	p := c.Launch(harness.Lines(func(line string) { said <- line }), args...)
+	printed := make(chan string, 1)
+	p := c.Launch(harness.Lines(func(line string) { printed <- line }), args...)
 	var at struct{ GRPC string }
 	select {
-	case line := <-said:
+	case line := <-printed:
 		if err := json.Unmarshal([]byte(line), &at); err != nil {
 			t.Fatal(err)
 		}

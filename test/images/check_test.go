@@ -152,8 +152,8 @@ func (v *checker) put(im image) (path string) {
 // fail fails the test, and keeps the first few images of each kind.
 func (v *checker) fail(im image, format string, args ...any) {
 	v.t.Helper()
-	const told = 5
-	if v.seen++; v.counts.note(im.kind, "FAILED") > told {
+	const maxFailures = 5
+	if v.seen++; v.counts.note(im.kind, "FAILED") > maxFailures {
 		return
 	}
 	name := filepath.Join(v.t.ArtifactDir(), fmt.Sprintf("image-%d-%d.db", im.commit, v.seen))

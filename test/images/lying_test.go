@@ -34,11 +34,11 @@ func (l *lies) recordVersions(d disk, c commit) {
 // of builds images of the disk after a commit. Everything is on the disk and was synced, except for one lie.
 func (l *lies) of(d disk, c commit, number int) {
 	lie := func(kind string, tell func(d *disk)) {
-		told := d.clone()
-		if tell(&told); bytes.Equal(told.content, d.content) {
+		changed := d.clone()
+		if tell(&changed); bytes.Equal(changed.content, d.content) {
 			return // the lie changed nothing
 		}
-		l.emit(image{kind: kind, disk: told, commit: number, states: []int{number + 1}})
+		l.emit(image{kind: kind, disk: changed, commit: number, states: []int{number + 1}})
 	}
 	for _, w := range c.pages {
 		lie("a page of the last commit is lost", func(d *disk) { l.lose(d, w.at) })

@@ -61,7 +61,7 @@ var troubles = []trouble{
 		for range 64 {
 			busy.Go(func() {
 				for ctx.Err() == nil {
-					_ = life(ctx, c.Conn())
+					_ = runTask(ctx, c.Conn())
 				}
 			})
 		}
@@ -93,7 +93,7 @@ func BenchmarkLife(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				began := time.Now()
-				if err := life(b.Context(), conn); err != nil {
+				if err := runTask(b.Context(), conn); err != nil {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))
@@ -105,8 +105,8 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
-// life submits a task, and leases and completes one; with several callers, that may be another one's task.
-func life(ctx context.Context, conn *grpc.ClientConn) error {
+// runTask submits a task, and leases and completes one; with several callers, that may be another one's task.
+func runTask(ctx context.Context, conn *grpc.ClientConn) error {
 	tasks, workers := lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn)
 	spec := &lessorv1.TaskSpec{Queue: "latency", Payload: make([]byte, 256)}
 	if _, err := tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
@@ -122,7 +122,7 @@ func life(ctx context.Context, conn *grpc.ClientConn) error {
 			return err
 		}
 		if m.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
-			return fmt.Errorf("the result was told %v", m)
+			return fmt.Errorf("Complete = %v, want COMMITTED", m)
 		}
 	}
 	return nil

@@ -14,8 +14,8 @@ func checkSearchCanFail(t *testing.T, good []*op) {
 	t.Helper()
 	for name, lie := range falsifications {
 		for i, o := range good {
-			a, told := lie(o)
-			if !told {
+			a, applies := lie(o)
+			if !applies {
 				continue
 			}
 			bad := append([]*op{}, good...)

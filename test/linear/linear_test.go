@@ -58,8 +58,8 @@ func TestHistories(t *testing.T) {
 		h.read()
 		longest = max(longest, h.check())
 		h.checkTasks()
-		if h.untold > len(h.storedTasks)/10 {
-			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth", h.untold, len(h.storedTasks))
+		if h.unchecked > len(h.storedTasks)/10 {
+			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth", h.unchecked, len(h.storedTasks))
 		}
 		total += len(h.ops)
 		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.storedTasks), h.kills, h.open())
@@ -93,7 +93,7 @@ type history struct {
 	mu          sync.Mutex
 	ops         []*op
 	storedTasks map[string]*storedTask
-	untold      int // tasks that are not checked, because their stored history has dropped entries
+	unchecked   int // tasks that are not checked, because their stored history has dropped entries
 }
 
 // record runs the clients, and kills the coordinator meanwhile.
@@ -226,7 +226,7 @@ func (h *history) check() (longest time.Duration) {
 	slices.SortFunc(openLeases, func(a, b *op) int { return int(a.Call - b.Call) })
 	for name, t := range h.storedTasks {
 		if t.task.GetHistoryDropped() > 0 { // on a machine without free processors, a task may lose more leases than its history can hold (T10)
-			h.untold++
+			h.unchecked++
 			continue
 		}
 		all := t.history(calls[name], openLeases)
@@ -264,21 +264,21 @@ func show(all []*op) string {
 // checkTasks checks that each acknowledged task is there, and that each task was submitted.
 func (h *history) checkTasks() {
 	h.t.Helper()
-	asked, told := map[string]bool{}, map[string]bool{}
+	submitted, acknowledged := map[string]bool{}, map[string]bool{}
 	for _, o := range h.ops {
 		if o.Kind == submit {
-			asked[o.Task] = true
-			told[o.Task] = told[o.Task] || !o.open()
+			submitted[o.Task] = true
+			acknowledged[o.Task] = acknowledged[o.Task] || !o.open()
 		}
 	}
-	for name := range told {
-		if told[name] && h.storedTasks[name] == nil {
+	for name := range acknowledged {
+		if acknowledged[name] && h.storedTasks[name] == nil {
 			h.t.Errorf("A6: task %s was acknowledged and does not exist", name)
 		}
 	}
 	for name, t := range h.storedTasks {
 		h.states[t.read.Answer.State]++
-		if !asked[name] {
+		if !submitted[name] {
 			h.t.Errorf("A6: task %s exists, but no client submitted it", name)
 		}
 	}

@@ -33,7 +33,7 @@ func (t *storedTask) history(calls, openLeases []*op) []*op {
 			all = append(all, o)
 		}
 	}
-	all = append(all, t.untold(calls, openLeases)...)
+	all = append(all, t.grantsWithoutAnswer(calls, openLeases)...)
 	all = append(all, t.ends(all)...)
 	return append(all, &t.read)
 }
@@ -62,17 +62,17 @@ func (t *storedTask) mayHaveHappened(o *op) bool {
 	return false
 }
 
-// untold returns the grants that happened but were told to nobody: each was the answer to a Lease call of its worker that got none. If there is no
+// grantsWithoutAnswer returns the grants that happened but were told to nobody: each was the answer to a Lease call of its worker that got none. If there is no
 // such call, the grant is left out, and the search fails for want of an explanation.
-func (t *storedTask) untold(calls, openLeases []*op) (grants []*op) {
-	told := map[uint32]bool{}
+func (t *storedTask) grantsWithoutAnswer(calls, openLeases []*op) (grants []*op) {
+	known := map[uint32]bool{}
 	for _, o := range calls {
 		if o.Kind == granted {
-			told[o.Attempt] = true
+			known[o.Attempt] = true
 		}
 	}
 	for _, e := range t.task.GetHistory() {
-		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED || told[e.GetAttempt()] {
+		if e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED || known[e.GetAttempt()] {
 			continue
 		}
 		for _, o := range openLeases { // ordered by the times of the calls

@@ -151,7 +151,7 @@ func callPlaces(t *testing.T) (places []*place) {
 			name: name, action: name, roles: row.roles, declaringCredential: operator, unguarded: service == healthService, changesMemory: row.changesMemory,
 			goodRequest: func(n names) request { return message{row.goodRequest(n)} },
 			fields:      fields, together: together(fields, func(field) bool { return true }),
-			say: func(h *host, c credential, r request) answer { return h.call(c, m, r.(message).Message) },
+			send: func(h *host, c credential, r request) answer { return h.call(c, m, r.(message).Message) },
 		})
 	}
 	for name := range calls {

@@ -16,17 +16,17 @@ const (
 	codeForbidden = "E.AUTH.FORBIDDEN"
 )
 
-// say sends the request of a cell. said has the names in it; see cell.request.
-func (h *host) say(c cell) (a answer, said map[string]kind) {
+// sendCell sends the request of a cell. sent has the names in it; see cell.request.
+func (h *host) sendCell(c cell) (a answer, sent map[string]kind) {
 	h.t.Helper()
-	r, said := c.request(h.parties)
-	a = c.say(h, c.credential, r)
+	r, sent := c.request(h.parties)
+	a = c.send(h, c.credential, r)
 	for _, name := range a.randomValues {
 		if len(name) > longestID {
 			h.secrets = append(h.secrets, name)
 		}
 	}
-	return a, said
+	return a, sent
 }
 
 // longestID is the length of a session id. A random value that is longer is a lease id or a token, which no log may have.
@@ -35,7 +35,7 @@ const longestID = 30
 // askRefused checks a cell that must be refused: the answer must not depend on the request, and nothing may change.
 func (h *host) askRefused(c cell) {
 	h.t.Helper()
-	a, _ := h.say(c)
+	a, _ := h.sendCell(c)
 	code, want := c.refusal()
 	if a.refusal != want {
 		h.t.Errorf("%v: refused with %q, want %s", c, a.text, want)
@@ -92,12 +92,12 @@ type outcome struct {
 // askAllowed asks a cell that must be answered, and checks that the answer has nothing of the other tenant, and that nothing of it has changed.
 func (h *host) askAllowed(c cell) outcome {
 	h.t.Helper()
-	a, said := h.say(c)
+	a, sent := h.sendCell(c)
 	if a.code == codeForbidden && c.declaringCredential != holder { // a task token for another task is refused with this code, too
 		h.t.Errorf("%v: the credential is refused, want an answer: %s", c, a.text)
 	}
 	stranger := map[string]string{acme: evil, evil: acme}[c.tenant]
-	if name := leaked(a.text, h.parties[stranger], said); name != "" {
+	if name := leaked(a.text, h.parties[stranger], sent); name != "" {
 		h.t.Errorf("%v: the answer contains the name %s of the other tenant: %s", c, name, a.text)
 	}
 	left := h.effects()
@@ -116,16 +116,16 @@ func (h *host) askAllowed(c cell) outcome {
 		a.text += text
 	}
 	h.storeChanged = len(summary) > 1 || c.changesMemory
-	return outcome{strings.Join(summary, "; "), h.comparable(a, said)}
+	return outcome{strings.Join(summary, "; "), h.comparable(a, sent)}
 }
 
 // comparable returns an answer without what may differ: the names that the request had, and random values.
-func (h *host) comparable(a answer, said map[string]kind) string {
+func (h *host) comparable(a answer, sent map[string]kind) string {
 	randomValues := map[string]kind{}
 	for _, name := range a.randomValues {
 		randomValues[name] = h.ownerAndKind(name)
 	}
-	return replaceNames(replaceNames(a.text, said), randomValues)
+	return replaceNames(replaceNames(a.text, sent), randomValues)
 }
 
 // ownerAndKind returns the tenant and the kind of a name; "new" if no tenant had it.
@@ -141,15 +141,15 @@ func (h *host) ownerAndKind(name string) kind {
 }
 
 // replaceNames replaces names in a text by what they name, the longer ones first.
-func replaceNames(text string, said map[string]kind) string {
-	order := slices.SortedFunc(maps.Keys(said), func(a, b string) int {
+func replaceNames(text string, sent map[string]kind) string {
+	order := slices.SortedFunc(maps.Keys(sent), func(a, b string) int {
 		if d := len(b) - len(a); d != 0 {
 			return d
 		}
 		return strings.Compare(a, b)
 	})
 	for _, name := range order {
-		switch tag := "<" + string(said[name]) + ">"; {
+		switch tag := "<" + string(sent[name]) + ">"; {
 		case isDistinctive(name):
 			text = strings.ReplaceAll(text, name, tag)
 		case name != "":
@@ -161,8 +161,8 @@ func replaceNames(text string, said map[string]kind) string {
 }
 
 // leaked returns a name of the given ones that is in the text although the request did not have it; empty if there is none.
-func leaked(text string, of names, said map[string]kind) string {
-	text = replaceNames(text, said)
+func leaked(text string, of names, sent map[string]kind) string {
+	text = replaceNames(text, sent)
 	for _, name := range of {
 		if isDistinctive(name) && strings.Contains(text, name) {
 			return name

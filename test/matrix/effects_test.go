@@ -122,12 +122,12 @@ func difference(before, now contents) map[string]string {
 	for g, n := range counts {
 		words[g.tenant] = append(words[g.tenant], fmt.Sprintf("%v%s%d", g.space, g.sign, n))
 	}
-	told := map[string]string{}
+	summary := map[string]string{}
 	for tenant, w := range words {
 		slices.Sort(w)
-		told[tenant] = strings.Join(w, " ")
+		summary[tenant] = strings.Join(w, " ")
 	}
-	return told
+	return summary
 }
 
 // entry checks an entry that a cell has left in the audit. It returns it in short, and as a whole without what differs from host to host.

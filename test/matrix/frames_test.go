@@ -83,10 +83,10 @@ func framePlaces(t *testing.T) (places []*place) {
 			t.Errorf("frame %s: declare in frames a good one", kind)
 			continue
 		}
-		p := &place{name: kind, action: "Session", roles: working, declaringCredential: operator, changesMemory: kind == "handshake", say: (*host).frame}
+		p := &place{name: kind, action: "Session", roles: working, declaringCredential: operator, changesMemory: kind == "handshake", send: (*host).frame}
 		p.goodRequest = func(n names) request {
 			m := row(n)
-			m.Id, m.Sender = "said-"+n["tenant"], &lessorv1.Sender{Role: "worker", Id: n["worker"]}
+			m.Id, m.Sender = "sent-"+n["tenant"], &lessorv1.Sender{Role: "worker", Id: n["worker"]}
 			return frameRequest{message{m}, n["worker"]}
 		}
 		p.fields = fieldsOf(t, p.goodRequest(names{}).(frameRequest).ProtoReflect())
@@ -130,8 +130,8 @@ func join(prefix, name string) string {
 // frame sends a frame in a new session, unless the frame itself opens one.
 func (h *host) frame(c credential, r request) answer {
 	h.t.Helper()
-	said := r.(frameRequest)
-	m := said.Message.(*lessorv1.SessionRequest)
+	sent := r.(frameRequest)
+	m := sent.Message.(*lessorv1.SessionRequest)
 	end := func() {}
 	if c.used {
 		c, end = h.createEndingCredential(c)
@@ -141,11 +141,11 @@ func (h *host) frame(c credential, r request) answer {
 	defer s.cut()
 	if m.GetHandshake() == nil && (c.problem == "" || c.used) {
 		h.streams++
-		s.open(c.tenant, said.worker, fmt.Sprintf("instance-%09d", h.streams))
+		s.open(c.tenant, sent.worker, fmt.Sprintf("instance-%09d", h.streams))
 	}
 	end()
 	from := len(s.received)
-	s.say(m)
+	s.send(m)
 	return s.answer(from)
 }
 

@@ -18,7 +18,7 @@ type place struct {
 	together            []field // the fields that "everything" sets
 	web                 bool    // it is an HTTP route
 	declaringCredential string  // the credential whose results are declared in testdata
-	say                 func(h *host, c credential, r request) answer
+	send                func(h *host, c credential, r request) answer
 	// changesMemory says that the place changes state that is not in the store, so that a host can be used for one good cell only.
 	changesMemory bool
 }
@@ -90,22 +90,22 @@ func (c cell) nowhere() bool {
 	return c.web && c.value == empty && inPath && strings.Contains(c.place.name+"/", "{task_id}/")
 }
 
-// request builds the request of a cell. said has the names in it by which an answer may differ, and their kinds.
-func (c cell) request(parties map[string]names) (r request, said map[string]kind) {
+// request builds the request of a cell. sent has the names in it by which an answer may differ, and their kinds.
+func (c cell) request(parties map[string]names) (r request, sent map[string]kind) {
 	at, theirs := parties[c.base].at(c.place.name), c.value.of(parties, c.base).at(c.place.name)
-	r, said = c.goodRequest(at), map[string]kind{}
+	r, sent = c.goodRequest(at), map[string]kind{}
 	changed := []field{c.field}
 	if c.field.kind == everything.kind {
 		changed = c.together
 	}
 	for _, f := range changed {
 		r.set(f.path, theirs[f.kind])
-		said[theirs[f.kind]] = f.kind
+		sent[theirs[f.kind]] = f.kind
 	}
 	if c.base != c.tenant {
 		for k, name := range at {
-			said[name] = k
+			sent[name] = k
 		}
 	}
-	return r, said
+	return r, sent
 }

@@ -38,8 +38,8 @@ func (h *host) stream(authorization []string) *stream {
 	return s
 }
 
-// say sends a frame. If the stream has ended, its err tells why.
-func (s *stream) say(m *lessorv1.SessionRequest) {
+// send sends a frame. If the stream has ended, its.err says why.
+func (s *stream) send(m *lessorv1.SessionRequest) {
 	_ = s.grpc.Send(m)
 	synctest.Wait()
 }
@@ -47,10 +47,10 @@ func (s *stream) say(m *lessorv1.SessionRequest) {
 // open opens a session that gets no work.
 func (s *stream) open(tenant, worker, instance string) {
 	from := &lessorv1.Sender{Role: "worker", Id: worker}
-	s.say(&lessorv1.SessionRequest{
+	s.send(&lessorv1.SessionRequest{
 		Id: "1", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Handshake{Handshake: handshake(worker, instance)},
 	})
-	s.say(&lessorv1.SessionRequest{
+	s.send(&lessorv1.SessionRequest{
 		Id: "2", Tenant: tenant, Sender: from, Payload: &lessorv1.SessionRequest_Register{Register: registration("nothing")},
 	})
 }

@@ -26,9 +26,9 @@ func serve(dir string) []string {
 func checkRefused(t *testing.T, c harness.Command, want string) {
 	t.Helper()
 	p := harness.Start(t, c)
-	code, said := p.Wait(), p.Stderr()
-	if code != 5 || !regexp.MustCompile(`^error: .+\nhint: .+\n$`).MatchString(said) || !regexp.MustCompile(want).MatchString(said) {
-		t.Errorf("%v ended with exit code %d and said\n%swant exit code 5 and %q", p, code, said, want)
+	code, stderr := p.Wait(), p.Stderr()
+	if code != 5 || !regexp.MustCompile(`^error: .+\nhint: .+\n$`).MatchString(stderr) || !regexp.MustCompile(want).MatchString(stderr) {
+		t.Errorf("%v ended with exit code %d and said\n%swant exit code 5 and %q", p, code, stderr, want)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestNothingGrows(t *testing.T) {
 	all := make([]sample, 0, samples)
 	for began := time.Now(); len(all) < samples; {
 		<-every.C
-		s := look(t, c)
+		s := takeSample(t, c)
 		s.at, s.tasks = time.Since(began), float64(l.done.Load())
 		all = append(all, s)
 		switch len(all) {
@@ -149,9 +149,9 @@ func report(t *testing.T, all []sample) {
 	}
 }
 
-// look takes a sample. The request itself takes memory, too, so the heap is read from the head of a heap profile, where it is as it was right after a
+// takeSample takes a sample. The request itself takes memory, too, so the heap is read from the head of a heap profile, where it is as it was right after a
 // garbage collection. Of two such profiles it uses the second: pools keep their content over one collection.
-func look(t *testing.T, c *harness.Coordinator) sample {
+func takeSample(t *testing.T, c *harness.Coordinator) sample {
 	t.Helper()
 	get(t, c, "/debug/pprof/heap?gc=1&debug=1")
 	heap := get(t, c, "/debug/pprof/heap?gc=1&debug=1")
@@ -228,7 +228,7 @@ func load(t *testing.T, c *harness.Coordinator) (l *loader, stop func()) {
 		{20 * time.Millisecond, l.submit},
 		{50 * time.Millisecond, l.workByHand},
 		{500 * time.Millisecond, l.openAndLeaveSession},
-		{time.Second, l.look},
+		{time.Second, l.readTasks},
 		{2 * time.Second, l.watch},
 	} {
 		l.busy.Go(func() { l.repeat(do.every, do.what) })
@@ -331,7 +331,7 @@ func (l *loader) openAndLeaveSession(i int) error {
 	return err
 }
 
-func (l *loader) look(int) error {
+func (l *loader) readTasks(int) error {
 	m, err := l.tasks.ListTasks(l.ctx, &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{}, PageSize: 50})
 	for _, task := range m.GetTasks() {
 		_, err := l.tasks.GetTask(l.ctx, &lessorv1.GetTaskRequest{TaskId: task.GetTaskId()})

@@ -57,7 +57,7 @@ func (w *Witness) Check(t testing.TB, tasks []*lessorv1.Task, fate func(a Attemp
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := &Sum{Tasks: len(tasks), Lost: map[lessorv1.Reason]int{}, Verdicts: w.told}
+	sum := &Sum{Tasks: len(tasks), Lost: map[lessorv1.Reason]int{}, Verdicts: w.verdictCounts}
 	lives := map[Attempt]*leaseLife{}
 	for _, task := range tasks {
 		readHistory(t, task, lives)

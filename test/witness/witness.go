@@ -15,9 +15,9 @@ type Attempt struct {
 
 // Witness holds what was seen. It may be used by several goroutines.
 type Witness struct {
-	mu   sync.Mutex
-	seen map[Attempt]*attemptSeen
-	told map[lessorv1.Reason]int // verdicts by reason
+	mu            sync.Mutex
+	seen          map[Attempt]*attemptSeen
+	verdictCounts map[lessorv1.Reason]int // verdicts by reason
 }
 
 // attemptSeen is what was seen of an attempt.
@@ -30,7 +30,7 @@ type attemptSeen struct {
 
 // New makes a witness that has seen nothing.
 func New() *Witness {
-	return &Witness{seen: map[Attempt]*attemptSeen{}, told: map[lessorv1.Reason]int{}}
+	return &Witness{seen: map[Attempt]*attemptSeen{}, verdictCounts: map[lessorv1.Reason]int{}}
 }
 
 func (w *Witness) see(a Attempt, note func(*attemptSeen)) {
@@ -58,7 +58,7 @@ func (w *Witness) Stop(a Attempt, cause string) {
 func (w *Witness) Verdict(a Attempt, v lessorv1.Verdict, r lessorv1.Reason) {
 	w.see(a, func(s *attemptSeen) {
 		s.verdicts = append(s.verdicts, v)
-		w.told[r]++
+		w.verdictCounts[r]++
 	})
 }
 

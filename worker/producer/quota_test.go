@@ -96,12 +96,12 @@ func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		st := status.Convert(submit(ctx))
-		told := false
+		hasWait := false
 		for _, d := range st.Details() {
 			wait, ok := d.(*errdetails.RetryInfo)
-			told = told || ok && wait.GetRetryDelay().AsDuration() == time.Minute
+			hasWait = hasWait || ok && wait.GetRetryDelay().AsDuration() == time.Minute
 		}
-		if st.Code() != codes.ResourceExhausted || !told || time.Since(begin) != 0 {
+		if st.Code() != codes.ResourceExhausted || !hasWait || time.Since(begin) != 0 {
 			t.Errorf("Submit = %v after %v, want RESOURCE_EXHAUSTED with a wait of 1m at once", st, time.Since(begin))
 		}
 		waiting := make(chan error)

@@ -164,11 +164,11 @@ func TestLeaseAll(t *testing.T) {
 func TestClockAndErrors(t *testing.T) {
 	now, failure := time.Unix(0, 0), errors.New("stuck")
 	var due func()
-	var told error
+	var onErrorGot error
 	r := resource.New(resource.Config{
 		Now:       func() time.Time { return now },
 		AfterFunc: func(_ time.Duration, f func()) (stop func() bool) { due = f; return func() bool { return false } },
-		OnError:   func(_ string, err error) { told = err },
+		OnError:   func(_ string, err error) { onErrorGot = err },
 	})
 	if _, err := r.Register(resource.Resource{ID: "a", TTL: ttl, Close: func() error { return failure }}); err != nil {
 		t.Fatal(err)
@@ -186,8 +186,8 @@ func TestClockAndErrors(t *testing.T) {
 		t.Errorf("Lease after the TTL, before the timer fires = %v, want %v", err, resource.ErrNotFound)
 	}
 	due()
-	if !errors.Is(told, failure) {
-		t.Errorf("OnError got %v, want %v", told, failure)
+	if !errors.Is(onErrorGot, failure) {
+		t.Errorf("OnError got %v, want %v", onErrorGot, failure)
 	}
 }
 

@@ -113,7 +113,7 @@ func (s *lossyStream) SendMsg(m any) error {
 		s.cut()
 		return io.EOF
 	}
-	for _, f := range suffer(fate, frame, &s.heldUp) {
+	for _, f := range applyFate(fate, frame, &s.heldUp) {
 		if err := s.ClientStream.SendMsg(f); err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (s *lossyStream) RecvMsg(m any) error {
 			s.cut()
 			return status.Error(codes.Unavailable, "the connection was cut")
 		}
-		s.queue = suffer(fate, frame, &s.heldDown)
+		s.queue = applyFate(fate, frame, &s.heldDown)
 	}
 	proto.Reset(m.(proto.Message))
 	proto.Merge(m.(proto.Message), s.queue[0])
@@ -141,9 +141,9 @@ func (s *lossyStream) RecvMsg(m any) error {
 	return nil
 }
 
-// suffer applies a fate to a frame. It returns the frames that go on now: what is left of the frame, and after it the frame that was held, if it is
+// applyFate applies a fate to a frame. It returns the frames that go on now: what is left of the frame, and after it the frame that was held, if it is
 // overtaken now.
-func suffer(fate fate, frame proto.Message, held *[]proto.Message) []proto.Message {
+func applyFate(fate fate, frame proto.Message, held *[]proto.Message) []proto.Message {
 	overtaken := *held
 	switch *held = nil; fate {
 	case drop:
