@@ -37,8 +37,8 @@ type LeaseRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// What the worker can do. Absent: every type.
 	Capabilities *Capabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// A repeat with the same request_id returns the same assignments, as far as they are live. If the first call still waits, the repeat takes its
-	// place, and the first call is answered without assignments. Optional; at most 256 bytes.
+	// A repeat with the same request_id, worker_id and workspace_id returns the same assignments, as far as they are live. If the first call still
+	// waits, the repeat takes its place, and the first call is answered without assignments. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
