@@ -153,7 +153,9 @@ func (e *Engine) answerCaller(t *taker) {
 	for id := range t.leases {
 		e.set.find(id).holder = nil // the call ends here, so the end of the lease frees no slot
 	}
-	e.batch.ops = append(e.batch.ops, op{after: func(err error) { t.reply(t.granted, err) }})
+	granted := t.granted
+	t.granted = nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
+	e.batch.ops = append(e.batch.ops, op{after: func(err error) { t.reply(granted, err) }})
 }
 
 // doneWaiting removes a call from those that wait.
