@@ -39,7 +39,7 @@ func TestPanicOfAStream(t *testing.T) {
 
 // If the client leaves, the gate waits for the handler, which must not use the stream after its end. If the credential has ended, the gate waits only
 // for a short time.
-func TestHowLongAHandlerMayTake(t *testing.T) {
+func TestGateWaitsForTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for cause, want := range map[error]time.Duration{context.Canceled: time.Minute, &auth.Error{Problem: auth.Revoked}: handlerGrace} {
 			ctx, end := context.WithCancelCause(t.Context())

@@ -15,7 +15,7 @@ import (
 )
 
 // X3, S5: each write waits for a slow client for at most readTimeout. When the credential has ended, all further writes together wait for lastWords.
-func TestHowLongAStreamWaits(t *testing.T) {
+func TestWriteDeadlinesOfAStream(t *testing.T) {
 	t.Attr("rules", "S5 X3")
 	synctest.Test(t, func(t *testing.T) {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
@@ -41,13 +41,13 @@ func TestHowLongAStreamWaits(t *testing.T) {
 	})
 }
 
-// showing answers GetTask with a task. Any other call panics.
-type showing struct {
+// taskCalls answers GetTask with a task. Any other call panics.
+type taskCalls struct {
 	grpc.ClientConnInterface
 	task *lessorv1.Task
 }
 
-func (c showing) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
+func (c taskCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
 	proto.Merge(answer.(*lessorv1.GetTaskResponse), &lessorv1.GetTaskResponse{Task: c.task})
 	return nil
 }
@@ -59,7 +59,7 @@ func TestHeadOfEvents(t *testing.T) {
 	} {
 		for after, want := range want {
 			history := []*lessorv1.HistoryEvent{{Sequence: 2}, {Sequence: 3}}
-			api, _, task := fronted(Config{Calls: showing{task: &lessorv1.Task{State: state, History: history}}})
+			api, _, task := newAPIWithDoor(Config{Calls: taskCalls{task: &lessorv1.Task{State: state, History: history}}})
 			r := httptest.NewRequest(http.MethodHead, task+"/events", nil)
 			r.Header.Set("Last-Event-ID", after)
 			w := httptest.NewRecorder()

@@ -99,22 +99,22 @@ func (f *filler) value(field protoreflect.FieldDescriptor, given protoreflect.Va
 	return protoreflect.ValueOfUint64(uint64(n))
 }
 
-// leaves adds all values in a message to all, by the paths and in the forms that they have in this API.
-func leaves(all map[string]string, path string, m protoreflect.Message) {
+// messageValues adds all values in a message to all, by the paths and in the forms that they have in this API.
+func messageValues(all map[string]string, path string, m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		at := strings.TrimPrefix(path+"."+jsonName(string(field.Name())), ".")
 		switch {
 		case field.IsMap():
 			v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-				leaf(all, at+"."+k.String(), field.MapValue(), v)
+				messageValue(all, at+"."+k.String(), field.MapValue(), v)
 				return true
 			})
 		case field.IsList():
 			for i := range v.List().Len() {
-				leaf(all, fmt.Sprintf("%s[%d]", at, i), field, v.List().Get(i))
+				messageValue(all, fmt.Sprintf("%s[%d]", at, i), field, v.List().Get(i))
 			}
 		default:
-			leaf(all, at, field, v)
+			messageValue(all, at, field, v)
 		}
 		return true
 	})
@@ -123,7 +123,7 @@ func leaves(all map[string]string, path string, m protoreflect.Message) {
 // enumPrefix matches the part of a value's name that is the name of its enum, for all enums of lessor.v1 that this API shows.
 var enumPrefix = regexp.MustCompile(`^(TASK_STATE|REASON|VERDICT|ERROR_CATEGORY|AFFINITY_MODE|HISTORY_EVENT_TYPE|REFUSED_KIND)_`)
 
-func leaf(all map[string]string, at string, field protoreflect.FieldDescriptor, v protoreflect.Value) {
+func messageValue(all map[string]string, at string, field protoreflect.FieldDescriptor, v protoreflect.Value) {
 	switch v := v.Interface().(type) {
 	case protoreflect.Message:
 		switch m := v.Interface().(type) {
@@ -132,7 +132,7 @@ func leaf(all map[string]string, at string, field protoreflect.FieldDescriptor, 
 		case *durationpb.Duration:
 			all[at] = strconv.FormatInt(m.AsDuration().Milliseconds(), 10)
 		default:
-			leaves(all, at, v)
+			messageValues(all, at, v)
 		}
 	case protoreflect.EnumNumber:
 		all[at] = enumPrefix.ReplaceAllString(string(field.Enum().Values().ByNumber(v).Name()), "")
@@ -148,16 +148,16 @@ func leaf(all map[string]string, at string, field protoreflect.FieldDescriptor, 
 	}
 }
 
-// jsonLeaves adds all values in a JSON value to all. A value in base64 gets the path and the text that it has without base64.
-func jsonLeaves(all map[string]string, at string, value any) {
+// jsonValues adds all values in a JSON value to all. A value in base64 gets the path and the text that it has without base64.
+func jsonValues(all map[string]string, at string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			jsonLeaves(all, strings.TrimPrefix(at+"."+name, "."), inner)
+			jsonValues(all, strings.TrimPrefix(at+"."+name, "."), inner)
 		}
 	case []any:
 		for i, inner := range v {
-			jsonLeaves(all, fmt.Sprintf("%s[%d]", at, i), inner)
+			jsonValues(all, fmt.Sprintf("%s[%d]", at, i), inner)
 		}
 	default:
 		text := fmt.Sprint(v)
@@ -169,9 +169,9 @@ func jsonLeaves(all map[string]string, at string, value any) {
 	}
 }
 
-// same compares the values of a message with those of a JSON text. renamed returns the path in the JSON of a path in the message; "" if the JSON does
+// wantSameValues compares the values of a message with those of a JSON text. renamed returns the path in the JSON of a path in the message; "" if the JSON does
 // not have the value. extra lists the paths that only the JSON has.
-func same(t *testing.T, what string, m proto.Message, text []byte, renamed func(string) string, extra ...string) {
+func wantSameValues(t *testing.T, what string, m proto.Message, text []byte, renamed func(string) string, extra ...string) {
 	t.Helper()
 	var body any
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
@@ -180,8 +180,8 @@ func same(t *testing.T, what string, m proto.Message, text []byte, renamed func(
 		t.Fatalf("%s: %v: %s", what, err, text)
 	}
 	of, got, want := map[string]string{}, map[string]string{}, map[string]string{}
-	leaves(of, "", m.ProtoReflect())
-	jsonLeaves(got, "", body)
+	messageValues(of, "", m.ProtoReflect())
+	jsonValues(got, "", body)
 	for at, value := range of {
 		if at = renamed(at); at != "" {
 			want[at] = value
@@ -201,15 +201,15 @@ func same(t *testing.T, what string, m proto.Message, text []byte, renamed func(
 	}
 }
 
-// recorder answers each call with a message that has a value in each field, and keeps the request.
-type recorder struct {
+// recordingCalls answers each call with a message that has a value in each field, and keeps the request.
+type recordingCalls struct {
 	grpc.ClientConnInterface
 	fill     filler
 	request  proto.Message
 	response proto.Message
 }
 
-func (c *recorder) Invoke(_ context.Context, _ string, request, answer any, _ ...grpc.CallOption) error {
+func (c *recordingCalls) Invoke(_ context.Context, _ string, request, answer any, _ ...grpc.CallOption) error {
 	c.request, c.response = request.(proto.Message), answer.(proto.Message)
 	c.fill.message(c.response.ProtoReflect())
 	if v := c.response.ProtoReflect().Descriptor().Fields().ByName("verdict"); v != nil {
@@ -253,7 +253,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 		{task + ":cancel", `{"reason": "a", "requestId": "ri"}`, "", "taskId"},
 	} {
 		for _, isJSON := range []bool{true, false} {
-			calls := &recorder{fill: filler{isJSON: isJSON}}
+			calls := &recordingCalls{fill: filler{isJSON: isJSON}}
 			api := New(Config{
 				Calls: calls, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 			}, http.NewServeMux())
@@ -262,19 +262,19 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 			if calls.request == nil || w.Code/100 != 2 {
 				t.Fatalf("%s: %d %s", c.path, w.Code, w.Body)
 			}
-			same(t, "request of "+c.path, calls.request, []byte(c.body), func(at string) string {
+			wantSameValues(t, "request of "+c.path, calls.request, []byte(c.body), func(at string) string {
 				if slices.Contains(strings.Fields(c.onlyInCall), at) {
 					return ""
 				}
-				return flat.Replace(at)
+				return requestPath.Replace(at)
 			}, strings.Fields(c.onlyInJSON)...)
-			same(t, "answer of "+c.path, calls.response, w.Body.Bytes(), answerPath, "acknowledged", "finalState")
+			wantSameValues(t, "answer of "+c.path, calls.response, w.Body.Bytes(), answerPath, "acknowledged", "finalState")
 		}
 	}
 }
 
-// flat takes the names of messages off a path that the JSON of a request does not have.
-var flat = strings.NewReplacer("concurrency.", "", "progress.", "", "task.", "")
+// requestPath takes the names of messages off a path that the JSON of a request does not have.
+var requestPath = strings.NewReplacer("concurrency.", "", "progress.", "", "task.", "")
 
 // onlyGRPC matches the paths of what only the gRPC API shows.
 var onlyGRPC = regexp.MustCompile(`^task\.(feedback|discarded|middlewares)\[|^currentAttempt$|^detail$`)
@@ -324,7 +324,7 @@ func TestEveryFieldOfAnEventIsPassedOn(t *testing.T) {
 			if durable := strings.Contains(head, fmt.Sprintf("\nid: %d\n", m.GetSequence())); durable != (event == "history") {
 				t.Errorf("%s is told as %q", event, head)
 			}
-			same(t, event, m, []byte(data), func(at string) string {
+			wantSameValues(t, event, m, []byte(data), func(at string) string {
 				if at == "sequence" || at == "subSequence" {
 					return ""
 				}

@@ -18,14 +18,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// counting is a door that counts who is inside, and keeps the credentials and the trace context that it was shown.
-type counting struct {
+// countingDoor is a door that counts who is inside, and keeps the credentials and the trace context that it was shown.
+type countingDoor struct {
 	fixedHolder
 	inside, admitted int
 	shown            metadata.MD
 }
 
-func (d *counting) Admit(ctx context.Context, route string) (context.Context, func(), error) {
+func (d *countingDoor) Admit(ctx context.Context, route string) (context.Context, func(), error) {
 	d.inside++
 	d.admitted++
 	d.shown, _ = metadata.FromIncomingContext(ctx)
@@ -33,9 +33,9 @@ func (d *counting) Admit(ctx context.Context, route string) (context.Context, fu
 	return in, func() { d.inside-- }, err
 }
 
-// fronted returns an API behind a door for the holder of attempt 1 of a task, and the path of the task.
-func fronted(cfg Config) (api http.Handler, door *counting, task string) {
-	door = &counting{}
+// newAPIWithDoor returns an API behind a door for the holder of attempt 1 of a task, and the path of the task.
+func newAPIWithDoor(cfg Config) (api http.Handler, door *countingDoor, task string) {
+	door = &countingDoor{}
 	door.holder.Ticket.Task, door.holder.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
 	cfg.Door, cfg.MaxBody, cfg.Logger, cfg.Answered = door, 1000, slog.New(slog.DiscardHandler), func(string, int) {}
 	if cfg.Misread == nil {
@@ -46,10 +46,10 @@ func fronted(cfg Config) (api http.Handler, door *counting, task string) {
 	return New(cfg, http.NewServeMux()), door, "/v1/tasks/" + door.holder.Ticket.Task.String()
 }
 
-// H2: whoever was admitted leaves at the end of the request, however it ends. The door sees the credential, and the call its trace context.
-func TestWhoWasAdmittedLeaves(t *testing.T) {
+// H2: a caller that the door has admitted is released at the end of the request, however the request ends. The door sees the credential, and the call its trace context.
+func TestAdmittedCallerIsReleased(t *testing.T) {
 	t.Attr("rules", "H2")
-	api, door, task := fronted(Config{Calls: &recorder{}})
+	api, door, task := newAPIWithDoor(Config{Calls: &recordingCalls{}})
 	for _, c := range []struct {
 		path, body string
 		want       int
@@ -82,7 +82,7 @@ func TestWhoWasAdmittedLeaves(t *testing.T) {
 func TestRejectedOnlyIfItIsInTheHistory(t *testing.T) {
 	t.Attr("rules", "H2 T10")
 	for want, err := range map[int]error{400: nil, 503: status.Error(codes.Unavailable, "stopping")} {
-		api, _, task := fronted(Config{Rejected: func(context.Context, Holder, lease.Kind, *lease.FieldError) error { return err }})
+		api, _, task := newAPIWithDoor(Config{Rejected: func(context.Context, Holder, lease.Kind, *lease.FieldError) error { return err }})
 		w := httptest.NewRecorder()
 		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, task+"/completed", strings.NewReader(`{"attempt": 1, "outcome": "DONE"}`)))
 		if w.Code != want || strings.Contains(w.Body.String(), `"verdict":"REJECTED"`) != (err == nil) {
@@ -95,8 +95,8 @@ func TestRejectedOnlyIfItIsInTheHistory(t *testing.T) {
 func TestOutcomeCancelled(t *testing.T) {
 	t.Attr("rules", "V16")
 	for _, more := range []string{``, `, "error": {"message": "m"}`, `, "error": {"category": "USER_CODE"}`} {
-		calls := &recorder{}
-		api, _, task := fronted(Config{Calls: calls})
+		calls := &recordingCalls{}
+		api, _, task := newAPIWithDoor(Config{Calls: calls})
 		body := `{"attempt": 1, "outcome": "CANCELLED"` + more + `}`
 		api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, task+"/completed", strings.NewReader(body)))
 		if m, ok := calls.request.(*lessorv1.FailRequest); !ok || m.GetError().GetCategory() != lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED {
@@ -107,7 +107,7 @@ func TestOutcomeCancelled(t *testing.T) {
 
 // A body of exactly the limit is read, also if its caller asks first.
 func TestLongestBody(t *testing.T) {
-	api, _, _ := fronted(Config{Calls: &recorder{}})
+	api, _, _ := newAPIWithDoor(Config{Calls: &recordingCalls{}})
 	for more, want := range map[int]int{0: 201, 1: 413} {
 		body := `{"queue": "q", "payload": "`
 		body += strings.Repeat("x", 1000+more-len(body)-2) + `"}`
