@@ -258,3 +258,36 @@ func TestResourceThatCannotBeReported(t *testing.T) {
 		}
 	})
 }
+
+// A resource that is leased for longer than its time to live can be leased and touched meanwhile. The time to live starts again with the last release.
+func TestLeaseLongerThanTheTimeToLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resource.New(resource.Config{})
+		g := register(t, r)
+		first := lease(t, r)
+		time.Sleep(2 * ttl)
+		second := lease(t, r)
+		if _, err := r.Touch("a"); err != nil {
+			t.Error(err)
+		}
+		first.Release()
+		time.Sleep(2 * ttl)
+		second.Release()
+		time.Sleep(ttl - 1)
+		g.check(t, 0)
+		time.Sleep(time.Nanosecond)
+		g.check(t, 1)
+	})
+}
+
+// The caller may change its map after Register.
+func TestMetadataIsCopied(t *testing.T) {
+	r, metadata := resource.New(resource.Config{}), map[string]string{"a": "b"}
+	if _, err := r.Register(resource.Resource{ID: "a", Metadata: metadata}); err != nil {
+		t.Fatal(err)
+	}
+	metadata["a"] = "changed"
+	if shown, err := r.Touch("a"); err != nil || shown.Metadata["a"] != "b" {
+		t.Errorf("%v, %v", shown, err)
+	}
+}

@@ -1,0 +1,140 @@
+package producer_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker/producer"
+)
+
+// answering is a coordinator that answers each frame with what answer returns.
+type answering struct {
+	lessorv1.UnimplementedTaskServiceServer
+	answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult
+}
+
+func (a *answering) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamResponse{Results: a.answer(req)}); err != nil {
+			return err
+		}
+	}
+}
+
+// withAnswers runs a test with a producer of such a coordinator, in a bubble of fake time.
+func withAnswers(t *testing.T, answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult, test func(t *testing.T, p *producer.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		lis := bufconn.Listen(1 << 20)
+		server := grpc.NewServer()
+		lessorv1.RegisterTaskServiceServer(server, &answering{answer: answer})
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(lis) }()
+		conn, err := grpc.NewClient("passthrough:///answering", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := producer.New(conn)
+		test(t, p)
+		_ = p.Close()
+		_ = conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A frame has at most 1 MiB, far below the largest message that a coordinator reads. A call whose caller has gone before its frame is not sent.
+func TestFramesAreSmall(t *testing.T) {
+	var mu sync.Mutex
+	var sizes []int
+	sent, room := map[string]bool{}, make(chan struct{})
+	withAnswers(t, func(req *lessorv1.SubmitStreamRequest) (all []*lessorv1.SubmitResult) {
+		<-room
+		mu.Lock()
+		defer mu.Unlock()
+		sizes = append(sizes, proto.Size(req))
+		for _, spec := range req.GetTasks() {
+			sent[spec.GetTaskKey()] = true
+			all = append(all, &lessorv1.SubmitResult{})
+		}
+		return all
+	}, func(t *testing.T, p *producer.Client) {
+		room = make(chan struct{}) // of this bubble
+		gone, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, key := range strings.Split("a b c d e f g gone", " ") {
+			wg.Go(func() {
+				ctx := t.Context()
+				if key == "gone" {
+					ctx = gone
+				}
+				_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", TaskKey: key, Payload: make([]byte, 300<<10)})
+				if (err != nil) != (key == "gone") {
+					t.Errorf("%s: %v", key, err)
+				}
+			})
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		close(room)
+		wg.Wait()
+		for _, size := range sizes {
+			if size > 1<<20+1<<10 {
+				t.Errorf("frames of %d bytes", sizes)
+			}
+		}
+		if len(sent) != 7 || sent["gone"] {
+			t.Errorf("%v were sent", sent)
+		}
+	})
+}
+
+// X5: a call that the quota refuses again and again ends with the refusal.
+func TestSubmitGivesUp(t *testing.T) {
+	t.Attr("rules", "X5")
+	tries := 0
+	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+		if tries++; tries > 100 {
+			return []*lessorv1.SubmitResult{{}}
+		}
+		return []*lessorv1.SubmitResult{{Error: &lessorv1.SubmitError{
+			Status: int32(codes.ResourceExhausted), Code: "E.QUOTA.SUBMITS", Message: "no", RetryAfter: durationpb.New(1e9),
+		}}}
+	}, func(t *testing.T, p *producer.Client) {
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.ResourceExhausted || tries > 20 {
+			t.Errorf("%v after %d tries", err, tries)
+		}
+	})
+}
+
+// An answer that does not fit its frame ends the calls of the frame.
+func TestAnswerThatDoesNotFit(t *testing.T) {
+	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+		return []*lessorv1.SubmitResult{{}, {}}
+	}, func(t *testing.T, p *producer.Client) {
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}); status.Code(err) != codes.Internal {
+			t.Errorf("Submit = %v, want INTERNAL", err)
+		}
+	})
+}
