@@ -46,7 +46,8 @@ func newAPIWithDoor(cfg Config) (api http.Handler, door *countingDoor, task stri
 	return New(cfg, http.NewServeMux()), door, "/v1/tasks/" + door.holder.Ticket.Task.String()
 }
 
-// H2: a caller that the door has admitted is released at the end of the request, however the request ends. The door sees the credential, and the call its trace context.
+// H2: the door releases a caller that it has admitted at the end of the request, however the request ends. The door sees the credential, and the call
+// has the trace context of the request.
 func TestAdmittedCallerIsReleased(t *testing.T) {
 	t.Attr("rules", "H2")
 	api, door, task := newAPIWithDoor(Config{Calls: &recordingCalls{}})
