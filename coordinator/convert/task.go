@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The enums of package lease have the same numbers as those of the wire, so a conversion is a cast (TestEnumsAreThoseOfTheWire checks
+// The enums of package lease have the same numbers as those of the wire, so a conversion is a cast (TestEnumsHaveTheNumbersOfTheProtos checks
 // this).
 
 // Stamp returns the timestamp of w, or nil if w is 0.

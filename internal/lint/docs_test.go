@@ -20,6 +20,9 @@ var (
 
 	headingLine   = regexp.MustCompile(`(?m)^#{1,6} +(.*?)(?: +#+)? *$`)
 	linkInHeading = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+	goTest       = regexp.MustCompile("go test [^`\n]*?(\\./\\S+) [^`\n]*?-run '?([\\w|]+)")
+	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)`)
 )
 
 // TestDocumentsLinkToWhatExists checks that the file of each relative link in a document exists, and the heading of each link to a heading (#heading).
@@ -89,4 +92,41 @@ func TestAnchors(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(anchors(doc))); !slices.Equal(got, want) {
 		t.Errorf("the anchors are %q, want %q", got, want)
 	}
+}
+
+// TestDocumentsNameTestsThatExist checks that each `go test ./PACKAGE -run NAME` in a document runs a test of that package. With a wrong name go
+// test succeeds without running anything.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	commands := 0
+	for _, doc := range filesNamed(t, ".", ".md") {
+		for _, command := range goTest.FindAllStringSubmatch(read(t, doc), -1) {
+			commands++
+			if !hasTest(t, strings.TrimPrefix(command[1], "./"), regexp.MustCompile(command[2])) {
+				t.Errorf("%s: %s runs no test of %s", doc, command[0], command[1])
+			}
+		}
+	}
+	if commands == 0 {
+		t.Error("no document has a go test command; docs/testing.md should")
+	}
+}
+
+func hasTest(t *testing.T, dir string, name *regexp.Regexp) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, function := range testFunction.FindAllStringSubmatch(string(content), -1) {
+			if name.MatchString(function[1]) {
+				return true
+			}
+		}
+	}
+	return false
 }
