@@ -545,8 +545,13 @@ func (i *inspection) checkWorkers() {
 			i.problem("worker %q does not know one of its sessions", t.wants.Worker)
 		}
 	})
+	present := 0
 	for k, p := range i.workers {
+		present += len(p.takers)
 		for t := range p.takers {
+			if _, there := i.takers[t]; !there {
+				i.problem("worker %q has a session that the engine does not know", k.worker)
+			}
 			if t.wants.Space.Tenant != k.tenant || t.wants.Worker != k.worker {
 				i.problem("worker %q of tenant %q has a session of worker %q of tenant %q", k.worker, k.tenant, t.wants.Worker, t.wants.Space.Tenant)
 			}
@@ -574,6 +579,9 @@ func (i *inspection) checkWorkers() {
 			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker, len(p.takers), len(p.pinned), i.isSet(p.end))
 		}
 		known[p.end] = true
+	}
+	if len(i.takers) != present {
+		i.problem("the workers have %d sessions, and the engine knows %d", present, len(i.takers))
 	}
 	for _, s := range i.spaces {
 		for _, b := range s.bindings {

@@ -101,6 +101,7 @@ type Engine struct {
 	current  map[string]string // session of each instance
 	orphans  orphans
 	requests requests
+	takers   map[*taker]struct{}     // sessions, and unary requests that wait
 	served   []*taker                // calls of unary requests that were granted something and have no answer yet
 	workers  map[workerKey]*presence // workers that are present, or for which pinned tasks wait
 
@@ -143,7 +144,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: newAlarms(),
-		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{}, workers: map[workerKey]*presence{},
+		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
+		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
 		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(), readAheads: map[*readAhead]struct{}{},
 	}
 	e.batch = newBatch(1, &e.changePool)

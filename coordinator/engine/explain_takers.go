@@ -51,10 +51,8 @@ func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
 	if b := e.boundTo(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
 		worker = b.worker
 	}
-	for _, p := range e.workers {
-		for w := range p.takers {
-			e.countTaker(&a, w, q, t, worker)
-		}
+	for w := range e.takers {
+		e.countTaker(&a, w, q, t, worker)
 	}
 	return a
 }

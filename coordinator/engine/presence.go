@@ -35,6 +35,7 @@ func (t *taker) key() workerKey { return workerKey{t.wants.Space.Tenant, t.wants
 func (e *Engine) takerArrived(t *taker) {
 	p := e.presence(t.key())
 	p.takers[t] = struct{}{}
+	e.takers[t] = struct{}{}
 	e.stopAbsence(p)
 }
 
@@ -78,6 +79,7 @@ func callerOf(t *lease.Task) workerKey {
 // takerLeft records that a taker is gone.
 func (e *Engine) takerLeft(t *taker) {
 	t.left = true
+	delete(e.takers, t)
 	p := e.workers[t.key()]
 	if p == nil {
 		return

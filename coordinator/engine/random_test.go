@@ -533,6 +533,9 @@ func (w *world) leases() {
 		defer cancel()
 		got, err := e.Lease(ctx, req)
 		if err != nil {
+			if len(got) > 0 { // their commit may have failed
+				w.Errorf("a call for work failed with %v, and got %d leases", err, len(got))
+			}
 			return
 		}
 		w.leased(req, got)

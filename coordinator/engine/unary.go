@@ -18,8 +18,8 @@ type requestKey struct {
 	worker, request string
 }
 
-// request is a unary request with all its calls. Only its newest call may wait, and only this call has leases to give back if its caller is gone: each
-// repeat gets all leases, so the calls before it have none any more.
+// request is a unary request with all its calls. Only its newest call may wait, and only this call may have leases to give back if its caller is gone. A
+// repeat that gets the leases of the calls before gives none of them back, because an earlier caller may have received them.
 type request struct {
 	call   *taker         // the newest call; nil if there was none since the start
 	leases []lease.TaskID // tasks whose live leases its calls were granted
@@ -86,10 +86,16 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	answers := make(chan answer, 2) // room for an error of the op that begins the call, and for the answer
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
-	t.reply = func(g []Granted, err error) { answers <- answer{g, err} }
+	reply := func(g []Granted, err error) {
+		if err != nil {
+			g = nil // whether they are durable is unknown
+		}
+		answers <- answer{g, err}
+	}
+	t.reply = reply
 	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.beginLease(t, r.Wait > 0) }, after: func(err error) {
 		if err != nil {
-			t.reply(nil, err)
+			reply(nil, err)
 		}
 	}})
 	if err != nil {
@@ -153,9 +159,9 @@ func (e *Engine) answerCaller(t *taker) {
 	for id := range t.leases {
 		e.set.find(id).holder = nil // the call ends here, so the end of the lease frees no slot
 	}
-	granted := t.granted
-	t.granted = nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
-	e.batch.ops = append(e.batch.ops, op{after: func(err error) { t.reply(granted, err) }})
+	granted, reply := t.granted, t.reply
+	t.granted, t.reply = nil, nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
+	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
 }
 
 // doneWaiting removes a call from those that wait.
@@ -176,7 +182,7 @@ func (e *Engine) answerCallers() {
 
 // abandon ends a call whose caller has disconnected before the hand-over, and requeues what the call was granted (W5).
 func (e *Engine) abandon(t *taker) {
-	if !t.left { // it was granted nothing yet: a call waits no more after the round of its grant
+	if !t.left { // if it was granted something, that was in this round, and answerCallers has not answered it yet
 		e.doneWaiting(t)
 	}
 	e.requeue(t.leases, "the caller disconnected before it received the task")
