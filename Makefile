@@ -62,8 +62,8 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
-simulate: ## Simulate 20 million steps of the authority and its workers, 500 histories of the engine, and 300 of sessions (docs/testing.md)
-	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 20000000
+simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, and 300 of sessions (docs/testing.md)
+	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000
 	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500
 	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300
 
