@@ -2,7 +2,6 @@ package producer_test
 
 import (
 	"context"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -10,9 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -41,25 +38,10 @@ func (a *answering) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Submit
 // withAnswers runs a test with a producer of such a coordinator, in a bubble of fake time.
 func withAnswers(t *testing.T, answer func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult, test func(t *testing.T, p *producer.Client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		lis := bufconn.Listen(1 << 20)
-		server := grpc.NewServer()
-		lessorv1.RegisterTaskServiceServer(server, &answering{answer: answer})
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(lis) }()
-		conn, err := grpc.NewClient("passthrough:///answering", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+	withTaskService(t, &answering{answer: answer}, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
 		test(t, p)
-		_ = p.Close()
-		_ = conn.Close()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -49,8 +49,8 @@ func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitS
 	return s.end
 }
 
-// serveScript runs a test against a scripted coordinator, in a bubble of fake time.
-func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.ClientConn)) {
+// withTaskService runs a test with a coordinator that has only this service, in a bubble of fake time.
+func withTaskService(t *testing.T, s lessorv1.TaskServiceServer, test func(t *testing.T, conn *grpc.ClientConn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(1 << 20)
@@ -58,7 +58,7 @@ func serveScript(t *testing.T, s *scripted, test func(t *testing.T, conn *grpc.C
 		lessorv1.RegisterTaskServiceServer(server, s)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(lis) }()
-		conn, err := grpc.NewClient("passthrough:///scripted", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		conn, err := grpc.NewClient("passthrough:///coordinator", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 		"refused at once":   {[]int{0}, true, "k", codes.Unauthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serveScript(t, &scripted{frames: test.frames, end: ended}, func(t *testing.T, conn *grpc.ClientConn) {
+			withTaskService(t, &scripted{frames: test.frames, end: ended}, func(t *testing.T, conn *grpc.ClientConn) {
 				p := producer.New(conn)
 				defer func() { _ = p.Close() }()
 				if !test.first {
