@@ -82,7 +82,7 @@ func (w *world) consistent() {
 	w.checkQuota()
 	w.checkDisplaced()
 	w.checkWatches()
-	for _, problem := range onLoop(w.rig, func() []string { return append(w.checkUsage(), w.checkWords()...) }) {
+	for _, problem := range onLoop(w.rig, func() []string { return append(w.checkUsage(), w.checkFeedback()...) }) {
 		w.Error(problem)
 	}
 }
@@ -155,13 +155,13 @@ func (w *world) checkUsage() (problems []string) {
 	return problems
 }
 
-// checkWords checks whose words about an attempt are kept: feeds sends the name of the tenant.
-func (w *world) checkWords() (problems []string) {
+// checkFeedback checks that the last feedback of an attempt is that of its tenant: feeds sends the name of the tenant.
+func (w *world) checkFeedback() (problems []string) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	for id, said := range w.hub.recent {
 		if owner := w.Engine.spaces[id.Space].name.Tenant; said.Stage != owner {
-			problems = append(problems, fmt.Sprintf("words of tenant %q are kept for task %v of tenant %q", said.Stage, id, owner))
+			problems = append(problems, fmt.Sprintf("feedback of tenant %q is kept for task %v of tenant %q", said.Stage, id, owner))
 		}
 	}
 	return problems
@@ -306,8 +306,8 @@ func (w *world) judged(e *Engine, tenant string, r *lease.Report, before verdict
 	}
 }
 
-// overhear makes the book check what a session is told.
-func (w *world) overhear(h *client) {
+// checkDeliveries makes the book check what a session is told.
+func (w *world) checkDeliveries(h *client) {
 	e, tenant, deliver, notify := w.Engine, h.Wants.Space.Tenant, h.Deliver, h.Notify
 	h.Deliver = func(all []Granted) {
 		w.delivered(h, tenant, all)
@@ -600,7 +600,7 @@ func (w *world) read(watch *watch) {
 	}
 }
 
-// feeds sends progress of an attempt, which may have ended. See checkWords.
+// feeds sends progress of an attempt, which may have ended. See checkFeedback.
 func (w *world) feeds() {
 	if _, g, ok := w.anyLease(false); ok {
 		w.Feed(g.Task.Tenant, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: g.Task.Tenant}, func() {})

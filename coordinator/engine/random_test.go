@@ -360,7 +360,7 @@ func (w *world) joinAs(instance string, wants Wants, slots int) *client {
 	h := &client{testSession: &testSession{}, spaces: []Space{wants.Space}}
 	m := h.newMember(instance, wants, slots)
 	m.Redeliver = w.one(2)
-	w.overhear(h)
+	w.checkDeliveries(h)
 	w.endInstance(m.Session)
 	if err := w.Join(m); err != nil {
 		w.Fatal(err)
