@@ -94,11 +94,76 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no limit of an address applies to it or to its handshake.
+func TestConnectionsWithoutAddress(t *testing.T) {
+	t.Attr("rules", "X5")
+	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	lis := make(connListener, mostHandshakes+2)
+	for range cap(lis) {
+		conn, other := net.Pipe()
+		defer func() { _, _ = conn.Close(), other.Close() }()
+		lis <- conn
+	}
+	close(lis)
+	for i := range mostHandshakes + 1 {
+		conn, err := d.Listener(lis).Accept()
+		if err != nil || !d.begin(addressKey(conn.RemoteAddr())) {
+			t.Fatalf("connection %d or its handshake was refused (%v), want that no limit of an address applies", i, err)
+		}
+	}
+	if _, err := d.Listener(lis).Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("one connection more than the total was accepted (%v)", err)
+	}
+}
+
+// A connection whose Close fails does not count any more either.
+func TestConnectionWhoseCloseFailsIsNotCounted(t *testing.T) {
+	d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	lis := make(connListener, 1)
+	conn, _ := connFrom(t, "192.0.2.1")
+	lis <- failingClose{conn}
+	in, err := d.Listener(lis).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); !errors.Is(err, net.ErrWriteToConnected) || d.open != 0 {
+		t.Errorf("Close = %v, %d connections are counted; want the error of the connection, and none", err, d.open)
+	}
+}
+
+type failingClose struct{ net.Conn }
+
+func (failingClose) Close() error { return net.ErrWriteToConnected }
+
+func TestConnectionsFillAndValidate(t *testing.T) {
+	for _, tt := range []struct {
+		set, filled Connections
+		ok          bool
+	}{
+		{Connections{}, Connections{DefaultConnections, DefaultConnections / 2}, true},
+		{Connections{Most: 1}, Connections{1, 1}, true},
+		{Connections{Most: 9}, Connections{9, 4}, true},
+		{Connections{Most: 9, MostOfPeer: 9}, Connections{9, 9}, true},
+		{Connections{Most: 9, MostOfPeer: 10}, Connections{9, 10}, false},
+		{Connections{Most: 9, MostOfPeer: -1}, Connections{9, -1}, false},
+		{Connections{Most: -1}, Connections{-1, 1}, false},
+		{Connections{Most: -1, MostOfPeer: -1}, Connections{-1, -1}, false},
+	} {
+		c := tt.set
+		c.Fill()
+		if err := c.Validate(); c != tt.filled || (err == nil) != tt.ok {
+			t.Errorf("%+v is filled to %+v with the error %v, want %+v, valid: %v", tt.set, c, err, tt.filled, tt.ok)
+		}
+	}
+}
+
 // slowHandshake waits until end is closed.
 type slowHandshake struct {
 	credentials.TransportCredentials
 	end chan struct{}
 }
+
+func (s slowHandshake) Clone() credentials.TransportCredentials { return s }
 
 func (s slowHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	<-s.end
@@ -135,7 +200,8 @@ func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
-		slow := handshakes{slowHandshake{insecure.NewCredentials(), make(chan struct{})}, d}
+		end := make(chan struct{})
+		slow := d.Handshakes(slowHandshake{insecure.NewCredentials(), end}).Clone() // the copy has the same limits
 		done := make(chan error, 3*mostHandshakes)
 		begin := func(ip string) {
 			conn, _ := connFrom(t, ip)
@@ -157,7 +223,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		close(slow.TransportCredentials.(slowHandshake).end)
+		close(end)
 		synctest.Wait()
 		if len(done) != mostHandshakes+1 || len(d.handshakes) != 0 {
 			t.Errorf("%d handshakes have ended and %v are counted, want %d and none", len(done), d.handshakes, mostHandshakes+1)
