@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/workertest"
@@ -100,6 +102,29 @@ func TestCommandGetsPayloadAndVariablesOfTheTask(t *testing.T) {
 	}
 }
 
+// The command gets each value of its task in the variable of that name. The fencing token, above all, must be the right number, because outside systems
+// compare it.
+func TestVariablesOfTheTask(t *testing.T) {
+	deadline := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
+	got := make(map[string]string)
+	for _, variable := range environment(&worker.Task{
+		ID: "id", Attempt: 3, AttemptID: "id/3", FencingToken: 7<<32 | 3, Workspace: "w", Queue: "q", Type: "t", RunID: "r", Key: "k", AssetID: "a",
+		Deadline: deadline, Traceparent: "00-1-2-01",
+	}) {
+		name, value, _ := strings.Cut(variable, "=")
+		got[name] = value // the last one counts
+	}
+	for name, want := range map[string]string{
+		"LESSOR_TASK_ID": "id", "LESSOR_ATTEMPT": "3", "LESSOR_ATTEMPT_ID": "id/3", "LESSOR_FENCING_TOKEN": "30064771075", "LESSOR_WORKSPACE": "w",
+		"LESSOR_QUEUE": "q", "LESSOR_TYPE": "t", "LESSOR_RUN_ID": "r", "LESSOR_TASK_KEY": "k", "LESSOR_ASSET_ID": "a",
+		"LESSOR_DEADLINE": "2030-01-02T02:04:05.0000006Z", "TRACEPARENT": "00-1-2-01", "PATH": os.Getenv("PATH"),
+	} {
+		if got[name] != want {
+			t.Errorf("%s=%q, want %q", name, got[name], want)
+		}
+	}
+}
+
 // A command does not get the worker's credentials: neither the token nor the files of the token and the certificate. So a lessor in the command
 // cannot act as the worker.
 func TestCommandDoesNotSeeTheCredentials(t *testing.T) {
@@ -167,12 +192,46 @@ func TestLargeOutputIsAnArtifact(t *testing.T) {
 
 func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
 	for keep, want := range map[bool]string{true: "half", false: ""} {
-		b := newRig(t, `printf half; exit 1`, Config{KeepFailed: keep}, worker.Config{})
-		task := b.Do(b.spec(""))
-		kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
-		if string(kept) != want {
-			t.Errorf("keep %v: kept %q, want %q", keep, kept, want)
+		for _, limit := range []int{1, 1000} { // the output is in a file, or in memory, when the command fails
+			b := newRig(t, `printf half; exit 1`, Config{KeepFailed: keep, InlineLimit: limit}, worker.Config{})
+			task := b.Do(b.spec(""))
+			b.wantState(task, failed)
+			kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
+			files, _ := os.ReadDir(b.spool.dir)
+			if string(kept) != want || len(files) != len(want)/len("half") {
+				t.Errorf("keep %v, limit %d: kept %q, the spool has %v; want %q and no other file", keep, limit, kept, files, want)
+			}
 		}
+	}
+}
+
+// If the output of a command cannot be stored, its task must not be COMPLETED without the output.
+func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
+	for script, message := range map[string]string{
+		`printf 123456789`:                         "spooling the output",
+		`printf 123456789; exit 65`:                "spooling the output",
+		`printf 12; echo "no column" >&2; exit 65`: "exit status 65: no column (its output was lost: spooling the output",
+	} {
+		b := newRig(t, script, Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
+		if err := os.WriteFile(b.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
+			t.Fatal(err)
+		}
+		task := b.Do(b.spec(""))
+		b.wantState(task, failed)
+		if e := task.GetError(); !strings.HasPrefix(e.GetMessage(), message) {
+			t.Errorf("%s: error %v, want %q", script, e, message)
+		}
+	}
+}
+
+// The rename of the finished file fails, because a directory has its name.
+func TestOutputThatCannotBeKeptFailsTheTask(t *testing.T) {
+	b := newRig(t, `mkdir -p "$SPOOL/$LESSOR_TASK_ID.1"; printf 123456789`, Config{InlineLimit: 8}, worker.Config{})
+	t.Setenv("SPOOL", b.spool.dir)
+	task := b.Do(b.spec(""))
+	b.wantState(task, failed)
+	if e := task.GetError(); e.GetCategory() != worker.Infrastructure || !strings.Contains(e.GetMessage(), "spooling the output") || len(task.GetArtifacts()) > 0 {
+		t.Errorf("error %v, artifacts %v, want category INFRASTRUCTURE and no artifact", e, task.GetArtifacts())
 	}
 }
 
@@ -197,6 +256,24 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 	t.Attr("rules", "K2")
 	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
+	b.readFIFO()
+	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+}
+
+// K2: a cancelled command has time until the end of the grace, but only while its lease is live. When the lease is lost, the command is killed.
+func TestLostLeaseEndsTheGrace(t *testing.T) {
+	t.Attr("rules", "K2")
+	b := newRig(t, `trap 'echo stopping > $FIFO' TERM; echo up > $FIFO; while :; do sleep 0.01; done`, Config{}, worker.Config{})
+	spec := b.spec("")
+	spec.CancelGrace = durationpb.New(time.Hour)
+	id := b.Submit(spec)
+	b.readFIFO()
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	b.Cancel(id, "enough")
 	b.readFIFO()
 	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
 	if err != nil {
