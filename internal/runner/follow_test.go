@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -633,6 +634,29 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// The worker ends together with the run, and lines end while it stops. The run prints them before it returns: all of them, or, in the order of the input,
+// those before the first line that has not ended.
+func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
+	for keepOrder, want := range map[bool]string{false: "<a><b><d>", true: "<a><b>"} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 4, keepOrder)
+			fake.end(1, completed)
+			synctest.Wait()
+			fake.mu.Lock()
+			fake.watches = nil // the events of the next lines do not arrive any more
+			fake.mu.Unlock()
+			fake.end(2, completed)
+			fake.end(4, completed)
+			r.cancel(errKilled)
+			r.finish(want)
+			if done := int64(len(want) / len("<a>")); !errors.Is(r.err, errKilled) || r.summary != (Summary{Lines: 4, Done: done, Missing: 4 - done}) {
+				t.Errorf("summary %+v, error %v, want %d lines done and %v", r.summary, r.err, done, errKilled)
+			}
+		})
+	}
+}
+
 func TestEmptyInputIsDoneAtOnce(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -672,6 +696,29 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 	}
 	if want := []int{500, 500, 202, 2}; !slices.Equal(sizes, want) { // 201 short lines and a long one, then exactly maxBatchBytes
 		t.Errorf("batches of %d, want %d", sizes, want)
+	}
+}
+
+// The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has short heartbeats, so that the lines of a run that was
+// killed do not wait long.
+func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
+	embedded := mustOpen(t, t.TempDir(), "", Options{Workspace: "w", MaxAttempts: 7, Timeout: time.Minute}, false)
+	want := &lessorv1.TaskSpec{
+		WorkspaceId: "w", Queue: embedded.RunID(), Type: TaskType, Payload: []byte("x"), RunId: embedded.RunID(), TaskKey: "7",
+		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7},
+		AttemptTimeout: durationpb.New(time.Minute), Retention: durationpb.New(embeddedRetention),
+	}
+	if got := embedded.spec(7, []byte("x")); !proto.Equal(got, want) {
+		t.Errorf("the spec for an embedded coordinator is %v, want %v", got, want)
+	}
+	shared := mustOpen(t, t.TempDir(), "", Options{Addr: "h:1"}, false)
+	want = &lessorv1.TaskSpec{
+		Queue: shared.RunID(), Type: TaskType, Payload: []byte("x"), RunId: shared.RunID(), TaskKey: "7", IdempotencyKey: shared.RunID() + "/7",
+		RetryPolicy: &lessorv1.RetryPolicy{}, Retention: durationpb.New(sharedRetention),
+		HeartbeatInterval: durationpb.New(sharedHeartbeatInterval), HeartbeatTimeout: durationpb.New(sharedHeartbeatTimeout),
+	}
+	if got := shared.spec(7, []byte("x")); !proto.Equal(got, want) {
+		t.Errorf("the spec for a shared coordinator is %v, want %v", got, want)
 	}
 }
 

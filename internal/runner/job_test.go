@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,41 @@ func TestSameRunIsResumed(t *testing.T) {
 	if !second.Resumed || second.RunID() != first.RunID() {
 		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed", second.Resumed, second.RunID(), first.RunID())
 	}
+	wantFiles(t, dir, "input", "lock", "run.json")
+}
+
+// wantFiles checks that the directory has these files, in the order of their names, and no others.
+func wantFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	var names []string
+	for _, file := range files {
+		names = append(names, file.Name())
+	}
+	if err != nil || !slices.Equal(names, want) {
+		t.Errorf("the directory has %v (%v), want %v", names, err, want)
+	}
+}
+
+// A run begins only when its input and its manifest are durable. Otherwise a later process could not resume it, and would run all lines again.
+func TestRunThatCannotBeStoredDoesNotBegin(t *testing.T) {
+	for _, name := range []string{"input.arrived.new", "input.arrived", "input", "run.json.new"} {
+		dir := t.TempDir()
+		first := mustOpen(t, dir, "a\n", testOptions, false)
+		blocked := first.path(name) // by a directory, so that no file of that name can be made
+		err := errors.Join(first.Close(), os.Remove(first.path("input")), os.MkdirAll(filepath.Join(blocked, "x"), 0o700))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j, err := open(dir, "b\n", testOptions, true); err == nil {
+			_ = j.Close()
+			t.Errorf("a run was opened although %s cannot be written", name)
+		}
+		if err := os.RemoveAll(blocked); err != nil {
+			t.Fatal(err)
+		}
+		mustOpen(t, dir, "b\n", testOptions, true) // a refused run does not hold the lock
+	}
 }
 
 func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
@@ -57,12 +93,16 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 		"another command":     {"a\nb\n", Options{Command: "md5sum {}"}, "the command: sha256sum {} before, md5sum {} now"},
 		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: 0s before, 1s now"},
 		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr:  before, h:1 now"},
+		"another separator":   {"a\nb\n", Options{Command: "sha256sum {}", Nulls: true}, "--null: false before, true now"},
+		"another retry":       {"a\nb\n", Options{Command: "sha256sum {}", MaxAttempts: 7}, "--max-attempts: 0 before, 7 now"},
+		"another workspace":   {"a\nb\n", Options{Command: "sha256sum {}", Workspace: "w"}, "--workspace:  before, w now"},
 	} {
 		_, err := open(dir, test.input, test.opts, false)
 		var changed *ChangedError
 		if !errors.As(err, &changed) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
+		wantFiles(t, dir, "input", "lock", "run.json")
 	}
 	if j := mustOpen(t, dir, "a\nb\n", testOptions, false); !j.Resumed {
 		t.Error("after a refusal the run is not resumed, want it unchanged")
