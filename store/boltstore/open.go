@@ -131,11 +131,8 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	if err := syncDir(dir); err != nil { // the process that named the store may have been killed before the name was durable
 		return err
 	}
-	if err := s.requireSums(); err != nil {
-		return err
-	}
 	have, err := migrations.Check(s)
-	if err != nil || have == migrations.Format() {
+	if err = cmp.Or(err, s.requireSums()); err != nil || have == migrations.Format() {
 		return err
 	}
 	if err := o.checkNow(); err != nil { // an upgrade reads all records anyway, and cannot be undone

@@ -98,12 +98,17 @@ func (s *sums) put(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(sumsKey), s.encode(uint64(tx.ID())))
 }
 
-// requireSums returns a *store.DamagedError if the store has no sums although its format requires them.
+// requireSums returns a *store.DamagedError if the format of the store requires sums and the store has none that can be read: no commit could update them.
 func (s *Store) requireSums() error {
 	return s.View(func(r store.Reader) error {
 		format, err := store.ReadFormat(r)
-		if err != nil || format < sumsSince || r.(*reader).tx.Bucket([]byte(sumsBucket)) != nil {
+		if err != nil || format < sumsSince {
 			return err
+		}
+		if bucket := r.(*reader).tx.Bucket([]byte(sumsBucket)); bucket != nil {
+			if _, _, ok := decodeSums(bucket.Get([]byte(sumsKey))); ok {
+				return nil
+			}
 		}
 		return &store.DamagedError{Path: s.path, Problem: errSums.Error()}
 	})

@@ -159,6 +159,42 @@ func TestNewerStoreWithOtherSumsIsRefusedForItsFormat(t *testing.T) {
 	refusedAsNewer(t, readFile(t, dir))
 }
 
+// No commit can update sums that cannot be read. So a store with such sums is refused when it is opened, also if nothing else is checked first.
+func TestStoreWithUnreadableSumsIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(header, key []byte){
+		"their key has a flipped bit":        func(_, key []byte) { key[0] ^= 1 },
+		"the length of the value is smaller": func(header, _ []byte) { header[len(header)-4]-- },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filledStore(t)
+			s := mustOpen(t, dir)
+			commitSome(t, s, 10, 5)
+			var stored []byte // bbolt writes the key and the value of an element beside each other
+			err := s.db.View(func(tx *bbolt.Tx) error {
+				stored = append([]byte(sumsKey), tx.Bucket([]byte(sumsBucket)).Get([]byte(sumsKey))...)
+				return nil
+			})
+			if err := errors.Join(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			content := readFile(t, dir)
+			at := bytes.Index(content, stored)
+			spoil(content[:at], content[at:])
+			if err := os.WriteFile(filepath.Join(dir, fileName), content, 0o600); err != nil { // the same file, so it is still marked as checked
+				t.Fatal(err)
+			}
+			_, err = Open(dir, Options{})
+			_, readOnly := OpenReadOnly(dir, Options{})
+			for _, err := range []error{err, readOnly} {
+				damaged := new(store.DamagedError)
+				if !errors.As(err, &damaged) || damaged.Problem != errSums.Error() {
+					t.Errorf("the error is %v, want a DamagedError with %q", err, errSums)
+				}
+			}
+		})
+	}
+}
+
 // refusedAsNewer checks that Open and OpenReadOnly refuse a file because of its newer format, and do not change it.
 func refusedAsNewer(t *testing.T, content []byte) {
 	t.Helper()
