@@ -115,19 +115,23 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	k.mu.RLock()
 	t, known := k.tokens[name{tenant, id}]
 	k.mu.RUnlock()
+	c := change{tenant: tenant, about: id}
 	switch {
 	case known && t.RevokedAt != 0:
 		return t, nil
 	case known:
 	case !isCertificate(id):
 		return records.Token{}, ErrNotFound
-	case len(k.List(tenant)) >= maxTokens:
-		return records.Token{}, &LimitError{"tokens", maxTokens}
 	default:
+		var have int
+		if c.forget, have = k.stale(tenant, now); have-len(c.forget) >= maxTokens {
+			return records.Token{}, &LimitError{"tokens", maxTokens}
+		}
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
 	}
 	t.RevokedAt, t.RevokedBy = lease.WallOf(now), by
-	return t, k.commit(ctx, change{tenant: tenant, about: id, tokens: []records.Token{t}})
+	c.tokens = []records.Token{t}
+	return t, k.commit(ctx, c)
 }
 
 // Rotate makes a new key, which signs for the tenant from then on. Older keys go on to verify until the last of their tokens has expired,

@@ -260,7 +260,11 @@ func TestTokenLimit(t *testing.T) {
 			t.Errorf("token %d: %v", most+1, err)
 		}
 	}
-	if _, _, err = d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, ends.Add(8*24*time.Hour)); err != nil {
+	later, again := ends.Add(8*24*time.Hour), open(t, st, "")
+	if _, err := again.Revoke(t.Context(), "acme", certificate, "ann", later); err != nil || len(again.List("acme")) != 1 {
+		t.Errorf("a certificate is revoked after the tokens have ended: %v, %d listed, want only the certificate", err, len(again.List("acme")))
+	}
+	if _, _, err = d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, later); err != nil {
 		t.Error(err)
 	}
 }
