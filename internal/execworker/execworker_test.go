@@ -207,10 +207,12 @@ func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
 
 // If the output of a command cannot be stored, its task must not be COMPLETED without the output.
 func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
-	for script, message := range map[string]string{
-		`printf 123456789`:                         "spooling the output",
-		`printf 123456789; exit 65`:                "spooling the output",
-		`printf 12; echo "no column" >&2; exit 65`: "exit status 65: no column (its output was lost: spooling the output",
+	for script, want := range map[string]*lessorv1.TaskError{
+		`printf 123456789`:          {Category: worker.Infrastructure, Message: "spooling the output: "},
+		`printf 123456789; exit 65`: {Category: worker.Infrastructure, Message: "spooling the output: "},
+		`printf 12; echo "no column" >&2; exit 65`: {
+			Category: worker.DataQuality, Message: "exit status 65: no column (its output was lost: spooling the output: ",
+		},
 	} {
 		b := newRig(t, script, Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
 		if err := os.WriteFile(b.spool.dir, nil, 0o600); err != nil { // a file where the directory should be, so that nothing can be created in it
@@ -218,8 +220,8 @@ func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
 		}
 		task := b.Do(b.spec(""))
 		b.wantState(task, failed)
-		if e := task.GetError(); !strings.HasPrefix(e.GetMessage(), message) {
-			t.Errorf("%s: error %v, want %q", script, e, message)
+		if e := task.GetError(); e.GetCategory() != want.GetCategory() || !strings.HasPrefix(e.GetMessage(), want.GetMessage()) {
+			t.Errorf("%s: error %v, want %v", script, e, want)
 		}
 	}
 }
