@@ -68,6 +68,9 @@ func TestCleanRemovesUnfinishedFiles(t *testing.T) {
 	c := newCapture(t, 1)
 	c.spool.dir += "[1"
 	write(t, c, "killed while writing")
+	other := newCapture(t, 1)
+	other.spool, other.name = c.spool, "t2.1"
+	write(t, other, "this one too")
 	kept := newCapture(t, 1)
 	kept.spool, kept.name = c.spool, "t1.1"
 	write(t, kept, "kept")
