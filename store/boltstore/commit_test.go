@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
 	"strings"
@@ -112,5 +113,39 @@ func TestSnapshotWaitsForTheFlush(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// Close waits until the commit under way is durable: the process may end after Close. Later commits get ErrClosed, and the file is sound.
+func TestCloseDuringCommits(t *testing.T) {
+	dir := filledStore(t)
+	s := mustOpen(t, dir)
+	if s.background != nil {
+		s.background.done.Wait() // so that below, Close waits for nothing but the commit
+	}
+	first := appliedCommit(t, s, "first")
+	done := make(chan error, 1)
+	go func() { done <- s.Close() }()
+	if !blocks("(*Store).Close", done) {
+		t.Error("Close returned before the commit was written")
+	}
+	if err := first.Write(); err != nil {
+		t.Fatal(err)
+	}
+	if !blocks("(*Store).Close", done) {
+		t.Error("Close returned before the commit was durable")
+	}
+	if err := errors.Join(first.Sync(), <-done); err != nil {
+		t.Error(err)
+	}
+	if err := s.Commit(t.Context(), new(store.Batch)); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Commit = %v, want ErrClosed", err)
+	}
+	content := readFile(t, dir)
+	if err := checkData(content); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Contains(content, []byte("first")) {
+		t.Error("the file does not have the commit that was under way")
 	}
 }

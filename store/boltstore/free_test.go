@@ -128,32 +128,6 @@ func TestFreeListHasThePagesThatWereKeptForReads(t *testing.T) {
 	}
 }
 
-// Close waits for the commit under way. Later commits get ErrClosed, and the file is sound.
-func TestCloseDuringCommits(t *testing.T) {
-	dir := t.TempDir()
-	s := mustOpen(t, dir)
-	done := make(chan error)
-	go func() {
-		var b store.Batch
-		b.Put(store.Task, []byte("k"), []byte("v"))
-		for {
-			if err := s.Commit(t.Context(), &b); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-done; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Commit = %v, want ErrClosed", err)
-	}
-	if err := checkData(readFile(t, dir)); err != nil {
-		t.Error(err)
-	}
-}
-
 // If Close cannot write the list of free pages, it removes the mark, so that the next Open checks the store first: the disk may have lost earlier
 // writes, too.
 func TestFailedFreeListRemovesTheMark(t *testing.T) {
