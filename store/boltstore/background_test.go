@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lessor-dev/lessor/store"
 )
@@ -176,6 +177,37 @@ func TestBackgroundCheckDuringCommits(t *testing.T) {
 	if err := checkData(readFile(t, dir)); err != nil {
 		t.Error(err)
 	}
+}
+
+// Close ends the check early. That is no damage, so the store gets its mark back: otherwise the next Open would check the whole store before it serves.
+func TestCheckThatCloseEndedIsNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	var b store.Batch
+	for n := range uint32(5000) { // a check pauses after 256 pages, and so looks whether the store was closed
+		b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, n), 1, make([]byte, 400))
+	}
+	if err := errors.Join(s.Commit(t.Context(), &b), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !hasMark(dir) {
+		t.Skip("the file system or the machine does not provide what a mark needs")
+	}
+	synctest.Test(t, func(t *testing.T) { // so that the pause of the check does not end before Close ends the check
+		s := mustOpen(t, dir)
+		if s.background == nil {
+			t.Fatal("the check does not run in the background")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s.background.stored != nil {
+			t.Error("Close waited until the check had read the whole store, want it to end the check early")
+		}
+		if failed := s.failed.Load(); failed != nil || !hasMark(dir) {
+			t.Errorf("the store has failed: %v; it has a mark: %v; want nil and true", failed, hasMark(dir))
+		}
+	})
 }
 
 // freeList returns the page with the list of free pages in the file of a store, and how many pages it lists; nil and 0 if there is no list.

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"unsafe"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -131,4 +134,64 @@ func (h *randomSteps) fill(b *store.Batch) {
 		h.held = h.held[1:]
 	}
 	b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{byte(h.next), byte(h.rnd.Uint32())})
+}
+
+// A store of a format with sums is refused if its sums are lost: without them, nothing shows whether its records are complete.
+func TestStoreWithoutItsSumsIsRefused(t *testing.T) {
+	since := store.Current()[:sumsSince-1]
+	dir := dirWithFile(t, goldenStore(t, sumsSince))
+	s, err := open(dir, Options{}.withDefaults(), since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(sumsBucket)) }
+	again := func(*bbolt.Tx) error { return nil } // so that Open cannot take the newest commit back and find the sums
+	if err := errors.Join(s.db.Update(lose), s.db.Update(again), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path, was := filepath.Join(dir, fileName), readFile(t, dir)
+	for _, c := range []struct {
+		what string
+		open func() (*Store, error)
+		path string // of the store that the error names
+	}{
+		{"Open", func() (*Store, error) { return Open(dir, Options{}) }, path},
+		{"Open by a program of that format", func() (*Store, error) { return open(dir, Options{}.withDefaults(), since) }, path},
+		{"OpenReadOnly", func() (*Store, error) { return OpenReadOnly(dir, Options{}) }, path},
+		{"Compact", func() (*Store, error) { _, _, err := Compact(dir, Options{}, noCheck); return nil, err }, path},
+		{"Restore", func() (*Store, error) { return nil, Restore(path, t.TempDir(), Options{}, noCheck) }, ""},
+	} {
+		s, err := c.open()
+		if damaged := new(store.DamagedError); !errors.As(err, &damaged) || c.path != "" && damaged.Path != c.path {
+			t.Errorf("%s = %v, want a DamagedError of %q", c.what, err, c.path)
+		}
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+	if !bytes.Equal(readFile(t, dir), was) {
+		t.Error("a store that was refused has changed")
+	}
+}
+
+// Compact adds no sums to a store of a format without them: a program of that format would not keep them up to date.
+func TestCompactAddsNoSums(t *testing.T) {
+	dir := dirWithFile(t, goldenStore(t, sumsSince-1))
+	if _, _, err := Compact(dir, Options{}, noCheck); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(dir, Options{}.withDefaults(), store.Current()[:sumsSince-2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		if tx.Bucket([]byte(sumsBucket)) != nil {
+			t.Error("the compacted store has sums, want none")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
