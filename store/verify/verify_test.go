@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,7 @@ const (
 	retried
 	failed
 	lostLease
+	backedOff
 	deleted
 )
 
@@ -68,11 +70,14 @@ func changes() []*lease.Change {
 	s.Rest, s.RunAt, s.Place = lease.Scheduled, 100, 0
 
 	r := task(retried)
-	r.Round, r.Attempts, r.Last.Attempt = 2, 1, 1
+	r.Round, r.Attempts, r.Last.Attempt = 3, 2, 2
 	r.History = []lease.Event{
 		{Seq: 40, Type: lease.EventGranted, Attempt: 1},
 		{Seq: 41, Type: lease.EventFailed, Attempt: 1, State: lease.Failed},
 		{Seq: 42, Type: lease.EventRetried},
+		{Seq: 43, Type: lease.EventGranted, Attempt: 2},
+		{Seq: 44, Type: lease.EventFailed, Attempt: 2, State: lease.Failed},
+		{Seq: 45, Type: lease.EventRetried},
 	}
 
 	f := task(failed)
@@ -81,10 +86,15 @@ func changes() []*lease.Change {
 	again := task(lostLease)
 	again.Attempts, again.Losses, again.Last = 1, 1, lease.Ended{Attempt: 1, Cause: lease.LeaseExpired}
 
+	back := task(backedOff)
+	back.Rest, back.RetryAt, back.Attempts, back.Failures, back.Last.Attempt = lease.Scheduled, 100, 1, 1, 1
+
 	gone := task(deleted)
 	gone.Attempts = 1
 
-	report := lease.Committed{Attempt: 1, Kind: lease.KindFail, State: lease.Failed}
+	report := func(attempt uint32) lease.Committed {
+		return lease.Committed{Attempt: attempt, Kind: lease.KindFail, State: lease.Failed}
+	}
 	return []*lease.Change{
 		{New: w},
 		{
@@ -94,10 +104,11 @@ func changes() []*lease.Change {
 		{Old: task(done), New: d, Result: &lease.Result{Output: []byte("out")}},
 		{New: p},
 		{New: s},
-		{Old: task(retried), New: r, Ledger: []lease.Committed{report}},
+		{Old: task(retried), New: r, Ledger: []lease.Committed{report(1), report(2)}},
 		{Old: task(failed), New: f},
 		{Old: task(lostLease), New: again},
-		{Old: gone, ForgetAt: 1000, Ledger: []lease.Committed{report}},
+		{Old: task(backedOff), New: back},
+		{Old: gone, ForgetAt: 1000, Ledger: []lease.Committed{report(1)}},
 	}
 }
 
@@ -115,7 +126,7 @@ func sound(t *testing.T) *memstore.Store {
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
 		records.PutClock(b, 8)
 		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
-		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 1, Leased: 1, Parked: 1})
+		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1})
 		records.PutSettings(b, space, "q", &lease.Settings{Paused: true})
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
@@ -159,7 +170,7 @@ func TestSoundStoreHasNoFindings(t *testing.T) {
 		sum, err = verify.Store(r, func(verify.Finding) {})
 		return err
 	})
-	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 8, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
+	if want := (verify.Summary{Epoch: 3, Records: sum.Records, Tasks: 9, Leases: 1}); err != nil || sum != want || sum.Records < 30 {
 		t.Errorf("summary %+v, %v; want %+v and at least 30 records", sum, err, want)
 	}
 	if all := findings(t, memstore.New()); all != nil {
@@ -201,8 +212,6 @@ func unreferenced(r record) bool {
 		return true
 	case store.Meta:
 		return string(r.key) != store.MetaIdentity
-	case store.Timer:
-		return bytes.HasSuffix(r.key, key(deleted)) // ends the ledger of the deleted task
 	case store.Task:
 		return bytes.Equal(r.key, key(lostLease)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
 	}
@@ -293,34 +302,47 @@ func TestContradictionsAreFound(t *testing.T) {
 		"A1":                          {leased, func(c *lease.Change) { c.New.Lease.Attempt = 2 }, "attempt 2 is live after 2 have ended"},
 		"A1, in a final state":        {leased, func(c *lease.Change) { c.New.Rest, c.New.FinishedAt = lease.Failed, 1 }, "it has a live lease, but its state without it is FAILED"},
 		"A2, the epoch":               {leased, func(c *lease.Change) { c.New.Lease.Epoch = 4 }, "granted in epoch 4"},
+		"A2, no epoch":                {leased, func(c *lease.Change) { c.New.Lease.Epoch = 0 }, "granted in epoch 0"},
 		"A2, attempts do not rise":    {leased, func(c *lease.Change) { c.New.History[0].Attempt, c.New.Lease.Events[0].Attempt = 2, 2 }, "attempt 2 was granted after attempt 2"},
 		"A2, no such attempt":         {leased, func(c *lease.Change) { c.New.History[1].Attempt = 9 }, "event 21 is of attempt 9 of 3"},
 		"A2, the last attempt":        {done, func(c *lease.Change) { c.New.Last.Attempt = 3 }, "1 attempts have ended, and the last one of them is 3"},
-		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 1, but the task had 0"},
+		"A2, the ledger":              {retried, func(c *lease.Change) { c.New.Attempts, c.New.Last.Attempt = 0, 0 }, "it is of attempt 2, but the task had 0"},
 		"A2, numbers given out again": {waiting, func(c *lease.Change) { c.New.Place = 100 }, "the next number is 100"},
 		"A3":                          {leased, func(c *lease.Change) { c.New.Lease.ExpiresAt = 0 }, "it never expires"},
 		"A5, a lease and an outcome":  {leased, func(c *lease.Change) { c.New.Outcome = &lease.Committed{Attempt: 1} }, "its outcome says"},
 		"A5, no outcome":              {done, func(c *lease.Change) { c.New.Outcome = nil }, "COMPLETED without an outcome"},
 		"A5, another state":           {done, func(c *lease.Change) { c.New.Outcome.State = lease.Failed }, "its outcome says FAILED"},
 		"A5, no such attempt":         {done, func(c *lease.Change) { c.New.Outcome.Attempt = 2 }, "its outcome is of attempt 2 of 1"},
+		"A5, a state with a lease": {leased, func(c *lease.Change) {
+			c.New.Outcome = &lease.Committed{Attempt: 1, State: lease.Ready}
+		}, "its outcome says READY, and it is LEASED"},
+		"A5, attempt 0": {done, func(c *lease.Change) { c.New.Outcome.Attempt = 0 }, "its outcome is of attempt 0 of 1"},
 		"A5, two in the history": {done, func(c *lease.Change) {
 			c.New.History = append(c.New.History, lease.Event{Seq: 32, Type: lease.EventAdopted, Attempt: 1})
 		}, "event 32 is the second outcome"},
-		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 1 }, "1 reports ended rounds, but the task is in round 1"},
+		"A5, two in the ledger": {retried, func(c *lease.Change) { c.New.Round = 2 }, "2 reports ended rounds, but the task is in round 2"},
 		"T10, too many events": {leased, func(c *lease.Change) {
 			c.New.History = make([]lease.Event, lease.MaxHistory+1)
 		}, "it keeps 101 events"},
-		"T10, the order":         {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
-		"T11":                    {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
+		"T10, the order": {leased, func(c *lease.Change) { c.New.History[0].Seq = 50 }, "event 21 follows event 50"},
+		"T11":            {parked, func(c *lease.Change) { c.New.Spec.ConcurrencyKey = "" }, "it is parked, but it is READY"},
+		"T11, with a lease": {parked, func(c *lease.Change) {
+			c.New.Lease = &lease.Lease{Epoch: 3, Attempt: 1, ExpiresAt: 9}
+		}, "it is parked, but it is LEASED"},
+		"T11, not READY": {parked, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Scheduled, 9 }, "it is parked, but it is SCHEDULED"},
+		"T1": {delayed, func(c *lease.Change) {
+			c.New.Spec.IdempotencyKey = "name" // which then leads to this task
+		}, `its idempotency key "name" does not lead to it`},
 		"a state":                {waiting, func(c *lease.Change) { c.New.Rest = lease.Leased }, "it rests in state LEASED"},
 		"an end":                 {waiting, func(c *lease.Change) { c.New.FinishedAt = 4 }, "finished at 4"},
 		"no time":                {delayed, func(c *lease.Change) { c.New.RunAt = 0 }, "SCHEDULED without a time"},
 		"round 0":                {waiting, func(c *lease.Change) { c.New.Round = 0 }, "round 0"},
 		"an older version":       {waiting, func(c *lease.Change) { c.New.Place = 50 }, "is READY and has no such entry"},
 		"a tenant":               {waiting, func(c *lease.Change) { c.New.Tenant = "other" }, `it says it is of tenant "other"`},
+		"a workspace":            {waiting, func(c *lease.Change) { c.New.Workspace = "other" }, `workspace "other"; its id is of`},
 		"a queue":                {waiting, func(c *lease.Change) { c.New.Spec.Queue = "r" }, `tasks are in queue "r"`},
 		"the count of READY":     {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 4 READY tasks, but has 5"},
-		"the count of SCHEDULED": {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 1 SCHEDULED tasks, but has 0"},
+		"the count of SCHEDULED": {delayed, func(c *lease.Change) { c.New.Rest, c.New.RunAt = lease.Ready, 0 }, "it counts 2 SCHEDULED tasks, but has 1"},
 		"the count of leased": {waiting, func(c *lease.Change) {
 			c.New.Lease = &lease.Lease{Epoch: 3, Attempt: 1, ExpiresAt: 9}
 		}, "it counts 1 leased tasks, but has 2"},
@@ -333,6 +355,112 @@ func TestContradictionsAreFound(t *testing.T) {
 		if !strings.Contains(found, tt.want) {
 			t.Errorf("%s: the findings are %q, want one that contains %q", name, found, tt.want)
 		}
+	}
+}
+
+// verify finds records that contradict others, without a change of any task.
+func TestStrayRecordsAreFound(t *testing.T) {
+	copyOf := func(ks store.Keyspace, from, to []byte) func(*store.Batch) {
+		return func(b *store.Batch) {
+			for _, r := range allRecords(t, sound(t)) {
+				if r.ks == ks && bytes.Equal(r.key, from) {
+					b.PutSealed(ks, to, r.value[0], r.value[store.SealSize:])
+				}
+			}
+		}
+	}
+	name := func(key string) []byte { return store.AppendNameKey(nil, space, key) }
+	timer := func(seq uint64) []byte { return store.ServingTimer(77, id(seq)).Append(nil) }
+	workspace := records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq}
+	for what, tt := range map[string]struct {
+		change func(*store.Batch)
+		want   string
+	}{
+		"A2, a number given out again": {
+			func(b *store.Batch) { s := workspace; s.NextSeq = delayed; records.PutSpace(b, s) },
+			fmt.Sprintf("the next number is %d, but a task has number %d and place 0 (A2)", delayed, delayed),
+		},
+		"A2, two workspaces with one number": {
+			func(b *store.Batch) { s := workspace; s.Workspace = "second"; records.PutSpace(b, s) },
+			fmt.Sprintf("its number %d also belongs to another workspace", space),
+		},
+		"A5, a report of another attempt": {
+			copyOf(store.Ledger, store.AppendAttemptKey(nil, id(retried), 1), store.AppendAttemptKey(nil, id(retried), 3)), "it is of attempt 1",
+		},
+		"A10, a ledger that nothing ends": {
+			func(b *store.Batch) { b.Delete(store.Timer, store.ServingTimer(1000, id(deleted)).Append(nil)) },
+			"its task does not exist, and no timer will end the ledger (A10)",
+		},
+		"T1, a key of no task": {copyOf(store.Idempotency, name("name"), name("other")), `key "other" leads to task`},
+		"a timer that the task does not have": {
+			func(b *store.Batch) { b.Put(store.Timer, timer(waiting), nil) }, fmt.Sprintf("task %v is READY and has no such entry", id(waiting)),
+		},
+		"a timer of a task that never was": {
+			func(b *store.Batch) { b.Put(store.Timer, timer(nextSeq), nil) }, fmt.Sprintf("task %v does not exist", id(nextSeq)),
+		},
+		"a task without its workspace": {
+			func(b *store.Batch) { b.Delete(store.Space, store.AppendTenantKey(nil, "acme", "main")) },
+			fmt.Sprintf("task %x: its workspace does not exist", key(waiting)),
+		},
+		"a queue without its workspace": {
+			func(b *store.Batch) { records.PutQueue(b, records.Queue{Space: space + 1, Name: "q"}) },
+			fmt.Sprintf("queue %x: its workspace does not exist", store.AppendNameKey(nil, space+1, "q")),
+		},
+		"the identity": {
+			func(b *store.Batch) { b.Delete(store.Meta, []byte(store.MetaIdentity)) }, "there are workspaces, but no key that signs their leases",
+		},
+		"epoch 0": {func(b *store.Batch) { records.PutIdentity(b, records.Identity{Key: []byte("secret")}) }, "the epoch is 0"},
+	} {
+		found := strings.Join(findings(t, commit(t, sound(t), tt.change)), "\n")
+		if !strings.Contains(found, tt.want) {
+			t.Errorf("%s: the findings are %q, want one that contains %q", what, found, tt.want)
+		}
+	}
+}
+
+// A task may keep as many events as T10 allows.
+func TestFullHistoryIsSound(t *testing.T) {
+	s := commit(t, sound(t), rewrite(failed, func(c *lease.Change) {
+		for n := range uint64(lease.MaxHistory) {
+			c.New.History = append(c.New.History, lease.Event{Seq: failed + n})
+		}
+	}))
+	if found := findings(t, s); found != nil {
+		t.Errorf("the findings are %q, want none", found)
+	}
+}
+
+// unreadable is a reader one of whose calls of Scan fails.
+type unreadable struct {
+	store.Reader
+	sound int // number of calls until that one
+}
+
+var errUnreadable = errors.New("the disk has a fault")
+
+func (u *unreadable) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	if u.sound--; u.sound == -1 {
+		return errUnreadable
+	}
+	return u.Reader.Scan(ks, from, to, fn)
+}
+
+// If reading fails at any time, verify returns the error: a store that was not read to its end must not pass for a sound one.
+func TestReadErrorIsReturned(t *testing.T) {
+	err := sound(t).View(func(r store.Reader) error {
+		for calls := 0; ; calls++ {
+			u := &unreadable{Reader: r, sound: calls}
+			_, err := verify.Store(u, func(verify.Finding) {})
+			switch {
+			case u.sound >= 0: // no call has failed
+				return err
+			case !errors.Is(err, errUnreadable):
+				t.Errorf("after %d calls of Scan, the next one fails: verify.Store = %v, want that error", calls, err)
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
