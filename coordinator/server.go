@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -277,8 +278,16 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 	return nil
 }
 
-// stopServers stops the gRPC server and then the HTTP server. Each has the time gracefulStop for its calls under way.
+// stopServers stops the gRPC server and the HTTP server at the same time: neither needs the other. Both have the time gracefulStop for their calls
+// under way.
 func (c *Coordinator) stopServers() {
+	var both sync.WaitGroup
+	both.Go(c.stopGRPC)
+	both.Go(c.stopHTTP)
+	both.Wait()
+}
+
+func (c *Coordinator) stopGRPC() {
 	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
 	defer hurry.Stop()
 	stopped := make(chan struct{})
@@ -289,6 +298,9 @@ func (c *Coordinator) stopServers() {
 		hurry.Reset(lastWords) // only calls of health and reflection are still open
 		<-stopped
 	}
+}
+
+func (c *Coordinator) stopHTTP() {
 	ctx, cancel := context.WithTimeout(context.Background(), gracefulStop)
 	defer cancel()
 	if err := c.http.Shutdown(ctx); err != nil {

@@ -80,6 +80,34 @@ func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 	})
 }
 
+// Calls over gRPC and calls over HTTP have the same ten seconds to end, not one after the other.
+func TestStopWaitsForGRPCAndHTTPTogether(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		lis := bufconn.Listen(1 << 10)
+		go func() { _ = r.serveHTTP(lis) }()
+		conn, err := lis.DialContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil { // and never read the answer
+			t.Fatal(err)
+		}
+		release := r.submitAndBlockCommit(t, st)
+		time.AfterFunc(gracefulStop-time.Second, release)
+		began := time.Now()
+		r.stop()
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != gracefulStop {
+			t.Errorf("the stop took %v of fake time, want %v", took, gracefulStop)
+		}
+		wantContains(t, "the log", r.log.String(), "HTTP server did not stop in time")
+		_ = conn.Close()
+	})
+}
+
 // A stop during a handshake ends the session, and leaves no goroutine behind.
 func TestStopDuringAHandshake(t *testing.T) {
 	for range 20 {
