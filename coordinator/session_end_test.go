@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,34 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The log line about the end of a session has a code and an error only if there are any.
+func TestEndOfASessionIsLogged(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		line := func() string {
+			t.Helper()
+			synctest.Wait()
+			_, line, _ := strings.Cut(r.log.String(), `"msg":"session ends",`)
+			r.log.Reset()
+			return line
+		}
+		closed := r.openSession(t, "closed", 1)
+		_ = closed.stream.CloseSend()
+		if got := line(); got == "" || strings.Contains(got, `"code"`) || strings.Contains(got, `"error"`) {
+			t.Errorf("after a stream that its worker has closed, the line goes on with %s, want neither code nor error", got)
+		}
+		_ = r.openSession(t, "silent", 1)
+		time.Sleep(2 * time.Minute)
+		if got := line(); !strings.Contains(got, `"code":"`+refusal.CodeTimeout+`"`) || strings.Contains(got, `"error"`) {
+			t.Errorf("after a reset, the line goes on with %s, want its code and no error", got)
+		}
+		broken := r.openSession(t, "broken", 1)
+		broken.cut()
+		if got := line(); !strings.Contains(got, `"error":"`) || strings.Contains(got, `"code":""`) {
+			t.Errorf("after a stream that was lost, the line goes on with %s, want an error and no empty code", got)
+		}
+	})
 }
 
 // A coordinator that stops sends a reset to every stream in every state. The reset says after which time the worker may connect again.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -186,7 +187,8 @@ func TestThresholdsCanBeSet(t *testing.T) {
 	})
 }
 
-// W9: if a worker gets no new tasks, the answer to each heartbeat has the reason. The log has one line for each change.
+// W9: if a worker gets no new tasks, the answer to each heartbeat has the reason. The log has a line for a change and one for its end; see
+// TestFlappingHealthDoesNotFillTheLog.
 func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -202,11 +204,52 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 		}
 		ack := worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{})
 		wantEqual(t, "no_new_work", ack.GetNoNewWork(), "the worker reports that it is not healthy: no new work")
-		for words, want := range map[string]int{`"the worker gets no new work"`: 2, `"the worker gets new work again"`: 1, reason: 1} {
+		for words, want := range map[string]int{`"the worker gets no new work"`: 1, `"the worker gets new work again"`: 1, reason: 1} {
 			if got := strings.Count(r.log.String(), words); got != want {
 				t.Errorf("the log has %s %d times, want %d", words, got, want)
 			}
 		}
+	})
+}
+
+// A worker whose health changes with every heartbeat does not fill the log: two lines a minute, which say how many changes there were. The last state
+// is always logged.
+func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 1)
+		beat := func(healthy bool) { worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: healthy}) }
+		wantLog := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for line := range strings.Lines(r.log.String()) {
+				var told struct {
+					Msg     string
+					Changes int
+				}
+				if err := json.Unmarshal([]byte(line), &told); err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(told.Msg, "the worker gets") {
+					got = append(got, fmt.Sprintf("%s, %d", told.Msg, told.Changes))
+				}
+			}
+			wantEqual(t, "the log", strings.Join(got, "; "), want)
+			r.log.Reset()
+		}
+		for i := range 41 {
+			beat(i%2 == 1)
+			time.Sleep(time.Second)
+		}
+		wantLog("the worker gets no new work, 0; the worker gets new work again, 0")
+		time.Sleep(9 * time.Second)
+		beat(false)
+		wantLog("")
+		time.Sleep(10 * time.Second)
+		beat(false)
+		wantLog("the worker gets no new work, 39")
+		beat(true)
+		wantLog("the worker gets new work again, 0")
 	})
 }
 

@@ -23,6 +23,35 @@ type workerHealth struct {
 	mem         gauge
 	disk        gauge
 	busySince   time.Time // since when all slots are in use; zero: not all are
+
+	told changeLog
+}
+
+// changeLog limits the log lines about a worker that gets new work and no new work in turns: it may send heartbeats at any rate.
+type changeLog struct {
+	since   time.Time // when the current minute began
+	lines   int       // lines in this minute
+	changes int       // changes since the last line
+}
+
+// linesPerMinute is how many of these lines a session has in a minute: one change and its end.
+const linesPerMinute = 2
+
+// next returns the number of changes that a line should report now; 0 means no line. It is called with every heartbeat, so that the last state is
+// logged, if late.
+func (l *changeLog) next(changed bool) (report int) {
+	if changed {
+		l.changes++
+	}
+	if time.Since(l.since) >= time.Minute {
+		l.since, l.lines = time.Now(), 0
+	}
+	if l.changes == 0 || l.lines == linesPerMinute {
+		return 0
+	}
+	report, l.changes = l.changes, 0
+	l.lines++
+	return report
 }
 
 // gauge is how full memory or disk is, according to the last heartbeat that said it.

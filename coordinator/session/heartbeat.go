@@ -22,14 +22,10 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	well := ss.health.takesWork()
 	ss.health.update(m, ss.slots)
 	noNewWork := ss.health.whyNoWork()
+	changes := ss.health.told.next(well != (noNewWork == ""))
 	ss.state = moves[ss.state][frameHeartbeat]
 	ss.mu.Unlock()
-	switch {
-	case well && noNewWork != "":
-		ss.logger().Warn("the worker gets no new work", "why", noNewWork)
-	case !well && noNewWork == "":
-		ss.logger().Info("the worker gets new work again")
-	}
+	ss.logHealth(noNewWork, changes)
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	in := convert.NewIntake(ss.srv.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
@@ -38,6 +34,21 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	}
 	ss.renew(corr, m.GetLeases(), reports, noNewWork)
 	ss.resize()
+}
+
+// logHealth logs whether the worker gets new work, after so many changes.
+func (ss *Session) logHealth(noNewWork string, changes int) {
+	log := ss.logger()
+	if changes > 1 {
+		log = log.With("changes", changes)
+	}
+	switch {
+	case changes == 0:
+	case noNewWork != "":
+		log.Warn("the worker gets no new work", "why", noNewWork)
+	default:
+		log.Info("the worker gets new work again")
+	}
 }
 
 // renew gives the lease heartbeats of a frame to the engine to judge. noNewWork is why the worker gets no new work; it goes into the answer.

@@ -102,7 +102,7 @@ func (ss *Session) run() error {
 	if code != "" {
 		ss.srv.Registry.resets.WithLabelValues(code).Inc()
 	}
-	ss.logger().Info("session ends", "code", code, "error", err)
+	ss.logEnd(code, err)
 	if !accepted {
 		ss.sendReset()
 		return err
@@ -114,6 +114,18 @@ func (ss *Session) run() error {
 	}
 	ss.srv.resumes.leave(ss.admission.state, ss, ss.doneForGood())
 	return err
+}
+
+// logEnd logs the end of the session. A session that simply ends has neither a code nor an error.
+func (ss *Session) logEnd(code string, err error) {
+	var why []any
+	if code != "" {
+		why = append(why, "code", code)
+	}
+	if err != nil {
+		why = append(why, "error", err)
+	}
+	ss.logger().Info("session ends", why...)
 }
 
 // sendTimedOut ends a session because a frame could not be sent within SendTimeout: the worker does not read.
