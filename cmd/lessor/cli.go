@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/lessor-dev/lessor/internal/config"
+	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
 // cli is the grammar of the command line.
@@ -37,6 +40,9 @@ type cli struct {
 	Version versionCmd `cmd:"" help:"Show the version."`
 }
 
+// envPrefix begins the names of all environment variables.
+const envPrefix = "LESSOR"
+
 const description = `Lessor hands out tasks under leases and keeps exactly one outcome for each.
 
 Every flag can also be set by the environment variable shown beside it and in the file named by --config. The command
@@ -49,7 +55,22 @@ type app struct {
 	ctx     context.Context // ends with the first signal to stop; see catchSignals
 	stopNow context.Context // ends with the second signal: stop at once
 	json    bool
+	strays  []config.Stray // commands that run for long warn about them: there it takes longest until somebody notices
 	streams
+}
+
+// warnStrays logs a warning about each environment variable that belongs to no flag.
+func (a *app) warnStrays(log *slog.Logger) {
+	for _, v := range a.strays {
+		log.Warn(strayText(v))
+	}
+}
+
+func strayText(v config.Stray) string {
+	if v.Similar == "" {
+		return v.Name + " is set, but no flag has this environment variable"
+	}
+	return fmt.Sprintf("%s is set, but no flag has this environment variable; a similar one is %s", v.Name, v.Similar)
 }
 
 // run is the whole program. It returns the exit code.
@@ -80,6 +101,7 @@ func dispatch(args []string, a *app) (err error) {
 		return usageOf(err)
 	}
 	a.json = grammar.JSON
+	a.strays = config.Strays(parser.Model.Node, envPrefix, execworker.Variables(), os.Environ())
 	chooseToken(command)
 	return command.Run(a)
 }
@@ -122,6 +144,6 @@ func options(s streams) []kong.Option {
 		kong.ValueFormatter(flagHelp),
 		kong.AutoGroup(flagGroup),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		config.Environment("LESSOR"),
+		config.Environment(envPrefix),
 	)
 }

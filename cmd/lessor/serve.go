@@ -78,6 +78,7 @@ func (c serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	a.warnStrays(cfg.Logger)
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err

@@ -59,6 +59,7 @@ func (c workerRunCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	a.warnStrays(log)
 	handler, err := c.handler(a)
 	if err != nil {
 		return err

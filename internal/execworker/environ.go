@@ -2,33 +2,48 @@ package execworker
 
 import (
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// environment returns the worker's environment with the variables of the task. A variable for which the task has no value is set to empty:
-// otherwise a worker that itself runs as a task would pass on the value of that task. The worker's credentials are set to empty, too: a command
-// that needs credentials must get them in another way.
+// environment returns the worker's environment with the variables of the task. The worker's credentials are set to empty: a command that needs
+// credentials must get them in another way.
 func environment(t *worker.Task) []string {
+	return slices.Concat(os.Environ(), []string{"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY="}, variables(t))
+}
+
+// Variables returns the names of the environment variables in which a command finds its task.
+func Variables() (names []string) {
+	for _, variable := range variables(&worker.Task{}) {
+		name, _, _ := strings.Cut(variable, "=")
+		names = append(names, name)
+	}
+	return names
+}
+
+// variables returns the variables of a task. A variable for which the task has no value is set to empty: otherwise a worker that itself runs as a task
+// would pass on the value of that task.
+func variables(t *worker.Task) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {
 		deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
 	}
-	return append(os.Environ(),
-		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=",
-		"LESSOR_TASK_ID="+t.ID,
-		"LESSOR_ATTEMPT="+strconv.FormatUint(uint64(t.Attempt), 10),
-		"LESSOR_ATTEMPT_ID="+t.AttemptID,
-		"LESSOR_FENCING_TOKEN="+strconv.FormatUint(t.FencingToken, 10),
-		"LESSOR_WORKSPACE="+t.Workspace,
-		"LESSOR_QUEUE="+t.Queue,
-		"LESSOR_TYPE="+t.Type,
-		"LESSOR_RUN_ID="+t.RunID,
-		"LESSOR_TASK_KEY="+t.Key,
-		"LESSOR_ASSET_ID="+t.AssetID,
-		"LESSOR_DEADLINE="+deadline,
-		"TRACEPARENT="+t.Traceparent,
-	)
+	return []string{
+		"LESSOR_TASK_ID=" + t.ID,
+		"LESSOR_ATTEMPT=" + strconv.FormatUint(uint64(t.Attempt), 10),
+		"LESSOR_ATTEMPT_ID=" + t.AttemptID,
+		"LESSOR_FENCING_TOKEN=" + strconv.FormatUint(t.FencingToken, 10),
+		"LESSOR_WORKSPACE=" + t.Workspace,
+		"LESSOR_QUEUE=" + t.Queue,
+		"LESSOR_TYPE=" + t.Type,
+		"LESSOR_RUN_ID=" + t.RunID,
+		"LESSOR_TASK_KEY=" + t.Key,
+		"LESSOR_ASSET_ID=" + t.AssetID,
+		"LESSOR_DEADLINE=" + deadline,
+		"TRACEPARENT=" + t.Traceparent,
+	}
 }
