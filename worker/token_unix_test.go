@@ -1,0 +1,52 @@
+//go:build unix
+
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newFIFO(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "token")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// A pipe gives its token once. The writer may come after the reader.
+func TestTokenFromAPipe(t *testing.T) {
+	name := newFIFO(t)
+	synctest.Test(t, func(t *testing.T) {
+		token := TokenFile(name)
+		time.AfterFunc(time.Second, func() {
+			if err := os.WriteFile(name, []byte("secret\n"), 0o600); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 2 {
+			got, err := token.GetRequestMetadata(t.Context())
+			if err != nil || got["authorization"] != "Bearer secret" {
+				t.Fatalf("metadata %q, %v; want the token of the pipe", got, err)
+			}
+		}
+	})
+}
+
+// A pipe into which nobody writes is an error, not a call that hangs.
+func TestTokenFromAPipeWithoutWriter(t *testing.T) {
+	name := newFIFO(t)
+	synctest.Test(t, func(t *testing.T) {
+		_, err := TokenFile(name).GetRequestMetadata(t.Context())
+		if err == nil || !strings.Contains(err.Error(), name+": it is a pipe into which nobody has written within 3s") {
+			t.Errorf("error %v, want that nobody writes", err)
+		}
+	})
+}
