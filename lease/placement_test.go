@@ -46,9 +46,9 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 			"several requirements, sorted",
 			&Requirements{
 				Runtimes: []string{"ruby", "go"}, Features: []string{"x"},
-				Labels: map[string]string{"b": "1", "a": "2"}, Resources: map[string]float64{"nothing": 1},
+				Labels: map[string]string{"b": "1", "a": "2"}, Resources: map[string]float64{"nothing": 1, "none": 1, "vram_gb": 1},
 			},
-			[]string{`feature "x"`, `label "a" = "2"`, `label "b" = "1"`, `resource "nothing" >= 1`, `runtime "go"`, `runtime "ruby"`},
+			[]string{`feature "x"`, `label "a" = "2"`, `label "b" = "1"`, `resource "none" >= 1`, `resource "nothing" >= 1`, `runtime "go"`, `runtime "ruby"`},
 		},
 	} {
 		if got := worker.Lack(c.requires); !reflect.DeepEqual(got, c.lacks) {
@@ -61,6 +61,29 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 	if none := new(Capabilities); !none.Meet(nil) || none.Meet(&Requirements{Runtimes: []string{"x"}}) {
 		t.Errorf("a worker without capabilities: Meet(nil) = %v, want true; Meet(a runtime) = %v, want false",
 			none.Meet(nil), none.Meet(&Requirements{Runtimes: []string{"x"}}))
+	}
+}
+
+// W12: the resource of a task that expires first counts; a resource without expires_at does not count.
+func TestFirstExpiryOfResources(t *testing.T) {
+	t.Attr("rules", "W12")
+	for _, c := range []struct {
+		expiries []Wall
+		want     Wall
+	}{
+		{nil, 0},
+		{[]Wall{0, 0}, 0},
+		{[]Wall{5, 7}, 5},
+		{[]Wall{7, 0, 5}, 5},
+		{[]Wall{0, 7}, 7},
+	} {
+		s := Spec{}
+		for _, at := range c.expiries {
+			s.ResourceRefs = append(s.ResourceRefs, ResourceRef{ExpiresAt: at})
+		}
+		if got := s.firstExpiry(); got != c.want {
+			t.Errorf("resources that expire at %v: the first expires at %d, want %d", c.expiries, got, c.want)
+		}
 	}
 }
 

@@ -126,12 +126,22 @@ func TestFillLimits(t *testing.T) {
 		limit     string // what the refusal must contain
 	}{
 		{Spec{Queue: "q"}, Spec{Queue: "\x00"}, "queue", "control character"},
+		{Spec{Queue: "a ~é"}, Spec{Queue: "a\x1f"}, "queue", "control character at byte 1"},
+		{Spec{Queue: "q"}, Spec{Queue: "\x7f"}, "queue", "control character"},
 		{Spec{Queue: full}, Spec{Queue: over}, "queue", "8"},
 		{Spec{Type: full}, Spec{Type: over}, "type", "8"},
 		{Spec{RunID: full}, Spec{RunID: over}, "run_id", "8"},
 		{Spec{TaskKey: full}, Spec{TaskKey: over}, "task_key", "8"},
 		{Spec{AssetID: full}, Spec{AssetID: over}, "asset_id", "8"},
 		{Spec{IdempotencyKey: full}, Spec{IdempotencyKey: over}, "idempotency_key", "8"},
+		{Spec{ConcurrencyKey: full}, Spec{ConcurrencyKey: over}, "concurrency_key", "8"},
+		{
+			Spec{ConcurrencyKey: "k", ConcurrencyLimit: MaxConcurrency},
+			Spec{ConcurrencyKey: "k", ConcurrencyLimit: MaxConcurrency + 1},
+			"concurrency_limit", "1000000",
+		},
+		{Spec{}, Spec{ConcurrencyLimit: 1}, "concurrency_limit", "concurrency_key"},
+		{Spec{FairnessKey: full}, Spec{FairnessKey: over}, "fairness_key", "8"},
 		{Spec{Payload: make([]byte, 10)}, Spec{Payload: make([]byte, 11)}, "payload", "10"},
 		{Spec{Labels: labels(2)}, Spec{Labels: labels(3)}, "labels", "2"},
 		{Spec{Labels: map[string]string{full: full}}, Spec{Labels: map[string]string{over: ""}}, "labels", "8"},
@@ -191,6 +201,45 @@ func TestFillLimits(t *testing.T) {
 	nameless := Spec{}
 	if err := nameless.Fill(limits); err == nil || err.Error() != "queue: must not be empty" {
 		t.Errorf("a spec without a queue: the error is %v, want %q", err, "queue: must not be empty")
+	}
+}
+
+// T13: Check accepts the settings of a queue at the end of each range (good), and refuses them beyond (bad) with an error that names the field and the
+// limit.
+func TestSettingsLimits(t *testing.T) {
+	t.Attr("rules", "T13")
+	rate := func(perSecond float64, burst uint32) Settings {
+		return Settings{Rate: Rate{PerSecond: perSecond, Burst: burst}}
+	}
+	weight := func(w float64) Settings { return Settings{Weights: map[string]float64{"k": w}} }
+	long := strings.Repeat("x", 257)
+	for _, c := range []struct {
+		good, bad Settings
+		want      string
+	}{
+		{Settings{MaxInflight: MaxConcurrency}, Settings{MaxInflight: MaxConcurrency + 1}, "max_inflight: is 1000001; the limit is 1000000"},
+		{rate(1, 0), rate(0, 1), "rate_limit.per_second: is missing; rate_limit.burst needs it"},
+		{rate(MinRate, 0), rate(MinRate/2, 0), "rate_limit.per_second: is 5.787037037037037e-06 grants a second; the range is 1.16e-05 (one a day) to 1000000"},
+		{rate(MaxRate, 0), rate(2*MaxRate, 0), "rate_limit.per_second: is 2e+06 grants a second; the range is 1.16e-05 (one a day) to 1000000"},
+		{rate(1, 1), rate(math.NaN(), 0), "rate_limit.per_second: is NaN grants a second; the range is 1.16e-05 (one a day) to 1000000"},
+		{rate(1, MaxRate), rate(1, MaxRate+1), "rate_limit.burst: is 1000001; the limit is 1000000"},
+		{Settings{Weights: mapOf(1000, 1.0)}, Settings{Weights: mapOf(1001, 1.0)}, "fairness_weights: has 1001 entries; the limit is 1000"},
+		{weight(MinWeight), weight(MinWeight / 2), `fairness_weights["k"]: is 0.0005; the range is 0.001 to 1000`},
+		{weight(MaxWeight), weight(MaxWeight + 1), `fairness_weights["k"]: is 1001; the range is 0.001 to 1000`},
+		{weight(1), weight(math.NaN()), `fairness_weights["k"]: is NaN; the range is 0.001 to 1000`},
+		{
+			Settings{Weights: map[string]float64{"": 1, long[1:]: 1}},
+			Settings{Weights: map[string]float64{long: 1}},
+			`fairness_weights["` + long[:40] + `..."]: has 257 bytes; the limit is 256`,
+		},
+		{Settings{}, Settings{Retry: RetryPolicy{MaxLosses: MaxBudget + 1}}, "retry_policy.max_losses: is 1000001; the limit is 1000000"},
+	} {
+		if err := c.good.Check(DefaultLimits()); err != nil {
+			t.Errorf("settings within the limits are refused: %v", err)
+		}
+		if err := c.bad.Check(DefaultLimits()); err == nil || err.Error() != c.want {
+			t.Errorf("the error is %v, want %s", err, c.want)
+		}
 	}
 }
 

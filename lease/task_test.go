@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -36,6 +37,53 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// V15: an artifact of a late result, for which the report names no worker, is on the worker that held the lease of the report. Other workers may have
+// held the task since.
+func TestLateArtifactGetsTheHolderOfItsLease(t *testing.T) {
+	t.Attr("rules", "V15")
+	n := newNarrator(t)
+	n.run("submit t1 ttl=30s")
+	for _, worker := range []string{"w1", "w2", "w3", "w4"} {
+		n.run("grant t1 " + worker)
+		n.run("advance 30s")
+		n.run("expire t1")
+	}
+	n.run("grant t1 w5")
+	id := n.tasks["t1"]
+	for attempt, holder := range map[uint32]string{1: "w1", 2: "w2", 3: "w3", 4: "w4"} {
+		n.lastJudge = lease.Judge{Tenant: "acme", Reports: []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[fmt.Sprintf("t1/%d", attempt)],
+			Result: &lease.Result{Artifacts: []lease.Artifact{{ResourceID: "model"}}},
+		}}}
+		n.judge()
+		kept := n.store.Discarded(id, attempt)
+		if kept == nil || kept.Artifacts[0].WorkerID != holder {
+			t.Errorf("the result that is kept of attempt %d is %+v, want an artifact on %s", attempt, kept, holder)
+		}
+	}
+}
+
+// V15: a Complete without a result is like one with an empty result: it is stored if it is COMMITTED, and kept if it comes too late.
+func TestCompleteWithoutResult(t *testing.T) {
+	t.Attr("rules", "V15")
+	n := newNarrator(t)
+	n.run("submit t1 ttl=30s")
+	id := n.tasks["t1"]
+	complete := func(attempt string) lease.Step {
+		return n.step(lease.Judge{Tenant: "acme", Reports: []*lease.Report{{Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[attempt]}}})
+	}
+	n.run("grant t1 w1")
+	n.run("advance 30s")
+	complete("t1/1")
+	if kept := n.store.Discarded(id, 1); kept == nil || !kept.Empty() {
+		t.Errorf("a Complete without a result came too late, and %+v is kept; want an empty result", kept)
+	}
+	n.run("grant t1 w2")
+	if out := complete("t1/2"); out.Changes[0].Result == nil || !out.Changes[0].Result.Empty() {
+		t.Errorf("a Complete without a result was COMMITTED, and %+v is stored; want an empty result", out.Changes[0].Result)
+	}
+}
+
 // A2: a task that has used up its attempt numbers is FAILED instead of granted: the attempt has 21 bits of the fencing token, and with one more the
 // token would reach into the epoch.
 func TestGrantStopsAtTheLastAttempt(t *testing.T) {
@@ -49,8 +97,12 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	n.run("grant t1 w1")
 	n.run("release t1 lease=t1/2097151")
 	n.run("grant t1 w1")
-	if task := n.store.Task(id); task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
+	task := n.store.Task(id)
+	if task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
 		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(), task.Reason)
+	}
+	if events := task.Events(); events[len(events)-1].Type != lease.EventEnded {
+		t.Errorf("the newest event is %+v, want that the task ended", events[len(events)-1])
 	}
 }
 
