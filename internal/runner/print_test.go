@@ -1,0 +1,96 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// newTestPrinter returns a printer of a run of two lines, with the files of t1 in its spool: the outputs of two attempts.
+func newTestPrinter(t *testing.T, out, errs io.Writer) *printer {
+	t.Helper()
+	job := mustOpen(t, t.TempDir(), "a\nb\n", testOptions, false)
+	spool := job.Spool()
+	err := spool.Check()
+	for name, text := range map[string]string{"t1.1": "first", "t1.2": "second"} {
+		err = errors.Join(err, os.WriteFile(spool.Path(name), []byte(text), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &printer{job: job, screen: NewScreen(out, errs, false), tally: &tally{lines: 2}, printed: newMarks(2)}
+}
+
+// testTask is the task of line 1 after its second attempt.
+func testTask(state lessorv1.TaskState, output string, artifacts ...*lessorv1.Artifact) *lessorv1.Task {
+	return &lessorv1.Task{
+		TaskId: "t1", State: state, Attempt: 2, Output: []byte(output), Artifacts: artifacts,
+		Spec: &lessorv1.TaskSpec{TaskKey: "1", Payload: []byte("a")}, Error: &lessorv1.TaskError{Message: "exit status 1"},
+	}
+}
+
+// The output of the last attempt is printed, and stays in the spool for a process that resumes the run. Outputs of earlier attempts are removed. An output
+// that is not on this machine is reported, and the run is not OK then.
+func TestOutputsAreFound(t *testing.T) {
+	file := &lessorv1.Artifact{ResourceId: "t1.2", WorkerId: "w"}
+	for name, tt := range map[string]struct {
+		task      *lessorv1.Task
+		out, errs string
+		summary   Summary
+	}{
+		"in the task":         {testTask(completed, "inline"), "inline", "", Summary{Done: 1, Retried: 1}},
+		"in the spool":        {testTask(completed, "", file), "second", "", Summary{Done: 1, Retried: 1}},
+		"in both":             {testTask(completed, "inline", &lessorv1.Artifact{ResourceId: "t1.2", Inline: true}), "inline", "", Summary{Done: 1, Retried: 1}},
+		"of a failed command": {testTask(failed, ""), "second", "line 1 failed: \"a\": exit status 1 (attempt 2)\n", Summary{Failed: 1, Retried: 1}},
+		"elsewhere": {
+			testTask(completed, "", &lessorv1.Artifact{ResourceId: "t9.1", WorkerId: "w"}), "",
+			"line 1: its output is not on this machine: t9.1 on worker \"w\"\n",
+			Summary{Done: 1, Retried: 1, Unprinted: 1},
+		},
+	} {
+		var out, errs bytes.Buffer
+		p := newTestPrinter(t, &out, &errs)
+		for range 2 { // a line is printed once
+			if err := p.print(tt.task); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if out.String() != tt.out || errs.String() != tt.errs || p.summary != tt.summary {
+			t.Errorf("%s: printed %q and %q, summary %+v, want %q, %q, %+v", name, out.String(), errs.String(), p.summary, tt.out, tt.errs, tt.summary)
+		}
+		wantFiles(t, p.job.path("spool"), "t1.2")
+		p.summary.Lines = 1
+		if want := tt.summary.Done == 1 && tt.summary.Unprinted == 0; p.summary.OK() != want {
+			t.Errorf("%s: OK %t, want %t", name, p.summary.OK(), want)
+		}
+	}
+}
+
+// A run ends with the error of its output, for example because the disk is full.
+func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
+	for name, task := range map[string]*lessorv1.Task{
+		"in the task":         testTask(completed, "inline"),
+		"in the spool":        testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.2"}),
+		"of a failed command": testTask(failed, ""),
+	} {
+		p := newTestPrinter(t, fullDisk{}, io.Discard)
+		if err := p.print(task); !errors.Is(err, errDiskFull) {
+			t.Errorf("%s: %v, want %v", name, err, errDiskFull)
+		}
+		p = newTestPrinter(t, io.Discard, io.Discard)
+		p.record = func(io.Writer, *lessorv1.Task) error { return errDiskFull }
+		if err := p.print(task); !errors.Is(err, errDiskFull) {
+			t.Errorf("%s, as a record: %v, want %v", name, err, errDiskFull)
+		}
+	}
+}
+
+var errDiskFull = errors.New("no space left")
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errDiskFull }
