@@ -1,6 +1,7 @@
 package execworker
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,22 @@ func TestCaptureFailsIfTheSpoolFails(t *testing.T) {
 func TestSpoolNameHasNoSeparator(t *testing.T) {
 	if name := SpoolName("../../etc/passwd", 1); strings.ContainsRune(name, filepath.Separator) {
 		t.Errorf("SpoolName of a task id with separators = %q, want none in it", name)
+	}
+}
+
+// A file that does not exist counts as removed; one that cannot be removed is an error.
+func TestSpoolRemoves(t *testing.T) {
+	s := NewSpool(t.TempDir())
+	if err := errors.Join(os.WriteFile(s.Path("file"), nil, 0o600), os.MkdirAll(s.Path("directory/x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Remove("file"); err != nil {
+			t.Error(err)
+		}
+	}
+	if files, _ := os.ReadDir(s.dir); len(files) != 1 || s.Remove("directory") == nil {
+		t.Errorf("the spool has %v, want only the directory, whose removal fails", files)
 	}
 }
 
