@@ -191,16 +191,25 @@ func TestLargeOutputIsAnArtifact(t *testing.T) {
 }
 
 func TestOutputOfAFailureIsKeptIfConfigured(t *testing.T) {
-	for keep, want := range map[bool]string{true: "half", false: ""} {
-		for _, limit := range []int{1, 1000} { // the output is in a file, or in memory, when the command fails
-			b := newRig(t, `printf half; exit 1`, Config{KeepFailed: keep, InlineLimit: limit}, worker.Config{})
-			task := b.Do(b.spec(""))
-			b.wantState(task, failed)
-			kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
-			files, _ := os.ReadDir(b.spool.dir)
-			if string(kept) != want || len(files) != len(want)/len("half") {
-				t.Errorf("keep %v, limit %d: kept %q, the spool has %v; want %q and no other file", keep, limit, kept, files, want)
-			}
+	for _, tt := range []struct {
+		keep  bool
+		limit int // below the size of the output, it is in a file when the command fails
+		out   string
+		kept  int // files
+	}{
+		{true, 1000, "half", 1},
+		{true, 1, "half", 1},
+		{true, 1000, "", 0},
+		{false, 1000, "half", 0},
+		{false, 1, "half", 0},
+	} {
+		b := newRig(t, "printf '"+tt.out+"'; exit 1", Config{KeepFailed: tt.keep, InlineLimit: tt.limit}, worker.Config{})
+		task := b.Do(b.spec(""))
+		b.wantState(task, failed)
+		kept, _ := os.ReadFile(b.spool.Path(SpoolName(task.GetTaskId(), 1)))
+		files, _ := os.ReadDir(b.spool.dir)
+		if len(files) != tt.kept || tt.kept > 0 && string(kept) != tt.out {
+			t.Errorf("%+v: kept %q, the spool has %v", tt, kept, files)
 		}
 	}
 }
