@@ -346,6 +346,22 @@ func TestUnknownTokens(t *testing.T) {
 	open(t, restored, "").want("issued after the backup", token, noon, auth.Unknown)
 }
 
+// A keyring that cannot read all keys and tokens is not opened: it could not know which credentials were revoked.
+func TestDamagedCredentials(t *testing.T) {
+	for _, ks := range []store.Keyspace{store.SigningKey, store.Token} {
+		st := memstore.New()
+		var b store.Batch
+		b.Put(ks, []byte("damaged"), []byte("damaged"))
+		if err := st.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		_, err := auth.Open(st, "", nil, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "read the credentials: ") {
+			t.Errorf("with a damaged record in %v: %v, want an error", ks, err)
+		}
+	}
+}
+
 // X1, X3: a change that could not be stored has no effect.
 func TestFailedChangesHaveNoEffect(t *testing.T) {
 	t.Attr("rules", "X1 X3")
