@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // heldDisk holds each commit until the test sends its result on the channel results, and records which new tasks each commit has.
@@ -143,6 +144,76 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	})
 }
 
+// A6: if a batch changes a task several times, everything that one of the changes stores beside the task is durable, also what a later change of the batch
+// does not touch: the output, the failure, the checkpoint.
+func TestBatchKeepsWhatEachOfItsChangesStores(t *testing.T) {
+	t.Attr("rules", "A6")
+	run(t, func(r *rig) {
+		ids := r.submit(many(4)...)
+		g := r.lease(4, 0)
+		post := func(n int, reports ...lease.Report) {
+			for i := range reports { // each in a step of its own
+				report := &reports[i]
+				report.TaskID, report.LeaseID = g[n].Task.ID.String(), g[n].LeaseID
+				if err := r.Post(home.Tenant, []*lease.Report{report}, func([]lease.Answer, error) {}); err != nil {
+					r.Error(err)
+				}
+			}
+		}
+		begin := func(call func() error) {
+			go func() {
+				if err := call(); err != nil {
+					r.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		cancel := func(n int) {
+			begin(func() error {
+				_, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: ids[n].ID})
+				return err
+			})
+		}
+		start, renew, half := lease.Report{Kind: lease.KindStart}, lease.Report{Kind: lease.KindHeartbeat}, lease.Report{Kind: lease.KindHeartbeat, Checkpoint: []byte("half")}
+		complete := lease.Report{Kind: lease.KindComplete, Result: &lease.Result{Output: []byte("done")}}
+		fail := lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "broken"}}
+		r.inOneBatch(func() {
+			post(0, start, half, renew, complete, fail) // the Fail is refused
+			post(1, half, start, fail)
+			cancel(1)
+			post(2, renew)
+			cancel(2)
+			post(2, renew)
+			post(3, complete)
+			begin(func() error { return r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: ids[3].ID}) })
+		})
+		r.kill()
+		for n, want := range []string{"COMPLETED, checkpoint half, output done", "CANCELLED, checkpoint half, failure broken", "CANCELLING, checkpoint "} {
+			got := r.version(ids[n].ID).State().String()
+			err := r.st.View(func(rd store.Reader) error {
+				checkpoint, err1 := records.Checkpoint(rd, ids[n].ID)
+				output, err2 := records.Result(rd, ids[n].ID)
+				failure, err3 := records.Failure(rd, ids[n].ID)
+				if got += ", checkpoint " + string(checkpoint); output != nil {
+					got += ", output " + string(output.Output)
+				}
+				if failure != nil {
+					got += ", failure " + failure.Message
+				}
+				return errors.Join(err1, err2, err3)
+			})
+			if err != nil || got != want {
+				r.Errorf("after a crash, task %d is %q (%v), want %q", n, got, err, want)
+			}
+		}
+		if a := r.say(lease.KindComplete, g[3]); !a.Replayed {
+			r.Errorf("the repeated Complete of the deleted task is answered %+v, want a replay", a)
+		}
+		time.Sleep(lease.LedgerAfterDelete + time.Second)
+		r.want(r.say(lease.KindComplete, g[3]), lease.VerdictCancelled, lease.TaskGone)
+	})
+}
+
 // A10, design 4: when a commit fails, all calls that wait get ErrStore: calls whose changes are already in the next batch, calls that are still in the
 // inbox, and a call that changed nothing. The engine begins no later commit.
 func TestFailedCommitFailsAllWaitingCalls(t *testing.T) {
@@ -203,32 +274,44 @@ func TestFailedCommitEndsAnIdleEngine(t *testing.T) {
 }
 
 // A10: a call for work waits for a task up to its wait time; after that its empty answer waits only for the commit before it. If that commit fails,
-// the call gets ErrStore.
+// the call gets ErrStore. So does a call that began during that commit, and one that still waits gets it at the end of its wait time.
 func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 	t.Attr("rules", "A10")
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
 		r.start(Config{})
 		d := new(heldDisk).install(r)
-		answer := make(chan error, 1)
-		go func() {
-			_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: time.Second})
-			answer <- err
-		}()
-		synctest.Wait()
+		call := func(wait time.Duration) <-chan error {
+			answer := make(chan error, 1)
+			go func() {
+				_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"empty"}}, Max: 1, Wait: wait})
+				answer <- err
+			}()
+			synctest.Wait()
+			return answer
+		}
+		waits, waited := call(time.Minute), call(time.Second)
 		submitConcurrently(r, 1)
+		began := call(time.Minute)
 		time.Sleep(time.Second)
-		synctest.Wait() // its empty answer now waits for the commit
+		synctest.Wait() // the empty answer now waits for the commit
 		d.results <- errors.New("EIO")
 		if err := <-r.done; !errors.Is(err, ErrStore) {
 			t.Errorf("Run returned %v", err)
 		}
 		synctest.Wait()
-		if len(answer) != 1 {
-			t.Fatal("the call was not answered when the commit failed")
+		if len(waited) != 1 || len(began) != 1 {
+			t.Fatalf("%d calls that waited and %d calls that began were answered when the commit failed, want 1 and 1", len(waited), len(began))
 		}
-		if err := <-answer; !errors.Is(err, ErrStore) {
-			t.Errorf("the call got %v, want ErrStore", err)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(waits) != 1 {
+			t.Fatal("a call was not answered at the end of its wait time")
+		}
+		for _, answer := range []<-chan error{waited, began, waits} {
+			if err := <-answer; !errors.Is(err, ErrStore) {
+				t.Errorf("a call got %v, want ErrStore", err)
+			}
 		}
 	})
 }

@@ -204,6 +204,51 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	})
 }
 
+// T2, T11: far more tasks of one key are parked than memory holds, and new ones come while leases of the key end. However many leases end at once, no task
+// overtakes an earlier one.
+func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	small(t)
+	run(t, func(r *rig) {
+		const limit = 3
+		var workers []*testSession
+		for n := range 2 * limit { // so that workers with room are there while the key has none, and the tasks are parked
+			workers = append(workers, r.joinFor(Wants{Space: home, Worker: fmt.Sprint(n), Queues: []string{"q"}}, 1))
+		}
+		number, ended := map[lease.TaskID]int{}, map[lease.TaskID]bool{} // number in the order of submit
+		for round := range 20 * parkedHead {
+			var reports []*lease.Report
+			granted, last := 0, 0
+			for _, w := range workers {
+				for _, g := range w.grants() {
+					granted, last = granted+1, max(last, number[g.Task.ID])
+					if !ended[g.Task.ID] && len(reports) < round/parkedHead%(limit+1) { // at first no lease ends in a round, then one, then two ...
+						ended[g.Task.ID] = true
+						reports = append(reports, &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
+					}
+				}
+			}
+			if granted != last {
+				r.Fatalf("round %d: %d tasks were granted, and the last of them is number %d", round, granted, last)
+			}
+			specs := make([]*lease.Spec, limit)
+			for i := range specs {
+				specs[i] = specWithKey("k", limit)
+				if err := specs[i].Fill(lease.DefaultLimits()); err != nil {
+					r.Fatal(err)
+				}
+			}
+			made := onLoop(r, func() []lease.Submitted { // all in one batch, so that the new tasks are there when the key gets room
+				r.judge(home.Tenant, reports)
+				return r.Engine.submit(home, specs, make([]lease.Digest, limit)).Submitted
+			})
+			for _, m := range made {
+				number[m.Task.ID] = len(number) + 1
+			}
+		}
+	})
+}
+
 // T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They are granted one by one and in order, also after
 // restarts. At the end the engine has nothing of the key in memory.
 func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {

@@ -256,6 +256,53 @@ func TestCancelReachesTheHolder(t *testing.T) {
 	})
 }
 
+// A session is told when one of its leases ends, and why, unless it ended the lease itself by a report.
+func TestHolderIsToldWhyItsLeaseEnded(t *testing.T) {
+	for reason, end := range map[lease.Reason]func(*rig, Granted){
+		lease.LeaseExpired:    func(*rig, Granted) { time.Sleep(lease.DefaultHeartbeatTimeout) },
+		lease.DispatchUnacked: func(*rig, Granted) { time.Sleep(lease.DefaultAckWithin) },
+		lease.CancelTimeout: func(r *rig, g Granted) {
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: g.Task.ID}); err != nil {
+				r.Error(err)
+			}
+			time.Sleep(lease.DefaultCancelGrace)
+		},
+		lease.DeadlineExceeded: func(_ *rig, g Granted) { time.Sleep(g.Task.Spec.AttemptTimeout) },
+		lease.Revoked: func(r *rig, g Granted) {
+			if err := r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: g.Task.ID, Force: true}); err != nil {
+				r.Error(err)
+			}
+		},
+		lease.None: func(r *rig, g Granted) { r.say(lease.KindComplete, g) },
+	} {
+		run(t, func(r *rig) {
+			spec := work()
+			if reason == lease.DeadlineExceeded {
+				spec.AttemptTimeout = time.Minute
+			}
+			c, session := r.join("i", 1)
+			r.submit(spec)
+			g := c.grants()[0]
+			if reason != lease.DispatchUnacked {
+				r.want(r.sayBy(session, lease.KindStart, g), lease.VerdictCommitted, lease.None)
+			}
+			end(r, g)
+			synctest.Wait()
+			told := Notice{}
+			if n := len(c.notices); n > 0 {
+				told = c.notices[n-1]
+			}
+			want := Notice{Task: g.Task.ID, LeaseID: g.LeaseID, Reason: reason, Detail: told.Detail}
+			if reason == lease.None {
+				want = Notice{}
+			}
+			if told != want {
+				r.Errorf("the holder was last told %+v, want %+v", told, want)
+			}
+		})
+	}
+}
+
 // T7: a first Start after a cancel ends the lease. The event LeaseEnded then has the cause TASK_CANCELLED, not REPORTED.
 func TestStartAfterCancelEndsTheLeaseAsTaskCancelled(t *testing.T) {
 	t.Attr("rules", "T7")

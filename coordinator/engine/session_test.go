@@ -95,6 +95,10 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 		go lease(r.Context(), time.Second)
 		synctest.Wait()
 		r.overload(time.Minute)
+		lease(r.Context(), time.Hour)
+		if err := <-asked; !errors.Is(err, ErrOverloaded) {
+			r.Errorf("a call for work got %v, want ErrOverloaded", err)
+		}
 		cancel()
 		if err := <-asked; !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller that gave up got %v, want context.Canceled", err)

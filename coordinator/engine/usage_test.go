@@ -88,7 +88,7 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 }
 
 // W12: a worker with single_flight holds one task of a concurrency key at a time, even if the key's limit allows more. The next task of the key may
-// go to another worker.
+// go to another worker. A worker that has other limits is not bound by this.
 func TestSingleFlight(t *testing.T) {
 	t.Attr("rules", "W12")
 	run(t, func(r *rig) {
@@ -102,5 +102,11 @@ func TestSingleFlight(t *testing.T) {
 		r.wantGranted(other, "a")
 		r.sayBy(c.Session, lease.KindComplete, c.grants()[1])
 		r.wantGranted(c, "a", "b", "b")
+		for range 3 {
+			r.submitWith(withKey("c", 5))
+		}
+		without := r.worker("without", 10, func(w *Wants) { w.MaxBytes = 1 << 20 })
+		r.wantGranted(c, "a", "b", "b", "c")
+		r.wantGranted(without, "c", "c")
 	})
 }
