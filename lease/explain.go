@@ -80,7 +80,7 @@ func Explain(now Now, view View, t *Task) Explanation {
 	case t.Rest == Ready:
 		x.Findings = append(x.Findings, t.blockFindings(now, view)...)
 	default:
-		x.Findings = append(x.Findings, t.finalFinding())
+		x.Findings = append(x.Findings, t.finalFinding(now.Wall))
 	}
 	x.Findings = append(x.Findings, t.timeLimitFindings(now)...)
 	x.Findings = append(x.Findings, t.lateResultFindings()...)
@@ -206,7 +206,7 @@ func (t *Task) blockFindings(now Now, view View) (all []Finding) {
 }
 
 // finalFinding says how the round of a COMPLETED, FAILED or CANCELLED task ended.
-func (t *Task) finalFinding() Finding {
+func (t *Task) finalFinding(now Wall) Finding {
 	f := Finding{Since: t.FinishedAt, Until: t.FinishedAt.Add(t.Spec.Retention)}
 	switch t.Rest {
 	case Completed:
@@ -216,17 +216,25 @@ func (t *Task) finalFinding() Finding {
 		}
 		return f
 	case Cancelled:
-		f.Code, f.Message, f.Remedy = FoundCancelled, "it was cancelled", "a retry opens a new round"
+		f.Code, f.Message, f.Remedy = FoundCancelled, "it was cancelled", t.retryRemedy(now)
 		if t.Cancel != nil && t.Cancel.Reason != "" {
 			f.Message += ": " + t.Cancel.Reason
 		}
 	default:
-		f.Code, f.Message, f.Remedy = FoundFailed, t.whyFailed(), "a retry opens a new round"
-		if t.deadlinePassed() {
-			f.Remedy = "a retry with a new deadline opens a new round"
-		}
+		f.Code, f.Message, f.Remedy = FoundFailed, t.whyFailed(), t.retryRemedy(now)
 	}
 	return f
+}
+
+// retryRemedy says what a producer can do about a FAILED or CANCELLED task. It has the same conditions as the command Retry (T9).
+func (t *Task) retryRemedy(now Wall) string {
+	switch {
+	case t.Spec.checkNotExpired(now) != nil:
+		return "a new task is submitted; a retry of this one is refused, because a resource has expired"
+	case t.Deadline != 0 && t.Deadline <= now:
+		return "a retry with a new deadline opens a new round"
+	}
+	return "a retry opens a new round"
 }
 
 func (t *Task) outcomeAttempt() string {
@@ -234,12 +242,6 @@ func (t *Task) outcomeAttempt() string {
 		return "?"
 	}
 	return fmt.Sprint(t.Outcome.Attempt)
-}
-
-// deadlinePassed reports whether the task ended because of its deadline. A task whose last attempt reached attempt_timeout ends with the same
-// Reason, DeadlineExceeded.
-func (t *Task) deadlinePassed() bool {
-	return t.Reason == DeadlineExceeded && t.Deadline != 0 && t.FinishedAt >= t.Deadline
 }
 
 func (t *Task) whyFailed() string {
@@ -250,7 +252,7 @@ func (t *Task) whyFailed() string {
 	case StartTimeout:
 		return fmt.Sprintf("no worker took it within its start_timeout of %v", t.Spec.StartTimeout)
 	case DeadlineExceeded:
-		if t.deadlinePassed() {
+		if t.Deadline != 0 && t.FinishedAt >= t.Deadline { // else the last attempt reached attempt_timeout
 			return "its deadline passed"
 		}
 	case CancelTimeout:

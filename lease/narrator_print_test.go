@@ -143,6 +143,42 @@ func (n *narrator) history(w words) {
 	}
 }
 
+// explain prints why a task is in its state: the findings, the story of the lease that ended last, and the refused reports.
+func (n *narrator) explain(w words) {
+	x := lease.Explain(n.now, n.store, n.store.Task(n.task(w)))
+	for _, f := range x.Findings {
+		line := findingNames[f.Code] + since(f.Since, ", since ") + since(f.Until, ", until ") + ": " + f.Message
+		if f.Remedy != "" {
+			line += "; remedy: " + f.Remedy
+		}
+		n.printf("%s", line)
+	}
+	if x.Story != "" {
+		n.printf("  last lease: %s", x.Story)
+	}
+	if x.Detail != "" {
+		n.printf("  detail: %s", x.Detail)
+	}
+	for _, r := range x.Refusals {
+		n.printf("  refused: the %v of attempt %d, %v, late by %v", r.Kind, r.Attempt, r.Reason, r.LateBy)
+	}
+}
+
+// since returns a word and the time since the start of the transcript; empty if the time is not known.
+func since(at lease.Wall, word string) string {
+	if at == 0 {
+		return ""
+	}
+	return fmt.Sprint(word, time.Duration(at-lease.WallOf(firstDay)))
+}
+
+var findingNames = map[lease.FindingCode]string{
+	lease.FoundLeased: "leased", lease.FoundUnacknowledged: "unacknowledged", lease.FoundCancelling: "cancelling", lease.FoundRunAt: "run_at",
+	lease.FoundBackoff: "backoff", lease.FoundQueuePaused: "queue paused", lease.FoundMaxInflight: "max_inflight", lease.FoundRateLimit: "rate limit",
+	lease.FoundConcurrencyKey: "concurrency key", lease.FoundCompleted: "completed", lease.FoundFailed: "failed", lease.FoundCancelled: "cancelled",
+	lease.FoundTimeLimit: "time limit", lease.FoundLateResult: "late result",
+}
+
 var blockNames = map[lease.Block]string{
 	lease.BlockedByPause: ": the queue is paused", lease.BlockedByInflight: ": max_inflight", lease.BlockedByRate: ": rate limit",
 	lease.BlockedByKey: ": concurrency key",

@@ -101,6 +101,9 @@ func (n *narrator) run(line string) string {
 		n.show(w)
 	case "history":
 		n.history(w)
+	case "explain":
+		n.step(lease.Expire{Task: n.task(w)})
+		n.explain(w)
 	default:
 		n.runOther(verb, w)
 	}
