@@ -302,7 +302,7 @@ func TestRecheck(t *testing.T) {
 	}
 }
 
-// A key whose tokens are all revoked is not kept.
+// A key is not kept if its tokens are all revoked, or if it has none.
 func TestKeyOfRevokedTokens(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	_, id := d.issue("acme")
@@ -311,6 +311,12 @@ func TestKeyOfRevokedTokens(t *testing.T) {
 	}
 	if _, err := d.Rotate(t.Context(), "acme", nil, noon); err != nil || len(d.Keys("acme")) != 1 {
 		t.Errorf("%d keys (%v), want the new one", len(d.Keys("acme")), err)
+	}
+	d.issue("acme")
+	for range 2 { // the second key signs no token
+		if _, err := d.Rotate(t.Context(), "acme", nil, noon); err != nil || len(d.Keys("acme")) != 2 {
+			t.Errorf("%d keys (%v), want the one of the token and the new one", len(d.Keys("acme")), err)
+		}
 	}
 }
 
@@ -388,11 +394,16 @@ func TestFailedChangesHaveNoEffect(t *testing.T) {
 // A request for a token with a bad field is refused with the name of the field, and makes no token.
 func TestBadRequests(t *testing.T) {
 	d := open(t, memstore.New(), "")
+	for _, life := range []time.Duration{-time.Second, -1, 1, time.Second - 1, auth.MaxLife + 1} {
+		_, _, err := d.Create(t.Context(), auth.Request{Tenant: "a", Role: auth.Worker, Subject: "w", Life: life}, noon)
+		if bad := (*lease.FieldError)(nil); !errors.As(err, &bad) || bad.Field != "ttl" {
+			t.Errorf("with a life of %v: the error is %v, want one of ttl", life, err)
+		}
+	}
 	for field, r := range map[string]auth.Request{
 		"tenant":  {Tenant: "", Role: auth.Worker, Subject: "w"},
 		"subject": {Tenant: "a", Role: auth.Worker, Subject: "w\x00"},
 		"role":    {Tenant: "a", Role: auth.Worker | auth.Viewer, Subject: "w"},
-		"ttl":     {Tenant: "a", Role: auth.Worker, Subject: "w", Life: auth.MaxLife + 1},
 	} {
 		_, _, err := d.Create(t.Context(), r, noon)
 		if bad := (*lease.FieldError)(nil); !errors.As(err, &bad) || bad.Field != field {
@@ -401,6 +412,12 @@ func TestBadRequests(t *testing.T) {
 	}
 	if len(d.List("a")) != 0 || d.changes != 0 {
 		t.Error("a refused request made a token")
+	}
+	for _, life := range []time.Duration{time.Second, auth.MaxLife} {
+		if _, made, err := d.Create(t.Context(), auth.Request{Tenant: "a", Role: auth.Worker, Subject: "w", Life: life}, noon); err != nil ||
+			made.ExpiresAt != lease.WallOf(noon.Add(life)) {
+			t.Errorf("with a life of %v: %+v, %v", life, made, err)
+		}
 	}
 }
 
