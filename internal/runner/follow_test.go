@@ -36,7 +36,11 @@ type fakeCoordinator struct {
 	watches  []*fakeWatch
 	// failingCalls is how many of the next calls fail with UNAVAILABLE.
 	failingCalls int
-	// batchLimit is how many tasks a batch may have; 0: any number.
+	// refused is a kind of call that fails with PERMISSION_DENIED; empty: none.
+	refused string
+	// held, if not nil, holds up the calls for the epoch until it is closed.
+	held chan struct{}
+	// batchLimit is how many tasks a batch may have; 0: any number, negative: none.
 	batchLimit int
 	// badLine is a line that is refused; empty: none.
 	badLine string
@@ -52,6 +56,9 @@ func newFakeCoordinator() *fakeCoordinator {
 
 func (f *fakeCoordinator) count(call string) error {
 	f.calls[call]++
+	if call == f.refused {
+		return status.Error(codes.PermissionDenied, "not yours")
+	}
 	if f.failingCalls > 0 {
 		f.failingCalls--
 		return status.Error(codes.Unavailable, "gone for a moment")
@@ -65,7 +72,7 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 	if err := f.count("submit"); err != nil {
 		return nil, err
 	}
-	if f.batchLimit > 0 && len(req.GetTasks()) > f.batchLimit {
+	if f.batchLimit != 0 && len(req.GetTasks()) > f.batchLimit {
 		return nil, f.refuse("tasks")
 	}
 	for i, spec := range req.GetTasks() {
@@ -409,6 +416,66 @@ func TestInterruptedSubmitMakesNoTaskTwice(t *testing.T) {
 	})
 }
 
+// A process that died while it submitted has left only the tasks of the first lines. The next process looks for lines that have ended before it has
+// submitted the rest, and does not take the rest for deleted.
+func TestResumedRunSubmitsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, dir := newFakeCoordinator(), t.TempDir()
+		first := startRun(t, fake, dir, 3, false)
+		tasks, sequence := fake.backup()
+		first.cancel(errKilled)
+		<-first.done
+		fake.restore(tasks[:1], sequence)
+		fake.end(1, completed)
+		first.job.manifest.Submitted, first.job.manifest.Epoch = false, 0
+		if err := first.job.manifest.write(first.job.path("run.json")); err != nil {
+			t.Fatal(err)
+		}
+		_ = first.job.Close()
+
+		fake.held = make(chan struct{})
+		second := startRun(t, fake, dir, 3, false)
+		if second.out.String() != "<a>" {
+			t.Errorf("before the submit, the run has printed %q, want <a>", second.out.String())
+		}
+		close(fake.held)
+		synctest.Wait()
+		fake.end(2, completed)
+		fake.end(3, completed)
+		second.finish("<a><b><c>")
+		if !second.summary.OK() || second.err != nil {
+			t.Errorf("summary %v, error %v, want all lines done", second.summary, second.err)
+		}
+	})
+}
+
+// A run ends with the error of a call that the coordinator refuses. It does not take the lines that it cannot see for deleted.
+func TestRunEndsIfACallIsRefused(t *testing.T) {
+	for call, resumed := range map[string]bool{"epoch": false, "submit": false, "list": true, "get": false, "watch": false} {
+		for _, keepOrder := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				fake, dir := newFakeCoordinator(), t.TempDir()
+				if resumed {
+					r := startRun(t, fake, dir, 2, keepOrder)
+					r.cancel(errKilled)
+					<-r.done
+					_ = r.job.Close()
+				}
+				fake.refused = call
+				r := startRun(t, fake, dir, 2, keepOrder)
+				for i := range fake.tasks {
+					fake.end(i+1, completed)
+					synctest.Wait()
+				}
+				<-r.done
+				if err := r.job.Close(); err != nil || status.Code(r.err) != codes.PermissionDenied {
+					t.Errorf("%s, in order %t: %v, want PERMISSION_DENIED (%v)", call, keepOrder, r.err, err)
+				}
+			})
+		}
+	}
+}
+
 // S7: a coordinator may accept smaller batches than usual, so a batch that is refused as too large is split. A batch that is refused because of one of
 // its tasks is not split: none of its tasks are submitted, and the error names the line of the input, not the index in the batch.
 func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
@@ -432,6 +499,13 @@ func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
 			if len(fake.tasks) != submitted || r.err == nil || !strings.Contains(r.err.Error(), "line 4: payload: ") {
 				t.Errorf("limit %d: %d tasks, %v; want %d, and an error that names the payload of line 4", limit, len(fake.tasks), r.err, submitted)
 			}
+		}
+		fake = newFakeCoordinator()
+		fake.batchLimit = -1
+		r = startRun(t, fake, t.TempDir(), 5, false)
+		r.finish("")
+		if status.Code(r.err) != codes.InvalidArgument || fake.calls["submit"] > 5 {
+			t.Errorf("when a single task is refused as too many, the run makes %d submits and ends with %v, want INVALID_ARGUMENT after a few", fake.calls["submit"], r.err)
 		}
 	})
 }
@@ -491,6 +565,9 @@ func (f *fakeCoordinator) restore(backup []*lessorv1.Task, sequence uint64) {
 }
 
 func (f *fakeCoordinator) askEpoch(context.Context) (uint32, error) {
+	if f.held != nil {
+		<-f.held
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.epoch, f.count("epoch")
