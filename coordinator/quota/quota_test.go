@@ -329,13 +329,37 @@ func TestValidate(t *testing.T) {
 		{"frames", Config{Tenants: map[string]Limits{"a": {Frames: Rate{Burst: 5}}}}},
 		{"sessions", Config{Credentials: map[string]Limits{"a": {Sessions: -1}}}},
 		{"tasks", Config{Credential: Limits{Tasks: 5}}},
+		{"tasks", Config{Credentials: map[string]Limits{"a": {Tasks: 5}}}},
+		{"calls", Config{Tenant: Limits{Calls: Rate{PerSecond: 1, Burst: mostBurst + 1}}}},
 	} {
 		if err := tt.cfg.Validate(); err == nil || !strings.Contains(err.Error(), tt.limit) {
 			t.Errorf("%+v: the error is %v, want one that names %s", tt.cfg, err, tt.limit)
 		}
 	}
-	none := Limits{Calls: Rate{PerSecond: math.Inf(1)}, Tasks: Unlimited}
-	if err := (&Config{Tenant: none, Tenants: map[string]Limits{"a": none}}).Validate(); err != nil {
-		t.Error(err)
+	for _, l := range []Limits{
+		{},
+		{Calls: Rate{PerSecond: math.Inf(1)}, Tasks: Unlimited},
+		{Calls: Rate{PerSecond: leastRate}, Submits: Rate{PerSecond: mostRate, Burst: mostBurst}, Frames: Rate{PerSecond: 1, Burst: 1}, Sessions: 1},
+	} {
+		each := l
+		each.Tasks = 0
+		cfg := Config{Tenant: l, Tenants: map[string]Limits{"a": l}, Credential: each, Credentials: map[string]Limits{"a": each}}
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("%+v: %v, want no error", l, err)
+		}
+	}
+}
+
+// Errors and the usage show a rate as it is set.
+func TestRateAsText(t *testing.T) {
+	for want, r := range map[string]Rate{
+		"50/s": {PerSecond: 50}, "50/s:200": {PerSecond: 50, Burst: 200}, "0.5/s:1": {PerSecond: 0.5, Burst: 1}, "none": {PerSecond: math.Inf(1)},
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("%+v is shown as %s, want %s", r, got, want)
+		}
+	}
+	if got := (Rate{}).String(); got != "none" {
+		t.Errorf("no rate is shown as %s, want none", got)
 	}
 }

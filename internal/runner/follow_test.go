@@ -244,17 +244,23 @@ func (f *fakeCoordinator) end(line int, state lessorv1.TaskState) {
 func (f *fakeCoordinator) remove(line int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	id := f.tasks[line-1].GetTaskId()
-	f.tasks[line-1] = nil
+	id := f.drop(line)
 	f.sendEvent(&lessorv1.WatchTaskResponse{TaskId: id, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}})
+}
+
+// drop forgets the task of a line with its idempotency key (T1), and returns its id.
+func (f *fakeCoordinator) drop(line int) (id string) {
+	task := f.tasks[line-1]
+	delete(f.keys, task.GetSpec().GetIdempotencyKey())
+	f.tasks[line-1] = nil
+	return task.GetTaskId()
 }
 
 // endAndRemove completes the task of a line and deletes it, so that nobody sees the task in between.
 func (f *fakeCoordinator) endAndRemove(line int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	id := f.tasks[line-1].GetTaskId()
-	f.tasks[line-1] = nil
+	id := f.drop(line)
 	f.sendEvent(&lessorv1.WatchTaskResponse{TaskId: id, TaskState: completed, Event: &lessorv1.WatchTaskResponse_History{
 		History: &lessorv1.HistoryEvent{Type: lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED, TaskState: completed},
 	}})
@@ -535,6 +541,29 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 			r.finish("<a><c>")
 			if r.err != nil || r.summary.OK() || r.summary != (Summary{Lines: 4, Done: 2, Missing: 2}) {
 				t.Errorf("summary %+v, error %v, want 2 lines done and 2 missing", r.summary, r.err)
+			}
+		})
+	}
+}
+
+// If it is not known in which epoch the lines were submitted, a line whose task is gone counts as deleted. It is not submitted again.
+func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, dir := newFakeCoordinator(), t.TempDir()
+			r := startRun(t, fake, dir, 2, keepOrder)
+			r.cancel(errKilled)
+			<-r.done
+			r.job.manifest.Epoch = 0
+			if err := errors.Join(r.job.manifest.write(r.job.path("run.json")), r.job.Close()); err != nil {
+				t.Fatal(err)
+			}
+			fake.remove(1)
+			r = startRun(t, fake, dir, 2, keepOrder)
+			fake.end(2, completed)
+			r.finish("<b>")
+			if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) || len(fake.tasks) != 2 {
+				t.Errorf("summary %+v, error %v, %d tasks, want 1 line done, 1 missing, and 2 tasks", r.summary, r.err, len(fake.tasks))
 			}
 		})
 	}
