@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -56,9 +57,16 @@ func refuseMalformed(_ context.Context, err *lease.FieldError) (any, error) {
 	return nil, refusal.Status(err)
 }
 
-// guarded returns desc with every unary handler wrapped. answers has the methods that answer a malformed request with a response.
+// guarded returns desc with every handler wrapped, except that of a Session: package session answers malformed frames itself. answers has the methods that
+// answer a malformed request with a response.
 func guarded(desc *grpc.ServiceDesc, asks asking, answers map[string]malformed) *grpc.ServiceDesc {
 	out := *desc
+	if asks {
+		out.Streams = slices.Clone(desc.Streams)
+		for i, s := range desc.Streams {
+			out.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error { return s.Handler(srv, readingStream{stream}) }
+		}
+	}
 	out.Methods = make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
 		answer := answers[m.MethodName]
@@ -86,4 +94,20 @@ func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHa
 		}
 		return next(srv, ctx, read, judged)
 	}
+}
+
+// readingStream is a stream on which a message that cannot be decoded is refused like a request of a unary call. If the codec returned the error to grpc, grpc
+// would end the stream at once, and answers to earlier messages would be lost. The handlers look for unknown fields.
+type readingStream struct{ grpc.ServerStream }
+
+// RecvMsg reads the next message.
+func (s readingStream) RecvMsg(m any) error {
+	r := reading{into: m}
+	if err := s.ServerStream.RecvMsg(&r); err != nil {
+		return err
+	}
+	if r.bad != nil {
+		return refusal.Status(r.bad)
+	}
+	return nil
 }

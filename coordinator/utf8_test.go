@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -110,5 +111,53 @@ func TestRequestThatCannotBeDecoded(t *testing.T) {
 	r := reading{into: &lessorv1.GetTaskRequest{}}
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {
 		t.Errorf("the error is %v and the fault %v, want no error and a fault of the field request", err, r.bad)
+	}
+}
+
+// S4: a message that cannot be decoded ends its stream with INVALID_ARGUMENT and the path of the field. On a SubmitStream, the frame before it is answered.
+func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
+	t.Attr("rules", "S4")
+	const submits, watch, backup = lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName
+	for _, tt := range []struct {
+		method string
+		raw    rawBytes
+		field  string
+	}{
+		{submits, rawBytes("\x0a\x01\xff"), "request_id"},
+		{submits, rawBytes("\x12\x03\x12\x01\xff"), "tasks[0].queue"},
+		{submits, rawBytes("\xff\xff"), "request"},
+		{watch, rawBytes("\x0a\x01\xff"), "task_id"},
+		{watch, rawBytes("\xff\xff"), "request"},
+		{backup, rawBytes("\xff\xff"), "request"},
+	} {
+		serve(t, nil, func(t *testing.T, r *rig) {
+			desc := &grpc.StreamDesc{ClientStreams: tt.method == submits, ServerStreams: true}
+			stream, err := r.conn.NewStream(t.Context(), desc, tt.method, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if desc.ClientStreams {
+				if err := stream.SendMsg(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := stream.SendMsg(tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if desc.ClientStreams {
+				if first := new(lessorv1.SubmitStreamResponse); stream.RecvMsg(first) != nil || len(first.GetResults()) != 1 || !first.GetResults()[0].GetCreated() {
+					t.Errorf("%s, %q: the frame before it got %v, want a created task", tt.method, tt.raw, first)
+				}
+			}
+			err = stream.RecvMsg(&emptypb.Empty{})
+			st := status.Convert(err)
+			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != tt.field {
+				t.Errorf("%s, %q: %v with %v, want INVALID_ARGUMENT of %s", tt.method, tt.raw, err, v, tt.field)
+			}
+		})
 	}
 }
