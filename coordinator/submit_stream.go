@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -142,7 +143,9 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, err error) {
 	w, bad := convert.Workspace("workspace_id", m.GetWorkspaceId(), s.cfg.Limits)
 	if bad == nil {
-		bad = convert.UnknownInSpec("task", m)
+		if bad = convert.UnknownInSpec("task", m); bad != nil {
+			bad.Field = strings.TrimPrefix(bad.Field, "task.") // the paths of SubmitError are within the spec
+		}
 	}
 	if bad != nil {
 		return sub, bad
