@@ -132,6 +132,9 @@ func failed(err error) *problem {
 			p.body.Code, p.body.Reason = d.GetMetadata()["code"], d.GetReason()
 			p.body.TaskState = d.GetMetadata()["state"]
 			p.lacking()
+			if field, message := d.GetMetadata()["field"], st.Message(); field != "" { // of an idempotency key that another spec has
+				p.violated([]*errdetails.BadRequest_FieldViolation{{Field: field, Description: strings.TrimPrefix(message, field+": ")}})
+			}
 		case *errdetails.BadRequest:
 			p.violated(d.GetFieldViolations())
 		case *errdetails.RetryInfo:
