@@ -365,7 +365,9 @@ func TestReplacedInstanceLosesItsLeases(t *testing.T) {
 				h.Worker.InstanceId, h.ReplacesInstanceId = "w2", "w"
 			})
 			if !cut {
-				wantEqual(t, "the reset", nextPayload[*lessorv1.Reset](old).GetCode(), refusal.CodeStaleBinding)
+				reset := nextPayload[*lessorv1.Reset](old)
+				wantEqual(t, "the reset", reset.GetCode(), refusal.CodeStaleBinding)
+				wantEqual(t, "why", reset.GetReason(), "another instance of the worker has replaced this one")
 			}
 			if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 || again.GetTask().GetLosses() != 0 {
 				t.Errorf("the new instance got %v, want attempt 2 without losses", again)

@@ -81,8 +81,8 @@ type Member struct {
 	Deliver func([]Granted)
 	// Notify says which leases the worker must stop.
 	Notify func([]Notice)
-	// Displaced is called when a newer stream of the same instance has taken over.
-	Displaced func()
+	// Displaced is called when a newer stream of the same instance, or another instance, has taken over. why says which of them.
+	Displaced func(why string)
 }
 
 // Submission is one task to be made.

@@ -107,7 +107,7 @@ func completeAll(b *testing.B, e *Engine, frame int, left *sync.WaitGroup) {
 		}
 	}
 	m := &Member{
-		Session: NewSessionID("t", "w", "i"), Slots: 2 * frame, Deliver: complete, Notify: func([]Notice) {}, Displaced: func() {},
+		Session: NewSessionID("t", "w", "i"), Slots: 2 * frame, Deliver: complete, Notify: func([]Notice) {}, Displaced: func(string) {},
 		Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
 	}
 	if err := e.Join(m); err != nil {

@@ -130,7 +130,7 @@ func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	run(t, func(r *rig) {
 		heard := make(chan struct{})
 		err := r.Join(&Member{
-			Session: NewSessionID(home.Tenant, "w", "slow"), Slots: 1, Deliver: func([]Granted) { <-heard }, Notify: func([]Notice) {}, Displaced: func() {},
+			Session: NewSessionID(home.Tenant, "w", "slow"), Slots: 1, Deliver: func([]Granted) { <-heard }, Notify: func([]Notice) {}, Displaced: func(string) {},
 			Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
 		})
 		if err != nil {

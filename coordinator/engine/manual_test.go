@@ -31,7 +31,7 @@ func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 	for i := range takers {
 		instance := strconv.Itoa(i)
 		err := e.Join(&Member{
-			Session: NewSessionID(home.Tenant, "w", instance), Slots: slots, Deliver: func([]Granted) {}, Notify: func([]Notice) {}, Displaced: func() {},
+			Session: NewSessionID(home.Tenant, "w", instance), Slots: slots, Deliver: func([]Granted) {}, Notify: func([]Notice) {}, Displaced: func(string) {},
 			Wants: Wants{Space: home, Worker: "w" + instance, Queues: []string{"q"}},
 		})
 		if err != nil {

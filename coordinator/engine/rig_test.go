@@ -281,7 +281,7 @@ func (c *testSession) newMember(instance string, w Wants, slots int) *Member {
 			defer c.mu.Unlock()
 			c.notices = append(c.notices, n...)
 		},
-		Displaced: func() {
+		Displaced: func(string) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.displaced = true

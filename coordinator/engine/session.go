@@ -30,7 +30,7 @@ func (e *Engine) Join(m *Member) error {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		instance := lease.InstanceOf(m.Session)
-		e.displace(instance)
+		e.displace(instance, newerStream)
 		e.sessions[m.Session], e.current[instance] = t, m.Session
 		for id, attempt := range e.orphans[instance] {
 			e.setHolder(t, id, attempt)
@@ -59,11 +59,14 @@ func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	}
 }
 
-// displace ends the session that an instance has, if there is one.
-func (e *Engine) displace(instance string) {
+// newerStream tells a displaced stream why it ends.
+const newerStream = "a newer stream of this instance has taken over"
+
+// displace ends the session that an instance has, if there is one. why tells it the reason.
+func (e *Engine) displace(instance, why string) {
 	if t := e.sessions[e.current[instance]]; t != nil {
 		e.depart(t.member.Session)
-		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced() }})
+		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced(why) }})
 	}
 }
 
@@ -154,7 +157,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 // Replace ends an instance that another instance has replaced: it displaces its stream and requeues its leases at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) error {
 	return e.inbox.putAlways(tenant, op{run: func() {
-		e.displace(instance)
+		e.displace(instance, "another instance of the worker has replaced this one")
 		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held the task")
 	}})
 }
@@ -167,7 +170,7 @@ func (e *Engine) Dismiss(tenant, session string) error {
 		if newest := e.current[instance]; newest != "" && newest != session {
 			return
 		}
-		e.displace(instance) // the stream that had the session before may not have left yet
+		e.displace(instance, newerStream) // the stream that had the session before may not have left yet
 		e.requeue(e.orphans[instance], saidGoodbye)
 	}})
 }

@@ -211,7 +211,7 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 	case e.GetCode() == refusal.CodeSeqGap:
 		ss.srv.Registry.gapsOut.Inc()
 		if !ss.out.resendFrom(e.GetExpectedSeq()) {
-			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is no longer stored", e.GetExpectedSeq()), 0)
+			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
 		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // the only error is that the engine has stopped

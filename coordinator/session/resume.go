@@ -112,7 +112,7 @@ func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	d.takingOver.Lock()
 	defer d.takingOver.Unlock()
 	if old != nil {
-		old.displaced()
+		old.displaced(errStale.Error())
 	}
 	if !all.belongs(d, ss) {
 		return false

@@ -204,9 +204,10 @@ func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.end(nil)
 }
 
-// displaced ends the stream because a newer stream resumes its session, or comes from the same instance (W8).
-func (ss *Session) displaced() {
-	ss.reset(refusal.CodeStaleBinding, "a newer stream of this instance has taken over", 0)
+// displaced ends the stream because a newer stream resumes its session or comes from the same instance, or because another instance replaces its own
+// (W8). why says which.
+func (ss *Session) displaced(why string) {
+	ss.reset(refusal.CodeStaleBinding, why, 0)
 }
 
 // resetCode returns the code of the reset frame; "" if the session ends without one.
