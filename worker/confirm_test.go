@@ -217,3 +217,142 @@ func TestCheckpointRejected(t *testing.T) {
 		r.shutdown()
 	})
 }
+
+// Confirm returns ErrFinished if the handler returns while Confirm still waits to be sent, and from then on at once.
+func TestConfirmAfterTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		goOn, answers := make(chan struct{}), make(chan error, 2)
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			<-goOn
+			go func() {
+				for range 2 {
+					answers <- task.Confirm(context.Background(), time.Second)
+				}
+			}()
+			synctest.Wait()
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.finish(errBroken)
+		synctest.Wait() // until there is no stream
+		close(goOn)
+		for range 2 {
+			if got := <-answers; !errors.Is(got, worker.ErrFinished) {
+				t.Errorf("Confirm = %v, want %v", got, worker.ErrFinished)
+			}
+		}
+		s = c.accept()
+		f, _ := s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// Confirm returns ErrFinished as well if the handler has returned before the answer, and the stream breaks: then the answer never comes.
+func TestConfirmIsLostAfterTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		goOn, answers := make(chan struct{}), make(chan error, 1)
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			go func() { answers <- task.Confirm(context.Background(), time.Second) }()
+			<-goOn
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.renewal() // it gets no answer
+		close(goOn)
+		f, _ := s.outcome()
+		s.commit(f)
+		s.finish(errBroken)
+		if got := <-answers; !errors.Is(got, worker.ErrFinished) {
+			t.Errorf("Confirm = %v, want %v", got, worker.ErrFinished)
+		}
+		c.accept()
+		r.shutdown()
+	})
+}
+
+// A6: calls of SaveCheckpoint and Confirm that wait at the same time share one heartbeat. It carries the newest checkpoint, and each call gets the
+// answer. Here they wait until there is a stream.
+func TestWaitingCallsShareAHeartbeat(t *testing.T) {
+	t.Attr("rules", "T10")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		steps, answers := make(chan struct{}), make(chan error, 4)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			go func() { answers <- task.SaveCheckpoint(ctx, []byte("sent, but lost with the stream")) }()
+			<-steps
+			go func() { answers <- task.SaveCheckpoint(ctx, []byte("old")) }()
+			<-steps
+			go func() { answers <- task.SaveCheckpoint(ctx, []byte("newest")) }()
+			<-steps
+			go func() { answers <- task.Confirm(ctx, time.Second) }()
+			<-steps
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.renewal()
+		s.finish(errBroken)
+		for range 3 {
+			synctest.Wait() // there is no stream, and the calls so far wait
+			steps <- struct{}{}
+		}
+		s = c.accept()
+		f := s.renewal()
+		if got := string(f.GetHeartbeat().GetLeases()[0].GetCheckpoint()); got != "newest" {
+			t.Errorf("checkpoint = %q, want %q", got, "newest")
+		}
+		s.renew(f)
+		for range 4 {
+			if err := <-answers; err != nil {
+				t.Errorf("SaveCheckpoint or Confirm = %v, want nil", err)
+			}
+		}
+		steps <- struct{}{}
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// K5: a heartbeat that got an error instead of an answer is sent again with its checkpoint, no earlier than the coordinator asks and not much later.
+func TestHeartbeatIsRetried(t *testing.T) {
+	t.Attr("rules", "K5 T10")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			return nil, task.SaveCheckpoint(ctx, []byte("half way"))
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		for try := range 3 {
+			begun := time.Now()
+			f := s.renewal()
+			if waited := time.Since(begun); try > 0 && (waited < 2*time.Second || waited > 3*time.Second) {
+				t.Errorf("the heartbeat came again after %v, want 2s to 3s", waited)
+			}
+			if got := string(f.GetHeartbeat().GetLeases()[0].GetCheckpoint()); got != "half way" {
+				t.Errorf("checkpoint = %q, want %q", got, "half way")
+			}
+			ack := &lessorv1.LeaseAck{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(2 * time.Second)}}
+			if try == 2 {
+				ack = &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
+			}
+			s.acknowledge(f, ack)
+		}
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}

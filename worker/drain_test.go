@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -29,8 +30,8 @@ func TestDrain(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		r.stop()
-		if d := s.next("drain", isDrain).GetDrain(); d.GetDeadline() == nil {
-			t.Errorf("drain = %v, want a deadline", d)
+		if d := s.next("drain", isDrain).GetDrain(); !d.GetDeadline().AsTime().Equal(time.Now().Add(35 * time.Second)) {
+			t.Errorf("drain = %v, want a deadline in 35s, the sum of the default timeouts", d)
 		}
 		s.dispatch("t2")
 		f, report := s.outcome()
@@ -157,8 +158,8 @@ func TestStuckHandlerIsLeftBehind(t *testing.T) {
 		begun := time.Now()
 		r.stop()
 		s.next("goodbye", isGoodbye)
-		if err := r.done(); !errors.Is(err, worker.ErrStuck) || time.Since(begun) != 13*time.Second {
-			t.Errorf("Run = %v after %v, want %v after 13s", err, time.Since(begun), worker.ErrStuck)
+		if err := r.done(); !errors.Is(err, worker.ErrStuck) || !r.gotError(worker.ErrStuck) || time.Since(begun) != 13*time.Second {
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v after 13s from both", err, time.Since(begun), r.errors, worker.ErrStuck)
 		}
 		close(release)
 	})
@@ -199,8 +200,8 @@ func TestDrainWhileDisconnected(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		r.stop()
-		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) {
-			t.Errorf("Run = %v, want %v", err, worker.ErrUndelivered)
+		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || errors.Is(err, worker.ErrStuck) || !r.gotError(worker.ErrUndelivered) {
+			t.Errorf("Run = %v, and OnError got %v; want only %v from both", err, r.errors, worker.ErrUndelivered)
 		}
 	})
 }
@@ -259,4 +260,68 @@ func TestRepeatedDrain(t *testing.T) {
 			t.Errorf("Run = %q, want %q with the reason \"upgrade\" once", err, worker.ErrDraining)
 		}
 	})
+}
+
+// A drain ends as soon as the last handler has returned, also if that handler had lost its lease before.
+func TestDrainWaitsForAHandlerWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) { <-hold; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
+		r.stop()
+		s.quiet("goodbye while the handler runs", isGoodbye)
+		begun := time.Now()
+		close(hold)
+		if err := r.done(); err != nil || time.Since(begun) > 0 {
+			t.Errorf("Run = %v %v after the handler has returned, want nil at once", err, time.Since(begun))
+		}
+	})
+}
+
+// Of two drains, here 2 s apart, the one that ends earlier counts: that of the coordinator, which leaves the handlers 5 s less than its deadline, or
+// that of Run's context. Run returns ErrDraining, whichever comes first.
+func TestEarlierDrainCounts(t *testing.T) {
+	for _, test := range []struct {
+		timeout, deadline, want time.Duration
+	}{
+		{timeout: time.Hour, deadline: 15 * time.Second, want: 10 * time.Second},
+		{timeout: 4 * time.Second, deadline: time.Hour, want: 4 * time.Second},
+	} {
+		for _, coordinatorFirst := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v coordinator first %v", test.want, coordinatorFirst), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := startCoordinator(t)
+					r := c.run(worker.Config{DrainTimeout: test.timeout}, untilStopped(make(chan error, 1)))
+					s := c.accept()
+					s.dispatch("t1")
+					s.started("t1")
+					begun := time.Now()
+					ask := func() {
+						s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{
+							Deadline: timestamppb.New(begun.Add(test.deadline)),
+						}}})
+					}
+					first, second := (func())(r.stop), ask
+					if coordinatorFirst {
+						first, second = ask, r.stop
+					}
+					first()
+					time.Sleep(2 * time.Second)
+					second()
+					f, _ := s.outcome()
+					if got := time.Since(begun); got != test.want {
+						t.Errorf("the handler was stopped after %v, want %v", got, test.want)
+					}
+					s.commit(f)
+					if err := r.done(); !errors.Is(err, worker.ErrDraining) {
+						t.Errorf("Run = %v, want %v", err, worker.ErrDraining)
+					}
+				})
+			})
+		}
+	}
 }

@@ -427,6 +427,7 @@ type running struct {
 	mu       sync.Mutex
 	errors   []error
 	verdicts []*lessorv1.ReportVerdict
+	stops    []error
 	states   []worker.State
 	// noNewWork holds the reasons that the hook OnNoNewWork was told.
 	noNewWork []string
@@ -459,6 +460,7 @@ func (r *running) hooks() worker.Hooks {
 	return worker.Hooks{
 		OnError:     func(err error) { r.mu.Lock(); defer r.mu.Unlock(); r.errors = append(r.errors, err) },
 		OnState:     func(s worker.State) { r.mu.Lock(); defer r.mu.Unlock(); r.states = append(r.states, s) },
+		OnStop:      func(_ *worker.Task, err error) { r.mu.Lock(); defer r.mu.Unlock(); r.stops = append(r.stops, err) },
 		OnNoNewWork: func(why string) { r.mu.Lock(); defer r.mu.Unlock(); r.noNewWork = append(r.noNewWork, why) },
 		OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) {
 			r.mu.Lock()

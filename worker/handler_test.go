@@ -321,7 +321,11 @@ func TestFeedback(t *testing.T) {
 		s := c.accept()
 		s.dispatch("t1")
 		s.started("t1")
+		begun := time.Now()
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
+		if waited := time.Since(begun); waited > 100*time.Millisecond {
+			t.Errorf("the feedback came after %v, want at most 100ms", waited)
+		}
 		if item.GetProgress() != 0.5 || item.GetStage() != "running" || item.GetMessage() != "half" || item.GetLeaseId() != "lease-t1" ||
 			len(item.GetChunks()) != 1 || item.GetChunks()[0].GetText() != "hello world" {
 			t.Errorf("feedback = %v, want progress 0.5, stage running, message half, and one chunk %q", item, "hello world")
@@ -339,5 +343,16 @@ func TestFeedback(t *testing.T) {
 		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()
+	})
+}
+
+// The context of a handler ends when the handler has returned.
+func TestContextEndsWithTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ctx context.Context
+		reportOf(t, func(c context.Context, _ *worker.Task) ([]byte, error) { ctx = c; return nil, nil })
+		if !errors.Is(context.Cause(ctx), context.Canceled) {
+			t.Errorf("cause = %v, want %v", context.Cause(ctx), context.Canceled)
+		}
 	})
 }

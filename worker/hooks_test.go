@@ -46,6 +46,9 @@ func TestGoexitInHooks(t *testing.T) {
 					}
 				}
 				stop()
+				if calls.Load() < 2 {
+					t.Errorf("the hook was called %d times, want once per task at least", calls.Load())
+				}
 				if strings.Contains(log.String(), "<nil>") {
 					t.Errorf("the log has <nil> instead of a reason:\n%s", log)
 				}

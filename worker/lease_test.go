@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,16 +38,20 @@ func wantLoss(t *testing.T, r *running, s *stream, causes chan error, reason les
 	r.shutdown()
 }
 
-// K2: a CANCELLED verdict on a heartbeat ends the handler's context; its result is discarded and never reported.
+// K2, K3: a heartbeat that is CANCELLED, or REJECTED because of its lease, ends the handler's context; its result is discarded and never reported.
 func TestLeaseLostByHeartbeat(t *testing.T) {
-	t.Attr("rules", "K2")
-	synctest.Test(t, func(t *testing.T) {
-		r, _, s, causes := startedTask(t)
-		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
-			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED, ShouldCancel: true,
+	t.Attr("rules", "K2 K3")
+	for _, ack := range []*lessorv1.LeaseAck{
+		{Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED, ShouldCancel: true},
+		{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_UNKNOWN_TASK},
+		{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_LEASE},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _, s, causes := startedTask(t)
+			s.acknowledge(s.renewal(), ack)
+			wantLoss(t, r, s, causes, ack.GetReason())
 		})
-		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_SUPERSEDED)
-	})
+	}
 }
 
 // K2: a CANCELLED verdict on the Start has the same effect.
@@ -60,6 +65,62 @@ func TestLeaseLostByStart(t *testing.T) {
 		s.dispatch("t1")
 		s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_CANCELLED, lessorv1.Reason_REASON_DISPATCH_UNACKED))
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+	})
+}
+
+// K2, T7: a task that was cancelled before its Start came has lost its lease. Its handler can then read the reason of the cancel, and Task.Lost, when
+// asked for only now, is closed.
+func TestCancelledBeforeStart(t *testing.T) {
+	t.Attr("rules", "K2")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			<-task.Lost()
+			if got := task.CancelReason(); got != "by hand" {
+				t.Errorf("CancelReason = %q, want %q", got, "by hand")
+			}
+			causes <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{
+				Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, ShouldCancel: true, CancelReason: "by hand",
+			}
+		})
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_TASK_CANCELLED)
+	})
+}
+
+// V5, V18: if somebody else has reported the outcome of the lease, with the task token, the handler goes on. Confirm says that the attempt is over,
+// and the outcome of the handler is sent and refused.
+func TestAlreadyReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		answers := make(chan error, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			answers <- task.Confirm(ctx, time.Second)
+			time.Sleep(time.Second)
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
+			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_ALREADY_REPORTED,
+		})
+		if got := <-answers; !errors.Is(got, worker.ErrFinished) {
+			t.Errorf("Confirm = %v, want %v", got, worker.ErrFinished)
+		}
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_DUPLICATE_REPORT))
+		r.shutdown()
 	})
 }
 
@@ -86,6 +147,51 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 		}
 		causes <- cause
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
+	})
+}
+
+// A3, A8: an answer may give less time than a heartbeat interval, because the attempt timeout or the deadline of the task comes first. The lease ends
+// then, and not at the next heartbeat.
+func TestLeaseEndsBeforeTheNextHeartbeat(t *testing.T) {
+	t.Attr("rules", "A8 K2")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		begun := time.Now()
+		s.dispatch("t1")
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(interval / 3)}
+		})
+		cause := <-causes
+		if got := time.Since(begun); got != interval/3 {
+			t.Errorf("the context ended after %v, want %v", got, interval/3)
+		}
+		causes <- cause
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
+	})
+}
+
+// K2: the Start of an attempt whose lease is over is not sent any more, here on the stream after an outage that was longer than the lease.
+func TestStartOfALostLeaseIsNotSent(t *testing.T) {
+	t.Attr("rules", "K2")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.reports() // it gets no answer
+		begun := time.Now()
+		c.refuse = func(*stream) error {
+			if time.Since(begun) > ttl {
+				c.refuse = nil
+			}
+			return errBroken
+		}
+		s.finish(errBroken)
+		wantLoss(t, r, c.accept(), causes, lessorv1.Reason_REASON_UNSPECIFIED)
 	})
 }
 
@@ -223,6 +329,9 @@ func TestCancelGraceOver(t *testing.T) {
 			<-ctx.Done()
 			begun := time.Now()
 			<-task.Lost()
+			if got := task.CancelReason(); got != "because" {
+				t.Errorf("CancelReason = %q, want %q", got, "because")
+			}
 			waited <- time.Since(begun)
 			return []byte("too late"), nil
 		})
@@ -248,6 +357,9 @@ func TestCancelGraceOver(t *testing.T) {
 		}
 		s.quiet("report after the grace", isReports)
 		r.shutdown()
+		if n := len(r.stops); n != 2 || !errors.Is(r.stops[0], worker.ErrCancelled) || !errors.Is(r.stops[1], worker.ErrLeaseLost) {
+			t.Errorf("OnStop got %v, want %v and then %v", r.stops, worker.ErrCancelled, worker.ErrLeaseLost)
+		}
 	})
 }
 
@@ -266,13 +378,14 @@ func TestStuckHandlerLowersCapacity(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		s.cancel("t1", lessorv1.Reason_REASON_REVOKED, 0)
-		isCapacity := func(f *lessorv1.SessionRequest) bool { return f.GetCapacity() != nil }
-		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 1 {
-			t.Errorf("capacity = %d, want 1", got)
+		begun := time.Now()
+		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 1 || time.Since(begun) > time.Second {
+			t.Errorf("capacity = %d after %v, want 1 within 1s", got, time.Since(begun))
 		}
 		close(release)
-		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 2 {
-			t.Errorf("capacity = %d, want 2", got)
+		begun = time.Now()
+		if got := s.next("capacity", isCapacity).GetCapacity().GetMaxParallel(); got != 2 || time.Since(begun) > 0 {
+			t.Errorf("capacity = %d after %v, want 2 at once", got, time.Since(begun))
 		}
 		s.quiet("report after the lease was lost", isReports)
 		r.shutdown()
@@ -314,5 +427,51 @@ func TestNoFreeSlot(t *testing.T) {
 		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()
+	})
+}
+
+// A3, K2: a handler that returns at the instant at which its lease ends is too late: the worker reports nothing.
+func TestHandlerReturnsWhenTheLeaseEnds(t *testing.T) {
+	t.Attr("rules", "A3 K2")
+	synctest.Test(t, func(t *testing.T) {
+		const tasks, ttl = 16, 4 * time.Second
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: tasks}, func(context.Context, *worker.Task) ([]byte, error) {
+			time.Sleep(ttl)
+			return nil, nil
+		})
+		s := c.accept()
+		d := &lessorv1.Dispatch{}
+		for i := range tasks {
+			a := assignment(fmt.Sprint("t", i))
+			a.ExpiresIn, a.HeartbeatTimeout = durationpb.New(ttl), durationpb.New(ttl)
+			d.Assignments = append(d.Assignments, a)
+		}
+		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}})
+		time.Sleep(2 * ttl)
+		s.quiet("outcome of a lease that has ended", isOutcome)
+		r.shutdown()
+	})
+}
+
+// A COMMITTED answer without expires_in neither renews the lease nor ends it, not even if it is the first answer, that to the Start.
+func TestAnswerWithoutExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		begun := time.Now()
+		s.dispatch("t1")
+		s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE))
+		for range int(ttl/interval) - 1 {
+			s.acknowledge(s.renewal(), &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED})
+		}
+		cause := <-causes
+		if got := time.Since(begun); got != ttl {
+			t.Errorf("the lease ended after %v, want %v", got, ttl)
+		}
+		causes <- cause
+		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
 	})
 }

@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -88,4 +90,79 @@ func TestLateDispatchIsConfirmed(t *testing.T) {
 		s.commit(f)
 		r.shutdown()
 	})
+}
+
+// A3, A4: the answer about an old dispatch may come when the time that it gives is already over. Then no handler begins and the worker reports
+// nothing.
+func TestOldDispatchIsConfirmedTooLate(t *testing.T) {
+	t.Attr("rules", "A3 A4")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		const tasks = 16
+		r := c.run(worker.Config{Concurrency: tasks}, func(context.Context, *worker.Task) ([]byte, error) {
+			t.Error("A4: a handler began without a lease")
+			return nil, nil
+		})
+		s := c.accept()
+		d := &lessorv1.Dispatch{}
+		for i := range tasks {
+			d.Assignments = append(d.Assignments, grantedAgo(fmt.Sprint("t", i), 4*time.Second).GetDispatch().GetAssignments()...)
+		}
+		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Dispatch{Dispatch: d}})
+		var asked []*lessorv1.SessionRequest
+		for n := 0; n < tasks; {
+			f := s.renewal()
+			n += len(f.GetHeartbeat().GetLeases())
+			asked = append(asked, f)
+		}
+		time.Sleep(900 * time.Millisecond)
+		for _, f := range asked {
+			s.acknowledge(f, &lessorv1.LeaseAck{
+				Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(500 * time.Millisecond),
+			})
+		}
+		s.quiet("report of an attempt that must not begin", isReports)
+		r.shutdown()
+	})
+}
+
+// A task whose dispatch the worker still asks about may be cancelled, or the worker may drain. Then the handler does not begin. The outcome is the
+// same as if the handler had run and its context had ended.
+func TestOldDispatchIsStopped(t *testing.T) {
+	for name, test := range map[string]struct {
+		stop func(*stream)
+		want func(*lessorv1.Report) bool
+	}{
+		"cancelled": {
+			func(s *stream) { s.cancel("old", lessorv1.Reason_REASON_TASK_CANCELLED, grace) },
+			func(r *lessorv1.Report) bool { return r.GetFail().GetError().GetCategory() == worker.Cancelled },
+		},
+		"drained": {
+			func(s *stream) {
+				s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: &lessorv1.Drain{Deadline: timestamppb.Now()}}})
+			},
+			func(r *lessorv1.Report) bool { return r.GetRelease() != nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
+					t.Error("the handler began")
+					return nil, nil
+				})
+				s := c.accept()
+				s.send(grantedAgo("old", 4*time.Second))
+				s.renewal() // it gets no answer
+				test.stop(s)
+				f, report := s.outcome()
+				if !test.want(report) {
+					t.Errorf("report = %v, want that of a task that was %s", report, name)
+				}
+				s.commit(f)
+				r.stop()
+				<-r.ended
+			})
+		})
+	}
 }

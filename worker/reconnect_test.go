@@ -316,3 +316,31 @@ func TestErrorBeforeAccept(t *testing.T) {
 		r.shutdown()
 	})
 }
+
+// If the coordinator refuses a worker for good while a handler runs, the handler's context ends with ErrLeaseLost. Run waits until the handler has
+// returned, and then returns the refusal.
+func TestRefusalWaitsForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		var returned time.Time
+		r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrLeaseLost) {
+				t.Errorf("cause = %v, want %v", cause, worker.ErrLeaseLost)
+			}
+			time.Sleep(3 * time.Second) // cleans up
+			returned = time.Now()
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		c.refuse = func(s *stream) error { return s.deny(1) }
+		s.finish(errBroken)
+		err := r.done()
+		var refused *worker.RefusedError
+		if !errors.As(err, &refused) || errors.Is(err, worker.ErrStuck) || returned.IsZero() {
+			t.Errorf("Run = %v, handler returned: %v; want a refusal after the handler has returned", err, !returned.IsZero())
+		}
+	})
+}

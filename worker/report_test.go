@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -148,8 +151,8 @@ func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 			if try == 0 {
 				first = report
 			}
-			if waited := time.Since(begun); try > 0 && waited < time.Minute {
-				t.Errorf("try %d came after %v, want at least the retry_after of 1m", try, waited)
+			if waited := time.Since(begun); try > 0 && (waited < time.Minute || waited > time.Minute+10*time.Second) {
+				t.Errorf("try %d came after %v, want the retry_after of 1m and at most the largest backoff of 10s", try, waited)
 			}
 			if !proto.Equal(first, report) {
 				t.Errorf("report of try %d = %v, want the same as before: %v", try, report, first)
@@ -204,8 +207,9 @@ func TestUnansweredReport(t *testing.T) {
 	})
 }
 
-// An output that the coordinator rejects as too large leaves the lease live, so the worker then reports a failure that is not retried: another
-// attempt would end in the same way. An output that is larger than a message is not sent at all; the worker reports the failure directly.
+// An outcome that the coordinator rejects for its content leaves the lease live, so the worker then reports a failure that is not retried: another
+// attempt would end in the same way. If that failure is rejected as well, the worker reports nothing more. An output that is larger than a message is
+// not sent at all; the worker reports the failure directly.
 func TestResultTooLarge(t *testing.T) {
 	t.Attr("rules", "K3")
 	synctest.Test(t, func(t *testing.T) {
@@ -220,24 +224,35 @@ func TestResultTooLarge(t *testing.T) {
 		f, _ := s.outcome()
 		s.answer(f, verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_RESULT_TOO_LARGE))
 		f, report := s.outcome()
-		checkUnreportable(t, report, "rejected: RESULT_TOO_LARGE")
+		checkUnreportable(t, report, worker.Configuration, "rejected: RESULT_TOO_LARGE")
 		s.commit(f)
+
+		size <- 1
+		s.dispatch("bad")
+		s.started("bad")
+		f, _ = s.outcome()
+		refuse := verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_INVALID_REQUEST)
+		s.answer(f, refuse)
+		f, report = s.outcome()
+		checkUnreportable(t, report, worker.UserCode, "rejected: INVALID_REQUEST")
+		s.answer(f, refuse)
+		s.quiet("report after the failure was rejected", isReports)
 
 		size <- 5 << 20
 		s.dispatch("t2")
 		s.started("t2")
 		f, report = s.outcome()
-		checkUnreportable(t, report, "bytes")
+		checkUnreportable(t, report, worker.Configuration, "bytes")
 		s.commit(f)
 		r.shutdown()
 	})
 }
 
-func checkUnreportable(t *testing.T, report *lessorv1.Report, word string) {
+func checkUnreportable(t *testing.T, report *lessorv1.Report, category worker.Category, word string) {
 	t.Helper()
 	failure := report.GetFail().GetError()
-	if failure.GetCategory() != worker.Configuration || failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
-		t.Errorf("report = %v, want a permanent failure of category CONFIGURATION that names %q", report, word)
+	if failure.GetCategory() != category || failure.Retryable == nil || failure.GetRetryable() || !strings.Contains(failure.GetMessage(), word) {
+		t.Errorf("report = %v, want a permanent failure of category %v that names %q", report, category, word)
 	}
 }
 
@@ -350,3 +365,161 @@ func TestBlockedStreamIsLeft(t *testing.T) {
 }
 
 var errHandler = errors.New("handler gave up")
+
+// V19: a Start that never gets a verdict is given up after ReportTries without an error. Heartbeats renew the lease meanwhile, and the task completes.
+func TestStartIsGivenUp(t *testing.T) {
+	t.Attr("rules", "K4")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{ReportTries: 3}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			time.Sleep(3 * ttl)
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		starts := 0
+		for done := false; !done; {
+			f := s.next("frame", func(f *lessorv1.SessionRequest) bool { return isReports(f) || isRenewal(f) })
+			switch {
+			case isRenewal(f):
+				s.renew(f)
+			case isOutcome(f):
+				if outcomeOf(f).GetComplete() == nil {
+					t.Errorf("report = %v, want a complete", f)
+				}
+				s.commit(f)
+				done = true
+			default:
+				starts++
+				s.answer(f, func(*lessorv1.Report) *lessorv1.ReportVerdict {
+					return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL"}}
+				})
+			}
+		}
+		r.shutdown()
+		if starts != 3 || len(r.errors) > 0 {
+			t.Errorf("the Start was sent %d times, and OnError got %v; want 3 times and no error", starts, r.errors)
+		}
+	})
+}
+
+// K5, W8: reports that had no verdict when a stream broke are sent again on each new stream, once and in their order, whether or not the worker had a
+// session to resume. Here the coordinator begins a new session each time.
+func TestReportsAreSentAgainInOrder(t *testing.T) {
+	t.Attr("rules", "K5 W8")
+	for name, tokens := range map[string]bool{"with a token": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				if tokens {
+					c.withTokens()
+				}
+				r := c.run(worker.Config{Concurrency: 8}, echo)
+				s := c.accept()
+				want := []string{"t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"}
+				for _, id := range want {
+					s.dispatch(id)
+					s.started(id)
+					s.outcome()
+				}
+				for range 3 {
+					s.finish(errBroken)
+					s = c.accept()
+					f, _ := s.outcome()
+					var got []string
+					for _, report := range f.GetReports().GetReports() {
+						got = append(got, report.GetComplete().GetTaskId())
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("reports of the new stream = %v, want %v", got, want)
+					}
+					s.quiet("second frame of reports", isReports)
+					s.early = f
+				}
+				f, _ := s.outcome()
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
+}
+
+// S3: Start, heartbeat and outcome carry the ids of the task and its lease, the worker, the trace context and the time; heartbeat and outcome also
+// carry the newest progress and metrics.
+func TestReportFields(t *testing.T) {
+	t.Attr("rules", "S3")
+	for name, test := range map[string]struct {
+		err  error
+		want *lessorv1.Report
+	}{
+		"complete": {nil, &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{Output: []byte("out")}}}},
+		"fail": {errHandler, &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
+			Error: &lessorv1.TaskError{Category: worker.UserCode, Message: errHandler.Error()},
+		}}}},
+		"release": {worker.Release(0, "not here"), &lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{Reason: "not here"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+					task.Progress(0.5, "half", "running")
+					task.SetMetric("loss", 0.25)
+					if err := task.Confirm(ctx, time.Second); err != nil {
+						t.Errorf("Confirm = %v, want nil", err)
+					}
+					time.Sleep(time.Second)
+					return []byte("out"), test.err
+				})
+				s := c.accept()
+				d := dispatchOf("t1")
+				d.GetDispatch().GetAssignments()[0].Traceparent = "trace"
+				s.send(d)
+				now := timestamppb.Now()
+				f := s.reports()
+				checkFields(t, f.GetReports().GetReports()[0].GetStart(), &lessorv1.StartRequest{StartedAt: now})
+				s.commit(f)
+				f = s.renewal()
+				checkFields(t, f.GetHeartbeat().GetLeases()[0], &lessorv1.HeartbeatRequest{
+					Progress: &lessorv1.Progress{Fraction: 0.5, Message: "half", Stage: "running"}, Metrics: map[string]float64{"loss": 0.25},
+				})
+				s.renew(f)
+				f, report := s.outcome()
+				switch end, metrics := timestamppb.New(now.AsTime().Add(time.Second)), map[string]float64{"loss": 0.25}; {
+				case report.GetComplete() != nil:
+					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt = metrics, end
+					checkFields(t, report.GetComplete(), test.want.GetComplete())
+				case report.GetFail() != nil:
+					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt = metrics, end
+					checkFields(t, report.GetFail(), test.want.GetFail())
+				default:
+					checkFields(t, report.GetRelease(), test.want.GetRelease())
+				}
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
+}
+
+// checkFields checks that got is want with the fields that all reports on task t1 have in common; an outcome must also have some report_id.
+func checkFields(t *testing.T, got, want proto.Message) {
+	t.Helper()
+	set := func(name protoreflect.Name, value any) {
+		m := want.ProtoReflect()
+		m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOf(value))
+	}
+	set("task_id", "t1")
+	set("lease_id", "lease-t1")
+	set("attempt", uint32(1))
+	set("worker_id", "w1")
+	set("traceparent", "trace")
+	if id := got.ProtoReflect().Descriptor().Fields().ByName("report_id"); id != nil {
+		if got.ProtoReflect().Get(id).String() == "" {
+			t.Errorf("report = %v, want a report_id", got)
+		}
+		set("report_id", got.ProtoReflect().Get(id).String())
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("report = %v, want %v", got, want)
+	}
+}
