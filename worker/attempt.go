@@ -56,9 +56,9 @@ type attempt struct {
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact
-	// hasGoroutine: a goroutine serves the attempt, or will. goroutineDone: that goroutine has finished with the attempt. stuck: the
-	// handler still ran stuckAfter after it had lost its lease.
-	hasGoroutine, goroutineDone, stuck bool
+	// goroutineDone: the goroutine that served the attempt has finished with it. stuck: the handler still ran stuckAfter after it had lost
+	// its lease.
+	goroutineDone, stuck bool
 
 	// hasSlot: the attempt has a slot. slotReady is closed when it gets one; nil if it did not have to wait.
 	hasSlot   bool
@@ -243,9 +243,7 @@ func (w *Worker) loseLocked(a *attempt, cause *StopError) {
 	}
 	a.nextRenewal.answerWaiters(cause)
 	w.endLocked(a)
-	if a.hasGoroutine && !a.goroutineDone {
-		a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) })
-	}
+	a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) }) // a held attempt has a goroutine, or waits for one
 }
 
 // endLocked removes an attempt from the table: it has its verdict, or will never get one.

@@ -50,7 +50,6 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 		w.deferLocked(func() { a.log().Error("no handler for the task type", "type", a.task.Type) })
 		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))
 	default:
-		a.hasGoroutine = true
 		w.mu.activeHandlers++
 		w.addFlightLocked(&a.task)
 		w.mu.ready = append(w.mu.ready, a)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -85,7 +84,6 @@ func (s *session) suspendLocked(err error) {
 		}
 	}
 	s.sent = nil
-	slices.SortFunc(r.unanswered, func(a, b *sentFrame) int { return int(a.seq) - int(b.seq) })
 	if endsSession(err) {
 		r.forget()
 	}
