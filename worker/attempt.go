@@ -49,10 +49,11 @@ type attempt struct {
 	cancelled    bool
 	cancelReason string
 	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bare: heartbeats leave
-	// progress and metrics out.
-	nextRenewal renewal
-	beatQueued  bool
-	bare        bool
+	// progress and metrics out. checkpointSent: a checkpoint was sent and has no answer yet.
+	nextRenewal    renewal
+	beatQueued     bool
+	bare           bool
+	checkpointSent bool
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
 	artifacts      []*lessorv1.Artifact

@@ -102,9 +102,9 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 	takeUntilFull(&s.w.mu.outbox.beats, s.budget(), size, func(a *attempt) {
 		a.beatQueued = false
 		if a.held() {
-			leases = append(leases, a.heartbeat())
-			beats = append(beats, sentBeat{a: a, renewal: a.nextRenewal})
-			a.nextRenewal = renewal{}
+			r := a.takeRenewal()
+			leases = append(leases, a.heartbeat(r.checkpoint))
+			beats = append(beats, sentBeat{a: a, renewal: r})
 		}
 	})
 	if len(leases) == 0 && gauges == nil {

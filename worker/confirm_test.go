@@ -356,3 +356,67 @@ func TestHeartbeatIsRetried(t *testing.T) {
 		r.shutdown()
 	})
 }
+
+// A6, T10: a checkpoint never replaces a newer one. The worker sends it only when the one before has its answer. If that answer is an error, or the
+// stream breaks instead, the newest checkpoint is sent.
+func TestCheckpointsKeepTheirOrder(t *testing.T) {
+	t.Attr("rules", "A6 T10")
+	for name, fail := range map[string]func(*coordinator, *stream, *lessorv1.SessionRequest) *stream{
+		"error": func(_ *coordinator, s *stream, f *lessorv1.SessionRequest) *stream {
+			s.acknowledge(f, &lessorv1.LeaseAck{Error: &lessorv1.ItemError{Code: "E.INTERNAL"}})
+			return s
+		},
+		"broken stream": func(c *coordinator, s *stream, _ *lessorv1.SessionRequest) *stream {
+			s.finish(errBroken)
+			return c.accept()
+		},
+		"late answer": func(_ *coordinator, s *stream, f *lessorv1.SessionRequest) *stream {
+			s.renew(f)
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+					short, cancel := context.WithTimeout(ctx, time.Second)
+					defer cancel()
+					if err := task.SaveCheckpoint(short, []byte("old")); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("SaveCheckpoint = %v, want %v", err, context.DeadlineExceeded)
+					}
+					if err := task.SaveCheckpoint(ctx, []byte("newest")); err != nil {
+						t.Errorf("SaveCheckpoint = %v, want nil", err)
+					}
+					time.Sleep(ttl)
+					return nil, nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				first := s.renewal()
+				f := s.renewal()
+				if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); len(got) > 0 {
+					t.Errorf("checkpoint = %q before the first one has its answer, want none", got)
+				}
+				s.renew(f)
+				time.Sleep(time.Second)
+				s = fail(c, s, first)
+				f = s.renewal()
+				if got := string(f.GetHeartbeat().GetLeases()[0].GetCheckpoint()); got != "newest" {
+					t.Errorf("checkpoint = %q, want %q", got, "newest")
+				}
+				for s.renew(f); !isOutcome(f); {
+					f = s.next("renewal or outcome", func(f *lessorv1.SessionRequest) bool { return isRenewal(f) || isOutcome(f) })
+					if isRenewal(f) {
+						if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); len(got) > 0 {
+							t.Errorf("checkpoint = %q after the newest, want none", got)
+						}
+						s.renew(f)
+					}
+				}
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
+}

@@ -85,15 +85,38 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
+// takeRenewal returns what a heartbeat carries that is sent now. It is empty if that would be a second checkpoint without an answer: if the
+// first one then had to be sent again, it would replace the second one, which is newer. The second one stays in nextRenewal.
+func (a *attempt) takeRenewal() renewal {
+	r := a.nextRenewal
+	if r.checkpoint != nil && a.checkpointSent {
+		return renewal{}
+	}
+	a.checkpointSent = a.checkpointSent || r.checkpoint != nil
+	a.nextRenewal = renewal{}
+	return r
+}
+
+// answeredLocked notes that a renewal got its answer, and queues the checkpoint that waited for it, if there is one.
+func (w *Worker) answeredLocked(a *attempt, r renewal) {
+	if r.checkpoint == nil {
+		return
+	}
+	a.checkpointSent = false
+	if a.nextRenewal.checkpoint != nil {
+		w.queueBeatLocked(a)
+	}
+}
+
 // heartbeat returns the item that renews a's lease. It repeats the newest progress and metrics, because feedback may have been dropped.
-func (a *attempt) heartbeat() *lessorv1.HeartbeatRequest {
+func (a *attempt) heartbeat(checkpoint []byte) *lessorv1.HeartbeatRequest {
 	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
 		Attempt:     a.task.Attempt,
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
-		Checkpoint:  a.nextRenewal.checkpoint,
+		Checkpoint:  checkpoint,
 	}
 	if !a.bare {
 		hb.Progress, hb.Metrics = a.feedback.newest()
@@ -145,6 +168,9 @@ func (w *Worker) retryBeatLocked(a *attempt, r renewal, delay retryDelay) {
 	if err := a.checkHeld(); err != nil {
 		r.answerWaiters(err)
 		return
+	}
+	if r.checkpoint != nil {
+		a.checkpointSent = false
 	}
 	a.nextRenewal.merge(r)
 	w.afterDelayLocked(delay(0), func() { w.queueBeatLocked(a) })

@@ -254,6 +254,7 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 		case acks[i].GetError() != nil || acks[i].GetVerdict() == lessorv1.Verdict_VERDICT_UNSPECIFIED:
 			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(acks[i].GetError().GetRetryAfter()))
 		default:
+			w.answeredLocked(b.a, b.renewal)
 			b.answerWaiters(w.handleAnswerLocked(b.a, sent.at, acks[i]))
 		}
 	}
