@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type coordinator struct {
 	grpc, http string // where it listens; http is empty where there is none
 	options    []grpc.DialOption
 	cmd        *exec.Cmd // nil for one that runs elsewhere
+	ended      func()    // to be called when cmd has ended
 	dir        string
 	disk       flushCounter  // of dir
 	log        *bytes.Buffer // what it wrote to standard error
@@ -54,7 +56,7 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cmd.Start(); err != nil {
+	if err := s.startProcess(); err != nil {
 		return nil, fmt.Errorf("starting a coordinator: %w", err)
 	}
 	if err := s.readAddresses(bufio.NewReader(out)); err != nil {
@@ -62,6 +64,31 @@ func (c *Config) start(ctx context.Context, dir string, args ...string) (*coordi
 		return nil, fmt.Errorf("starting a coordinator: %w: %s", err, bytes.TrimSpace(s.log.Bytes()))
 	}
 	return s, nil
+}
+
+// startProcess starts cmd so that it does not survive this process, if the system can do that. The kernel watches the thread that started cmd, so that
+// thread must live as long. A goroutine of its own holds it, because a goroutine that is bound to a thread is slower.
+func (s *coordinator) startProcess() error {
+	s.cmd.SysProcAttr = diesWithParent()
+	started := make(chan error, 1)
+	alive, ended := context.WithCancel(context.Background())
+	s.ended = ended
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			<-alive.Done()
+		}
+	}()
+	return <-started
+}
+
+// wait waits for the end of the process.
+func (s *coordinator) wait() error {
+	defer s.ended()
+	return s.cmd.Wait()
 }
 
 // withoutSettings removes the variables that would configure the coordinator, so that it runs with its defaults.
@@ -91,7 +118,7 @@ func (s *coordinator) kill() {
 		return
 	}
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // it was killed
+	_ = s.wait() // it was killed
 }
 
 // restart starts a process on the data of one that was killed.
@@ -108,8 +135,8 @@ func (s *coordinator) stop() error {
 	if s.cmd == nil {
 		return nil
 	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // if it is gone, Wait tells
-	if err := s.cmd.Wait(); err != nil {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // if it is gone, wait tells
+	if err := s.wait(); err != nil {
 		return fmt.Errorf("the coordinator: %w: %s", err, bytes.TrimSpace(s.log.Bytes()))
 	}
 	return nil
