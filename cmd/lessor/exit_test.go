@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,12 +75,20 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"backup busy":    {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
 		"disk full":      {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s\n"},
 		"limit of keys": {
-			refusal.Status(&auth.LimitError{What: "keys", Most: 8}), 3,
+			refusal.Status(&auth.LimitError{What: "keys", Most: 8}), 1,
 			"error: the tenant has reached its limit of 8 keys\nhint: \"lessor token list\" shows the tokens, \"lessor key list\" the keys\n",
 		},
 		"serve failed": {
 			serveError(fmt.Errorf("%w: disk", engine.ErrStore)), 70,
 			"error: the store failed: disk\nhint: acknowledged changes are safe, others may be lost: check the disk, then start again\n",
+		},
+		"files for a listener": {
+			listenError("http", "localhost:0", &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", syscall.EMFILE)}), 5,
+			"error: cannot listen on \"localhost:0\": socket: too many open files\nhint: " + hintOpenFiles + "\n",
+		},
+		"files for the store": {
+			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EMFILE}), 5,
+			"error: cannot open data directory d: open d/lessor.db: too many open files\nhint: " + hintOpenFiles + "\n",
 		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,

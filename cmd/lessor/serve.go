@@ -195,13 +195,8 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 		return nil, err
 	}
 	lis, err := net.Listen("tcp", addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fail(exitCannotStart, fmt.Sprintf("another coordinator may be running; choose another address with --%s", flag), "%s is in use", addr)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
-	case err != nil:
-		return nil, fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
+	if err != nil {
+		return nil, listenError(flag, addr, err)
 	}
 	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.secure() {
 		_ = lis.Close()
@@ -213,6 +208,18 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 			"%s is not a loopback address: %s", addr, risk)
 	}
 	return lis, nil
+}
+
+func listenError(flag, addr string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fail(exitCannotStart, fmt.Sprintf("another coordinator may be running; choose another address with --%s", flag), "%s is in use", addr)
+	case errors.Is(err, fs.ErrPermission):
+		return fail(exitCannotStart, "ports below 1024 need root", "not permitted to listen on %s", addr)
+	case tooManyFiles(err):
+		return fail(exitCannotStart, hintOpenFiles, "cannot listen on %q: %v", addr, bareNetError(err))
+	}
+	return fail(exitCannotStart, fmt.Sprintf("--%s is HOST:PORT, where HOST is an address of this machine", flag), "cannot listen on %q: %v", addr, bareNetError(err))
 }
 
 func (c serveCmd) listenHTTP() (net.Listener, error) {

@@ -40,6 +40,9 @@ func explainStatus(err error) *failure {
 		problem, hint := dialProblem(s.Message())
 		return fail(exitUnavailable, waitHint(s, hint), "cannot reach the coordinator: %s", problem)
 	case codes.ResourceExhausted:
+		if reasonOf(s) == "AUTH_LIMIT" { // a repeat does not help
+			return fail(exitFailed, `"lessor token list" shows the tokens, "lessor key list" the keys`, "%s", s.Message())
+		}
 		return fail(exitUnavailable, exhaustedHint(s), "%s", exhausted(s))
 	case codes.Aborted:
 		return fail(exitUnavailable, "try again", "%s", s.Message())
@@ -92,13 +95,11 @@ func exhausted(s *status.Status) string {
 }
 
 func exhaustedHint(s *status.Status) string {
-	switch reason := reasonOf(s); {
-	case strings.HasPrefix(reason, "QUOTA_"):
-		return waitHint(s, "try again later") + `; "lessor status" shows the quotas`
-	case reason == "AUTH_LIMIT":
-		return `"lessor token list" shows the tokens, "lessor key list" the keys`
+	hint := waitHint(s, "try again later")
+	if strings.HasPrefix(reasonOf(s), "QUOTA_") {
+		hint += `; "lessor status" shows the quotas`
 	}
-	return waitHint(s, "try again later")
+	return hint
 }
 
 // violations lists the bad fields, one on each line.

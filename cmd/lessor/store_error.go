@@ -10,6 +10,13 @@ import (
 
 const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
 
+const hintOpenFiles = "raise the limit of open files: ulimit -n, or LimitNOFILE of systemd"
+
+// tooManyFiles reports whether the process or the machine may not open another file or socket.
+func tooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // storeError returns the error for a store that cannot be opened or made. A command that does not make a store reports a missing store itself.
 func storeError(dir string, err error) error {
 	var (
@@ -45,6 +52,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "free space on that disk", "no space left on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
+	case tooManyFiles(err):
+		return fail(exitCannotStart, hintOpenFiles, "cannot open data directory %s: %v", dir, err)
 	}
 	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
 }
