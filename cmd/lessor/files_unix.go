@@ -3,7 +3,10 @@
 package main
 
 import (
+	"fmt"
+	"log/slog"
 	"math"
+	"os"
 	"syscall"
 )
 
@@ -18,4 +21,14 @@ func openFiles() int {
 		return math.MaxInt32
 	}
 	return int(limit.Cur)
+}
+
+// warnExposed logs a warning if every user of the machine may read the file of a flag, which holds a secret. file may be empty. A file that cannot be
+// read is somebody else's error, and a pipe is read only once.
+func warnExposed(log *slog.Logger, flag, file string) {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 {
+		return
+	}
+	log.Warn("every user of this machine may read a secret file", "flag", flag, "file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()), "want", "0600 or 0640")
 }

@@ -79,6 +79,7 @@ func (c serveCmd) Run(a *app) error {
 		return err
 	}
 	a.warnStrays(cfg.Logger)
+	warnExposed(cfg.Logger, "--tls-key", c.Access.Key)
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err

@@ -60,6 +60,8 @@ func (c workerRunCmd) Run(a *app) error {
 		return err
 	}
 	a.warnStrays(log)
+	warnExposed(log, "--token-file", c.TokenFile)
+	warnExposed(log, "--tls-key", c.TLSKey)
 	handler, err := c.handler(a)
 	if err != nil {
 		return err
