@@ -105,6 +105,36 @@ func TestUnknownFieldOfASpec(t *testing.T) {
 	})
 }
 
+// S4: a field with the wrong wire type is refused by its name. Protobuf takes it for an unknown field.
+func TestFieldWithTheWrongWireType(t *testing.T) {
+	t.Attr("rules", "S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		wrong := func(m proto.Message, number protowire.Number) {
+			m.ProtoReflect().SetUnknown(protowire.AppendFixed32(protowire.AppendTag(nil, number, protowire.Fixed32Type), 1))
+		}
+		for want, spoil := range map[string]func(*lessorv1.SubmitTaskRequest){
+			"request_id string":     func(m *lessorv1.SubmitTaskRequest) { wrong(m, 2) },
+			"task.priority int32":   func(m *lessorv1.SubmitTaskRequest) { wrong(m.Task, 9) },
+			"task.run_at Timestamp": func(m *lessorv1.SubmitTaskRequest) { wrong(m.Task, 10) },
+			"task.labels map":       func(m *lessorv1.SubmitTaskRequest) { wrong(m.Task, 18) },
+			"task.requirements.features repeated string": func(m *lessorv1.SubmitTaskRequest) {
+				m.Task.Requirements = &lessorv1.Requirements{}
+				wrong(m.Task.Requirements, 2)
+			},
+		} {
+			m := &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}
+			spoil(m)
+			_, err := r.tasks.SubmitTask(t.Context(), m)
+			field, typ, _ := strings.Cut(want, " ")
+			v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
+			if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field ||
+				v[0].GetDescription() != "was sent with the wrong wire type; its type is "+typ {
+				t.Errorf("%s: %v, want a refusal that names the field and its type", want, err)
+			}
+		}
+	})
+}
+
 // S4: an unknown field in a filter is refused before any task is deleted, because the field could exclude tasks.
 func TestUnknownFieldOfAFilter(t *testing.T) {
 	t.Attr("rules", "S4")

@@ -17,17 +17,37 @@ import (
 // something else than the request asks for. For example, it would give a task to a worker that must not run it, or delete tasks that a filter excludes.
 
 // Unknown returns an error if a message, or one within it, has a field that this program does not know; else nil. path is the path of the message, or "" for
-// a request.
+// a request. To protobuf, a field with the wire type of another field is unknown, too; its error says what is wrong.
 func Unknown(path string, m proto.Message) *lease.FieldError {
-	at, number := unknownWithin(m.ProtoReflect())
+	at, of, number := unknownWithin(m.ProtoReflect())
 	if number == 0 {
 		return nil
+	}
+	if f := of.Fields().ByNumber(number); f != nil {
+		return &lease.FieldError{Field: strings.Trim(path+at+"."+string(f.Name()), "."), Problem: fmt.Sprintf("was sent with the wrong wire type; its type is %s", typeOf(f))}
 	}
 	at = strings.Trim(path+at, ".")
 	if at == "" {
 		at = "request"
 	}
 	return &lease.FieldError{Field: at, Problem: fmt.Sprintf("has field %d, which this coordinator does not know; the caller is newer than the coordinator", number)}
+}
+
+// typeOf returns the type of a field as the protos write it.
+func typeOf(f protoreflect.FieldDescriptor) string {
+	name := f.Kind().String()
+	switch {
+	case f.IsMap():
+		return "map"
+	case f.Message() != nil:
+		name = string(f.Message().Name())
+	case f.Enum() != nil:
+		name = string(f.Enum().Name())
+	}
+	if f.IsList() {
+		return "repeated " + name
+	}
+	return name
 }
 
 // UnknownInSpec is Unknown for a spec. It is fast for specs without nested messages, because frames have hundreds of specs, and most have none.
@@ -57,11 +77,11 @@ func unknownOf(m protoreflect.Message) protowire.Number {
 	return number
 }
 
-// unknownWithin returns the path of the message with an unknown field, such as ".filter" or ".tasks[2].affinity", and the number of the field; 0 if there is
-// none.
-func unknownWithin(m protoreflect.Message) (at string, number protowire.Number) {
+// unknownWithin returns the path of the message with an unknown field, such as ".filter" or ".tasks[2].affinity", the type of that message, and the
+// number of the field; 0 if there is none.
+func unknownWithin(m protoreflect.Message) (at string, of protoreflect.MessageDescriptor, number protowire.Number) {
 	if number := unknownOf(m); number != 0 {
-		return "", number
+		return "", m.Descriptor(), number
 	}
 	for _, f := range partsOf(m.Descriptor()) {
 		if !m.Has(f) {
@@ -69,18 +89,18 @@ func unknownWithin(m protoreflect.Message) (at string, number protowire.Number) 
 		}
 		v := m.Get(f)
 		if !f.IsList() {
-			if at, number := unknownWithin(v.Message()); number != 0 {
-				return "." + string(f.Name()) + at, number
+			if at, of, number := unknownWithin(v.Message()); number != 0 {
+				return "." + string(f.Name()) + at, of, number
 			}
 			continue
 		}
 		for i := range v.List().Len() {
-			if at, number := unknownWithin(v.List().Get(i).Message()); number != 0 {
-				return fmt.Sprintf(".%s[%d]%s", f.Name(), i, at), number
+			if at, of, number := unknownWithin(v.List().Get(i).Message()); number != 0 {
+				return fmt.Sprintf(".%s[%d]%s", f.Name(), i, at), of, number
 			}
 		}
 	}
-	return "", 0
+	return "", nil, 0
 }
 
 // parts caches, by message descriptor, the few fields that hold messages of lessor.v1.
