@@ -137,9 +137,14 @@ func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now 
 	if d.stream != ss { // a later stream has taken over the session
 		return admission{}, errStale
 	}
+	instance := lease.InstanceOf(d.id)
+	wasNewest := all.newest[instance] == d
 	all.forget(d)
 	b := all.beginLocked(ss, d.id, log, now, a.gen)
 	b.state.usedGen = d.usedGen
+	if wasNewest { // an older token stays stale also until the worker has registered
+		all.newest[instance] = b.state
+	}
 	return b, nil
 }
 

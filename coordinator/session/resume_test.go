@@ -19,15 +19,26 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
 		begun.state.stream = late // the state after both have resumed: early was admitted first, then late
-		take := []func() bool{
-			func() bool { return all.takeOver(&a, early, first) },
-			func() bool { return all.takeOver(&b, late, early) },
+		take := []func(){
+			func() {
+				if all.takeOver(&a, early, first) {
+					t.Errorf("later stream takes over first %v: the earlier stream has got the session", laterFirst)
+				}
+			},
+			func() {
+				if !all.takeOver(&b, late, early) {
+					t.Errorf("later stream takes over first %v: the later stream has not got the session", laterFirst)
+				}
+			},
 		}
 		if laterFirst {
 			slices.Reverse(take)
 		}
 		for _, takeOver := range take {
 			takeOver()
+		}
+		if in := &begun.state.in; in.enter(early) || !in.mu.TryLock() {
+			t.Errorf("later stream takes over first %v: a frame of the earlier stream is handled, or blocks the later stream", laterFirst)
 		}
 		if begun.state.in.stream != late || begun.state.out.writer != &late.writer {
 			t.Errorf("later stream takes over first %v: the later stream does not have the session", laterFirst)
@@ -38,6 +49,45 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		}
 		if _, err := all.restart(early, a, nil, 0); !errors.Is(err, errStale) {
 			t.Errorf("a restart by the earlier stream returned %v, want errStale", err)
+		}
+	}
+}
+
+// W8: each token has a higher generation than every token before it, also if the wall clock stands still or is behind the tokens of an earlier run.
+// Once the newest token is used, the session cannot be resumed with an older one, also not after a restart of its sequence numbers.
+func TestOlderTokensStayStale(t *testing.T) {
+	t.Attr("rules", "W8")
+	const now, foreign = 1000, 5000                // foreign: the generation of a token of an earlier run
+	for _, restarts := range []bool{false, true} { // whether each resume lacks a frame that the worker has not seen, so that the sequences begin again
+		all, gen := newResumeTable(convert.Tokens{}), uint64(foreign)
+		resume := func(gen uint64) (admission, error) {
+			return all.resume(&Session{ended: make(chan error, 1)}, ticket{session: "a-1", gen: gen}, 1, nil, now)
+		}
+		for n := range 5 {
+			a, err := resume(gen)
+			if err != nil || a.gen <= gen || a.intact != (n > 0 && !restarts) {
+				t.Fatalf("restarts %v: a token of generation %d got %+v, %v, want a token of a higher generation", restarts, gen, a, err)
+			}
+			if n > 0 { // the token that was used before
+				if _, err := resume(gen - 1); !errors.Is(err, errStale) {
+					t.Fatalf("restarts %v: an older token than the newest used one got %v, want errStale", restarts, err)
+				}
+			}
+			all.registered(a)
+			gen = a.gen
+			if restarts {
+				a.state.out.sent.last += 2
+			}
+		}
+		unused, _ := resume(gen)
+		next, _ := resume(gen) // the worker has not received the accept frame with the token of unused
+		last, _ := resume(next.gen + foreign)
+		if next.gen <= unused.gen || last.gen <= next.gen+foreign {
+			t.Errorf("restarts %v: three resumes got tokens of generations %d, %d and %d", restarts, unused.gen, next.gen, last.gen)
+		}
+		gen = last.gen
+		if a := all.begin(&Session{}, "b-1", nil, now); a.gen <= gen {
+			t.Errorf("a new session got a token of generation %d after %d", a.gen, gen)
 		}
 	}
 }
@@ -76,6 +126,12 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		all.leave(a.state, ss, false)
 		if len(all.byID) != 0 {
 			t.Error("a session that never registered is kept")
+		}
+		a = all.begin(ss, "y-1", nil, 0)
+		all.registered(a)
+		all.leave(a.state, ss, false)
+		if all.replaced("y"); len(all.byID) != 0 || all.kept.Len() != 0 {
+			t.Error("a session is kept although another instance has replaced its instance")
 		}
 	})
 }
