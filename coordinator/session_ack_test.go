@@ -146,6 +146,18 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 			f.Ack = &lessorv1.Ack{For: m.GetId()}
 			worker.sendFrame(f)
 		},
+		"ack beside a repeated frame": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := worker.numberedFrame(1, &lessorv1.Reports{})
+			worker.sendFrame(f)
+			nextPayload[*lessorv1.Verdicts](worker)
+			f.Ack = &lessorv1.Ack{For: m.GetId()}
+			worker.wantAck(worker.sendFrame(f))
+		},
+		"ack beside a frame after a gap": func(worker *testWorker, m *lessorv1.SessionResponse, _ *lessorv1.Assignment) {
+			f := worker.numberedFrame(2, &lessorv1.Reports{})
+			f.Ack = &lessorv1.Ack{For: m.GetId()}
+			worker.wantGap(worker.sendFrame(f), 1)
+		},
 		"ack after the start": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
 			wantCommitted(worker.t, worker.report(started(a)))
 			worker.ack(m)

@@ -99,6 +99,9 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 			worker.wantError(m.GetId(), refusal.CodeDenied, "tenant")
 		}, "", codes.PermissionDenied},
 		"a newer stream": {func(t *testing.T, r *rig, _ *testWorker) { r.openSession(t, "w", 1) }, refusal.CodeStaleBinding, codes.OK},
+		"an instance that replaces it": {func(t *testing.T, r *rig, _ *testWorker) {
+			r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId, h.ReplacesInstanceId = "new", "w" })
+		}, refusal.CodeStaleBinding, codes.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := memstore.New()

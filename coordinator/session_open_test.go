@@ -194,6 +194,10 @@ func TestBadFrames(t *testing.T) {
 					t.Fatal(err)
 				}
 				worker.wantError("", refusal.CodeInvalid, "cannot be read")
+				if err := worker.stream.SendMsg(rawBytes("\x0a\x03cut\xff")); err != nil { // broken after its id: tenant and sender are not known
+					t.Fatal(err)
+				}
+				worker.wantError("cut", refusal.CodeInvalid, "cannot be read")
 				if !opened {
 					worker.handshake()
 				}

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"encoding/base64"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +132,41 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// W8, W7: a stream that is lost while a frame waits for room has not handled that frame, so the worker sends it again on its next stream.
+func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
+	t.Attr("rules", "W8 W7")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		old, a := r.openSessionWith(t, "w", 1, nil)
+		r.submitAll(t, 1)
+		work := old.receiveAssignments(1)
+		synctest.Wait()
+		release := sync.OnceFunc(blockCommits(st))
+		defer release()
+		large := completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))
+		old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{started(work[0]), large}})) // the commit for the Start is held up
+		report := old.numberedFrame(2, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], strings.Repeat("x", 1<<20))}})
+		old.sendFrame(report)
+		synctest.Wait()
+
+		worker := r.openStream(t, "w")
+		h := handshakeOf("w")
+		resumeFrom(a, 2)(h)
+		worker.send(h)
+		if b := nextPayload[*lessorv1.Accept](worker); b.GetNextSeq() != 2 {
+			t.Fatalf("the accept is %v, want next_seq 2: the second frame was not handled", b)
+		}
+		worker.send(registration(1))
+		worker.sendFrame(report)
+		synctest.Wait()
+		release()
+		nextPayload[*lessorv1.Verdicts](worker)
+		m := worker.nextFrame()
+		wantEqual(t, "corr", m.GetCorr(), report.GetId())
+		wantCommitted(t, wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts())
+	})
 }
 
 // W8: frames are kept for a resume for one minute. After that, or after a restart of the coordinator, a resume begins both sequences at 1. After a restart,

@@ -57,12 +57,14 @@ func TestSequenceOfTheWorker(t *testing.T) {
 		}
 		early := worker.numberedFrame(4, &lessorv1.Capacity{MaxParallel: 5})
 		worker.wantGap(worker.sendFrame(early), 3)
-		worker.sendFrame(worker.numberedFrame(5, &lessorv1.Capacity{MaxParallel: 6})) // the gap is reported only once
-		worker.heartbeat()                                                            // frames without a seq do not wait for it
+		last := worker.numberedFrame(5, &lessorv1.Capacity{MaxParallel: 6})
+		worker.sendFrame(last) // the gap is reported only once
+		worker.heartbeat()     // frames without a seq do not wait for it
 		if n := worker.slots(); n != 3 {
 			t.Errorf("%d slots after frames that came too early, want 3", n)
 		}
 		worker.wantGap(worker.sendFrame(early), 3) // the repeated frame did not close the gap
+		worker.wantGap(worker.sendFrame(last), 3)
 		worker.sendFrame(third)
 		worker.sendFrame(early)
 		if n := worker.slots(); n != 5 {
@@ -70,7 +72,7 @@ func TestSequenceOfTheWorker(t *testing.T) {
 		}
 		worker.wantNoFrame()
 		r.wantMetric(t, "lessor_frame_repeats_total", 1)
-		r.wantMetric(t, `lessor_frame_gaps_total{dir="in"}`, 2)
+		r.wantMetric(t, `lessor_frame_gaps_total{dir="in"}`, 3)
 	})
 }
 
@@ -124,15 +126,17 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 		if n := worker.slots(); n != 2 {
 			t.Errorf("%d slots after a frame with the same id and another corr, want 2", n)
 		}
+		for range maxRecent - 1 {
+			worker.send(&lessorv1.Capacity{MaxParallel: 1})
+		}
 		beat := worker.newFrame(&lessorv1.WorkerHeartbeat{Healthy: true})
 		for range 2 { // the repeated heartbeat does not count among the last frames
 			worker.sendFrame(beat)
 			nextPayload[*lessorv1.HeartbeatAck](worker)
 		}
-		for range maxRecent {
-			worker.send(&lessorv1.Capacity{MaxParallel: 1})
-		}
-		worker.sendFrame(grow)
+		worker.wantAck(worker.sendFrame(other))
+		worker.send(&lessorv1.Capacity{MaxParallel: 1})
+		worker.sendFrame(other)
 		if n := worker.slots(); n != 2 {
 			t.Errorf("%d slots, want 2: a frame before the last %d is not remembered", n, maxRecent)
 		}
