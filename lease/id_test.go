@@ -2,6 +2,7 @@ package lease
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -185,5 +186,24 @@ func TestAuthorityRefusesFlippedBits(t *testing.T) {
 			t.Errorf("the lease id with bit %d flipped is still genuine", bit)
 		}
 		raw[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
+// W8: a derived key is the same after a restart, in the next version, and in every epoch: it is the HMAC-SHA256 of its purpose. If it changed, no session
+// could resume after an upgrade. If this test fails, correct the code, not the value.
+func TestDerivedKeysNeverChange(t *testing.T) {
+	t.Attr("rules", "W8")
+	const want = "1cb8ccd4dfa8da337749318089260ac8f230ea608d0a889715fcc089f60c3cdf"
+	for epoch := range uint32(2) {
+		a := NewAuthority(epoch, []byte("key"))
+		for range 2 {
+			if got := hex.EncodeToString(a.Derive("session token")); got != want {
+				t.Errorf("epoch %d: the key for session tokens is %s, want %s", epoch, got, want)
+			}
+			if got := hex.EncodeToString(a.Derive("other")); got == want {
+				t.Errorf("epoch %d: the key for another purpose is the same, want another", epoch)
+			}
+			a.Issue("acme", Ticket{}) // uses the MAC of the pool
+		}
 	}
 }

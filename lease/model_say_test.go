@@ -186,6 +186,7 @@ func (m *model) commit(t *modelTask, r *lease.Report) lease.Answer {
 		return m.renew(t)
 	case lease.KindHeartbeat:
 		t.acknowledge()
+		t.checkpoint = t.checkpoint || len(r.Checkpoint) > 0
 		return m.renew(t)
 	case lease.KindAck:
 		t.acknowledge()
@@ -222,6 +223,7 @@ var closing = map[lease.Kind]lease.EventType{
 // commitClosing commits a Complete, Fail or Release, which ends the attempt (V16).
 func (m *model) commitClosing(t *modelTask, r *lease.Report) lease.Answer {
 	l := t.end(lease.Reported, m.now.Wall)
+	t.failure = t.failure || r.Kind == lease.KindFail
 	switch {
 	case r.Kind == lease.KindComplete:
 		t.releases = 0

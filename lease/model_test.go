@@ -59,6 +59,8 @@ type modelTask struct {
 	cancelReason string
 
 	parked bool
+	// failure is set once an attempt has failed, checkpoint once a heartbeat has brought one: both stay stored beside the task.
+	failure, checkpoint bool
 	// counted is set during a grant if the task had a live lease when the grant began; see countsAsLeased.
 	counted bool
 	// waitingSince is when the task was submitted or its last lease ended. A resource that expired earlier ends the task at this time.

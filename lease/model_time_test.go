@@ -101,6 +101,7 @@ func (m *model) leaseTimers(t *modelTask) []modelTimer {
 		all = append(all, modelTimer{serving: l.attemptBy, fire: func(at lease.Now) {
 			t.end(lease.DeadlineExceeded, at.Wall)
 			t.note(lease.EventLeaseEnded, lease.DeadlineExceeded)
+			t.failure = true
 			m.countFailure(t, &lease.Failure{Category: lease.Timeout}, at)
 			if t.state == lease.Failed {
 				t.reason = lease.DeadlineExceeded

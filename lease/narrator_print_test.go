@@ -56,6 +56,9 @@ func (n *narrator) printChange(c *lease.Change) {
 	if c.Lost != nil {
 		n.printf("  %s lost attempt %d: %v", c.Lost.Worker, c.Lost.Attempt, c.LostCause)
 	}
+	if f := c.Failure; f != nil && c.Lost != nil { // not from a report of the holder
+		n.printf("  %s: error %v: %s", name, f.Category, f.Message)
+	}
 	if c.Checkpoint != nil {
 		n.printf("  %s: checkpoint %q", name, c.Checkpoint)
 	}

@@ -153,6 +153,33 @@ func TestDigestsNeverChange(t *testing.T) {
 	}
 }
 
+// V15: everything in a result counts against the limit of what is kept: output, artifacts with their metadata, and metrics.
+func TestSizeOfResult(t *testing.T) {
+	t.Attr("rules", "V15")
+	for _, c := range []struct {
+		result Result
+		want   int
+	}{
+		{Result{}, 0},
+		{Result{Output: []byte("four")}, 4},
+		{Result{Artifacts: []Artifact{{ResourceID: "ab", WorkerID: "c", Type: "def"}, {ResourceID: "g"}}}, 7},
+		{Result{Artifacts: []Artifact{{Metadata: map[string]string{"a": "bc", "def": ""}}, {Metadata: map[string]string{"": "g"}}}}, 7},
+		{Result{Metrics: map[string]float64{"seconds": 1, "a": 2}}, 24}, // 8 bytes for each value
+	} {
+		if got := c.result.size(); got != c.want {
+			t.Errorf("the size of %+v is %d, want %d", c.result, got, c.want)
+		}
+	}
+}
+
+// The size of a chunk is its text, its data and its metadata: the memory for the newest chunks of an attempt is limited.
+func TestSizeOfChunk(t *testing.T) {
+	c := Chunk{Channel: "log", Text: "abc", Data: []byte("de"), Metadata: map[string]string{"k": "vw", "lm": "n"}}
+	if got, want := c.Size(), 3+2+6; got != want {
+		t.Errorf("the size of %+v is %d, want %d", c, got, want)
+	}
+}
+
 // V1: check refuses a report whose form is bad, with an error that names the field and the limit, and accepts it at the limit.
 func TestReportCheck(t *testing.T) {
 	t.Attr("rules", "V1")

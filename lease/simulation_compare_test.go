@@ -47,6 +47,8 @@ type facts struct {
 	releases uint32
 	unacked  uint32
 	parked   bool
+	// failure and checkpoint say whether one is stored for the task.
+	failure, checkpoint bool
 
 	readyAt, retryAt            lease.Instant
 	runAt, finishedAt, deadline lease.Wall
@@ -72,6 +74,7 @@ func factsOf(t *lease.Task) facts {
 		failures: t.Failures, losses: t.Losses, releases: t.Releases, unacked: t.Unacked, parked: t.Parked,
 		readyAt: t.ReadyAt, retryAt: t.RetryAt, runAt: t.RunAt, finishedAt: t.FinishedAt, deadline: t.Deadline,
 		cancel: t.Cancel != nil, events: int(t.Dropped) + len(t.History), kept: len(t.Discarded),
+		failure: t.HasFailure, checkpoint: t.HasCheckpoint,
 	}
 	if t.Outcome != nil {
 		f.outcome = t.Outcome.Attempt
@@ -109,6 +112,7 @@ func (m *model) factsOf(t *modelTask) facts {
 		failures: t.failures, losses: t.losses, releases: t.releases, unacked: t.unacked, parked: t.parked,
 		readyAt: t.readyAt, retryAt: t.retryAt, runAt: t.runAt, finishedAt: t.finishedAt, deadline: t.deadline,
 		outcome: t.outcome, cancel: t.cancelAsked, events: len(t.history), kept: len(t.kept),
+		failure: t.failure, checkpoint: t.checkpoint,
 	}
 	last := t.history
 	if l := t.live; l != nil {

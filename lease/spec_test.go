@@ -86,6 +86,21 @@ func TestRetryPolicyIsFilledFieldByField(t *testing.T) {
 	}
 }
 
+// T3, T13: a policy sets something if any field is set. An update of a queue's policy without any field would clear the policy.
+func TestRetryPolicyIsSet(t *testing.T) {
+	t.Attr("rules", "T13")
+	for _, p := range []RetryPolicy{
+		{MaxAttempts: 1}, {MaxLosses: 1}, {InitialBackoff: 1}, {Multiplier: 1}, {MaxBackoff: 1}, {NonRetryable: []Category{Timeout}},
+	} {
+		if !p.IsSet() {
+			t.Errorf("%+v: IsSet is false, want true", p)
+		}
+	}
+	if p := (RetryPolicy{NonRetryable: []Category{}}); p.IsSet() {
+		t.Errorf("%+v: IsSet is true, want false", p)
+	}
+}
+
 // T8: if only one of heartbeat_interval and heartbeat_timeout is set, Fill derives the other: the timeout is three intervals, both within their
 // ranges.
 func TestFillDerivesHeartbeatIntervalAndTimeout(t *testing.T) {

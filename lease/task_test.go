@@ -37,9 +37,9 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// V15: an artifact of a late result, for which the report names no worker, is on the worker that held the lease of the report. Other workers may have
-// held the task since.
-func TestLateArtifactGetsTheHolderOfItsLease(t *testing.T) {
+// V15: an artifact for which the report names no worker is on the worker that held the lease of the report. If the result comes too late, other workers may
+// have held the task since.
+func TestArtifactGetsTheHolderOfItsLease(t *testing.T) {
 	t.Attr("rules", "V15")
 	n := newNarrator(t)
 	n.run("submit t1 ttl=30s")
@@ -50,16 +50,19 @@ func TestLateArtifactGetsTheHolderOfItsLease(t *testing.T) {
 	}
 	n.run("grant t1 w5")
 	id := n.tasks["t1"]
-	for attempt, holder := range map[uint32]string{1: "w1", 2: "w2", 3: "w3", 4: "w4"} {
-		n.lastJudge = lease.Judge{Tenant: "acme", Reports: []*lease.Report{{
+	complete := func(attempt uint32) lease.Change {
+		return n.step(lease.Judge{Tenant: "acme", Reports: []*lease.Report{{
 			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[fmt.Sprintf("t1/%d", attempt)],
 			Result: &lease.Result{Artifacts: []lease.Artifact{{ResourceID: "model"}}},
-		}}}
-		n.judge()
-		kept := n.store.Discarded(id, attempt)
-		if kept == nil || kept.Artifacts[0].WorkerID != holder {
-			t.Errorf("the result that is kept of attempt %d is %+v, want an artifact on %s", attempt, kept, holder)
+		}}}).Changes[0]
+	}
+	for attempt, holder := range map[uint32]string{1: "w1", 2: "w2", 3: "w3", 4: "w4"} {
+		if kept := complete(attempt).Kept; len(kept) != 1 || kept[0].Result.Artifacts[0].WorkerID != holder {
+			t.Errorf("of attempt %d, %+v is kept, want a result with an artifact on %s", attempt, kept, holder)
 		}
+	}
+	if r := complete(5).Result; r == nil || r.Artifacts[0].WorkerID != "w5" {
+		t.Errorf("the result %+v is stored, want one with an artifact on w5", r)
 	}
 }
 

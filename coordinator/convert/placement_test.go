@@ -18,6 +18,11 @@ func TestPlacementSizeIsEnough(t *testing.T) {
 	for name, m := range map[string]*lessorv1.TaskSpec{
 		"none": {},
 		"some": placedSpec(),
+		// Each alone, so that a large part does not make up for one that is not counted.
+		"runtimes":  {Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{"a"}, 16)}},
+		"labels":    {Requirements: &lessorv1.Requirements{Labels: labels(16)}},
+		"resources": {Requirements: &lessorv1.Requirements{Resources: map[string]float64{text(255): 1, text(256): 1, "a": 1}}},
+		"affinity":  {Affinity: &lessorv1.Affinity{Key: text(256)}},
 		"most": {
 			Requirements: &lessorv1.Requirements{Runtimes: slices.Repeat([]string{text(256)}, 16), Labels: labels(16), Resources: map[string]float64{"a": 1}},
 			ResourceRefs: slices.Repeat([]*lessorv1.ResourceRef{{
