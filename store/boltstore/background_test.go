@@ -62,6 +62,16 @@ func TestStoreWithAValidMarkIsCheckedInTheBackground(t *testing.T) {
 			}
 		}, false},
 		{"the mark is missing", func(_ *testing.T, dir string) { unmark(filepath.Join(dir, fileName)) }, false},
+		{"the newest commit left out the list of free pages", func(t *testing.T, dir string) {
+			t.Helper()
+			s := mustOpen(t, dir)
+			err := commitWithFreeList(s, new(store.Batch), false)
+			killed := readFile(t, dir)
+			if err := errors.Join(err, s.Close()); err != nil { // Close writes the list
+				t.Fatal(err)
+			}
+			overwrite(t, dir, killed)
+		}, false},
 		{"another file has replaced the store", func(t *testing.T, dir string) {
 			t.Helper()
 			path := filepath.Join(dir, fileName)

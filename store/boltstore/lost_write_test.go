@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -91,6 +92,35 @@ func TestLostWriteIsNoticed(t *testing.T) {
 	t.Logf("%d lost writes, %d of them noticed by the sums alone", lost, bySums)
 	if bySums == 0 {
 		t.Error("every lost write was noticed by the form of the pages, so the test has not tested the sums")
+	}
+}
+
+// If the disk loses the write of the root page, and everything else is as it was when the older root page was written, only the number of the commit beside
+// the sums shows it.
+func TestOldRootPageIsNoticed(t *testing.T) {
+	dir := filledStore(t)
+	s := mustOpen(t, dir)
+	if s.background != nil {
+		s.background.done.Wait() // until then, no commit uses the page of an older root again
+	}
+	d := watchDisk(t, s, dir)
+	for n := range byte(6) {
+		d.writes = nil
+		var b store.Batch
+		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{n}) // is in the root page itself
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, _ := newestMeta(d.content)
+	for _, w := range d.writes {
+		if w.at == int64(m.root*m.pageSize) {
+			copy(d.content[w.at:], w.old)
+		}
+	}
+	copy(d.content[noteAt(m.tx, s.pageSize):], encodeNote(m.tx)) // otherwise the commit counts as one that was cut off
+	if err := checkData(d.content); err == nil || !strings.Contains(err.Error(), "its records are of number") {
+		t.Errorf("checkData = %v, want an error about the number of the commit", err)
 	}
 }
 

@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/lessor-dev/lessor/store"
 )
@@ -112,6 +115,35 @@ func TestUpgradeChecksFirst(t *testing.T) {
 	}
 	if s.background != nil || !hasMark(dir) {
 		t.Errorf("after the upgrade the store is checked again: %v, and it has a mark: %v; want false and true", s.background != nil, hasMark(dir))
+	}
+}
+
+// If Open refuses a store because of damage that is found before the check in the background begins, the store does not get its mark back: the next Open checks
+// it first.
+func TestRefusalOfADamagedStoreRemovesTheMark(t *testing.T) {
+	var format store.Batch
+	store.Current().Stamp(&format)
+	for name, record := range map[string]func(*bbolt.Tx) []byte{ // as bbolt writes it: the key and then the value
+		"the format": func(*bbolt.Tx) []byte { return slices.Concat(format.At(0).Key, format.At(0).Value) },
+		"the sums": func(tx *bbolt.Tx) []byte {
+			return slices.Concat([]byte(sumsKey), tx.Bucket([]byte(sumsBucket)).Get([]byte(sumsKey)))
+		},
+	} {
+		dir := markedStore(t)
+		s := mustOpen(t, dir)
+		var lost []byte
+		err := s.db.View(func(tx *bbolt.Tx) error { lost = record(tx); return nil })
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		content := readFile(t, dir)
+		for at := bytes.Index(content, lost); at >= 0; at = bytes.Index(content, lost) {
+			content[at] ^= 1
+		}
+		overwrite(t, dir, content)
+		if _, err := Open(dir, Options{}); err == nil || hasMark(dir) {
+			t.Errorf("%s: Open = %v, and the store has a mark: %v; want an error and no mark", name, err, hasMark(dir))
+		}
 	}
 }
 

@@ -27,21 +27,30 @@ type lastCommit struct {
 	after    string // the listing of the store after the commit
 }
 
-func makeLastCommit(t *testing.T) *lastCommit { return makeLastCommitWith(t, store.Current()) }
-
-// makeLastCommitWith does what makeLastCommit does, as a program with these migrations.
-func makeLastCommitWith(t *testing.T, version store.Migrations) *lastCommit {
+func makeLastCommit(t *testing.T) *lastCommit {
 	t.Helper()
-	dir := filledStore(t)
+	return makeLastCommitIn(t, filledStore(t), store.Current())
+}
+
+// makeLastCommitIn does what makeLastCommit does in the store in dir, as a program with these migrations.
+func makeLastCommitIn(t *testing.T, dir string, version store.Migrations) *lastCommit {
+	t.Helper()
 	s, err := open(dir, Options{}.withDefaults(), version)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	commitSome(t, s, 1, 3)
+	return watchCommit(t, s, dir)
+}
+
+// watchCommit makes a commit to an open store.
+func watchCommit(t *testing.T, s *Store, dir string) *lastCommit {
+	t.Helper()
 	c := &lastCommit{disk: watchDisk(t, s, dir), before: storetest.Listing(t, s)}
 	commitSome(t, s, 4, 1)
 	m, _ := newestMeta(c.content)
+	c.content = c.content[:m.pages*m.pageSize]
 	c.pageSize, c.number, c.after = m.pageSize, m.tx, storetest.Listing(t, s)
 	return c
 }
@@ -96,6 +105,20 @@ func (c *lastCommit) withoutPage(page write) []byte {
 	return content
 }
 
+// torn returns the files that withoutPage makes of all pages without which the commit is not complete.
+func (c *lastCommit) torn(t *testing.T) (files [][]byte) {
+	t.Helper()
+	for _, w := range c.pages() {
+		if content := c.withoutPage(w); !c.isComplete(t, content) {
+			files = append(files, content)
+		}
+	}
+	if len(files) == 0 {
+		t.Error("the commit is complete without any of its pages, so the test shows nothing")
+	}
+	return files
+}
+
 // A6: if a loss of power has left only a part of the newest commit, nobody was told of that commit, and Open takes it back. OpenReadOnly, which changes
 // nothing, returns a TornError.
 func TestTornCommitIsTakenBack(t *testing.T) {
@@ -136,9 +159,99 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 // If the newest commit of a store of a newer format is incomplete, this program refuses the store because of its format, does not call it damaged, and
 // changes nothing.
 func TestTornCommitOfNewerStoreIsRefusedForItsFormat(t *testing.T) {
-	c := makeLastCommitWith(t, nextMigrations)
+	c := makeLastCommitIn(t, filledStore(t), nextMigrations)
 	for _, w := range c.pages() {
-		refusedAsNewer(t, c.withoutPage(w))
+		content := c.withoutPage(w)
+		refusedAsNewer(t, content)
+		clear(content[w.at:][:c.pageSize]) // as where the file has just grown
+		refusedAsNewer(t, content)
+	}
+}
+
+// In a store of a format before 5, a commit flushed its pages before its meta page. So if a page is missing, the disk has lost it, perhaps after the commit
+// was acknowledged, and the commit is not taken back.
+func TestTornCommitOfAnOlderFormatIsRefused(t *testing.T) {
+	for _, format := range []int{4, 5} {
+		c := makeLastCommitIn(t, dirWithFile(t, goldenStore(t, format)), store.Current()[:format-1])
+		for _, content := range c.torn(t) {
+			if torn, err := openTorn(t, content); torn != (format == 5) {
+				t.Errorf("format %d: OpenReadOnly = %v, want a TornError only for format 5", format, err)
+			}
+		}
+	}
+}
+
+// openTorn opens a file for reading, and reports whether the error is a TornError. There may be no error if only a value is broken: then reading it fails.
+func openTorn(t *testing.T, content []byte) (torn bool, err error) {
+	t.Helper()
+	s, err := OpenReadOnly(dirWithFile(t, content), Options{})
+	if err == nil {
+		_ = s.Close()
+	}
+	return errors.As(err, new(*store.TornError)), err
+}
+
+// The first commit to a copy that Snapshot wrote flushes its pages before its meta page, because it may overwrite the newer meta page of the copy. Then the
+// other meta page is not that of the commit before, and the commit is not taken back.
+func TestTornFirstCommitToACopy(t *testing.T) {
+	for extra := range 2 {
+		s := mustOpen(t, filledStore(t))
+		commitSome(t, s, 1, extra)
+		var copied bytes.Buffer
+		if _, err := s.Snapshot(&copied); err != nil {
+			t.Fatal(err)
+		}
+		newest, _ := newestMeta(copied.Bytes())
+		overwrites := newest.tx%2 == 1 // commits with even numbers write page 0, which in a copy is the newer one
+		dir := dirWithFile(t, copied.Bytes())
+		for _, content := range watchCommit(t, mustOpen(t, dir), dir).torn(t) {
+			if torn, err := openTorn(t, content); torn == overwrites {
+				t.Errorf("the commit overwrites the newer meta page: %v; OpenReadOnly = %v, want a TornError only if not", overwrites, err)
+			}
+		}
+	}
+}
+
+// If not even the commit before is whole, the disk has lost more than the commit that was under way. Open takes nothing back, and changes nothing.
+func TestCommitIsNotTakenBackToABrokenOne(t *testing.T) {
+	var b store.Batch
+	key := store.AppendSpacePrefix(nil, 7)
+	b.PutSealed(store.Spec, key, 1, make([]byte, 100))
+	record := slices.Concat(key, b.At(0).Value) // a record of filledStore, as bbolt writes it
+	for _, content := range makeLastCommit(t).torn(t) {
+		found := 0
+		for at := bytes.Index(content, record); at >= 0; at = bytes.Index(content, record) {
+			content[at+len(key)+1]++ // in the seal, which is in the sums
+			found++
+		}
+		if found == 0 {
+			t.Fatal("the file does not have the record")
+		}
+		wantDamaged(t, content)
+	}
+}
+
+// A file in which a commit was taken back is like a copy that Snapshot wrote: both meta pages are valid and have the records of the commit before, which has
+// a note that it is durable. The next commit overwrites the older one.
+func TestTakeBackLeavesTwoMetaPages(t *testing.T) {
+	c := makeLastCommit(t)
+	dir := dirWithFile(t, c.torn(t)[0])
+	file, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(takeBack(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	content := readFile(t, dir)
+	newest, err := newChecker(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, ok := parseMeta(content[newest.otherPage(content)*c.pageSize:])
+	if newest.tx != c.number-1 || !newest.hasNote() || !ok || older.tx != c.number-2 || older.root != newest.root {
+		t.Errorf("the newest commit is %d and has a note: %v; the other meta page is valid: %v, of commit %d with root %d; want %d, true, true, %d and root %d",
+			newest.tx, newest.hasNote(), ok, older.tx, older.root, c.number-1, c.number-2, newest.root)
 	}
 }
 
@@ -300,6 +413,7 @@ func TestViewWaitsUntilDurable(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	commitSome(t, s, 2, 1) // the View that has waited keeps no commit waiting
 }
 
 // A6: if the flush of a commit fails, a View that has seen the commit returns that error, because the records that it has read may be lost.
