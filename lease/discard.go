@@ -77,15 +77,15 @@ func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 		}
 		return fmt.Sprintf("its result of %s is over the limit of %d and was not kept", countOf(size, "byte"), limit)
 	}
-	t := s.write()
+	t, holder := s.write(), s.holderOf(k.Attempt)
 	t.Discarded = append(slices.Clip(t.Discarded), Discarded{
-		Attempt: k.Attempt, Nonce: k.Nonce, Worker: r.Worker, At: s.now.Wall, Reason: a.Reason, Size: size,
+		Attempt: k.Attempt, Nonce: k.Nonce, Worker: cmp.Or(r.Worker, holder), At: s.now.Wall, Reason: a.Reason, Size: size,
 	})
 	if len(t.Discarded) > MaxDiscarded {
 		s.change.Dropped = append(s.change.Dropped, t.Discarded[0].Attempt)
 		t.Discarded = t.Discarded[1:]
 	}
-	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result.withWorker(s.holderOf(k.Attempt))})
+	s.change.Kept = append(s.change.Kept, Kept{Attempt: k.Attempt, Result: result.withWorker(holder)})
 	return fmt.Sprintf("its result of %s is kept", countOf(size, "byte"))
 }
 
