@@ -122,7 +122,7 @@ type Answer struct {
 	State State
 	// Replayed is true if the same report got this verdict before (V4).
 	Replayed bool
-	// CurrentAttempt is the task's newest attempt if that is not the caller's own; else 0.
+	// CurrentAttempt is, with VerdictCancelled, the task's newest attempt if that is not the caller's own; else 0.
 	CurrentAttempt uint32
 	Detail         string // names the field or the cause, for people
 	// ShouldCancel tells the worker to stop (V18). CancelReason is the reason that was given for the cancel of the task.

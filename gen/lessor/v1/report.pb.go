@@ -489,7 +489,7 @@ type StartResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
@@ -752,7 +752,7 @@ type HeartbeatResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
@@ -1016,7 +1016,7 @@ type CompleteResponse struct {
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1261,7 +1261,7 @@ type FailResponse struct {
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1479,7 +1479,7 @@ type ReleaseResponse struct {
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	// State of the task; unspecified if the caller may not know it.
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`

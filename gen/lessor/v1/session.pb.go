@@ -879,7 +879,8 @@ type HandshakeAuth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the worker shows who it is.
 	Mode AuthMode `protobuf:"varint,1,opt,name=mode,proto3,enum=lessor.v1.AuthMode" json:"mode,omitempty"`
-	// Its token, the same as in the authorization header of the call; else E.SESSION.DENIED. Empty: not repeated.
+	// Its token, the same as in the authorization header of the call; else E.SESSION.DENIED. Empty: not repeated. A coordinator that asks for no
+	// credentials does not look at it.
 	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1265,7 +1266,8 @@ type WorkerHeartbeat struct {
 	// False: the worker wants no new work.
 	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// Gauges of the worker: cpu_pct, mem_pct, disk_pct (0 to 100), inflight ... At most 64. A heartbeat without any leaves the last ones in force.
-	// While memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9).
+	// While memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9). inflight is how many
+	// tasks run, to show whether the worker is SATURATED; without it, the leases of the heartbeat count.
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Leases to renew.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -1566,7 +1568,7 @@ type ReportVerdict struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span; Start only.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,13,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,14,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// When the next attempt may be granted; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
@@ -1898,7 +1900,7 @@ type LeaseAck struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The same as a span.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Newest attempt of the task, if it is not the caller's.
+	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`

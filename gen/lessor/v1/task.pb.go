@@ -603,7 +603,7 @@ type RetryPolicy struct {
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,3,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
 	// Factor from one wait to the next. Default 2; 1 <= f <= 100.
 	BackoffMultiplier float64 `protobuf:"fixed64,4,opt,name=backoff_multiplier,json=backoffMultiplier,proto3" json:"backoff_multiplier,omitempty"`
-	// Longest wait. Default 5 min; at least initial_backoff, at most 7 days.
+	// Longest wait. Default 5 min, or initial_backoff if that is longer; at least initial_backoff, at most 7 days.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
 	// Categories that are never retried, whatever the worker's retryable says. Empty: only the defaults of T4 apply.
 	NonRetryableCategories []ErrorCategory `protobuf:"varint,6,rep,packed,name=non_retryable_categories,json=nonRetryableCategories,proto3,enum=lessor.v1.ErrorCategory" json:"non_retryable_categories,omitempty"`
@@ -700,13 +700,14 @@ type TaskSpec struct {
 	TaskKey string `protobuf:"bytes,6,opt,name=task_key,json=taskKey,proto3" json:"task_key,omitempty"`
 	// The asset that the task makes or updates, for people. Optional.
 	AssetId string `protobuf:"bytes,7,opt,name=asset_id,json=assetId,proto3" json:"asset_id,omitempty"`
-	// Makes the submit idempotent for as long as the task exists (T1). Optional.
+	// Makes the submit idempotent for as long as the task exists (T1): the same key with the same spec is the same task, with another spec it is
+	// ALREADY_EXISTS. Specs are compared as they were sent, so one that writes out a default differs from one that leaves it out. Optional.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Higher goes first within the queue. Default 0.
 	Priority int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Wall time before which the task is not granted. Absent or past: at once.
 	RunAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
-	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never.
+	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never. At the submit it must be ahead, and later than run_at.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Longest time of one attempt, from its grant. Absent: no limit. At least 100 ms, at most 30 days.
 	AttemptTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=attempt_timeout,json=attemptTimeout,proto3" json:"attempt_timeout,omitempty"`
@@ -716,7 +717,7 @@ type TaskSpec struct {
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// How long a lease lives after its last renewal. Default 90 s, or three intervals if only the interval is set. At least
+	// How long a lease lives after its last renewal. Default 90 s, or three intervals within the range if only the interval is set. At least
 	// twice heartbeat_interval; 100 ms to 24 h.
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,16,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long a cancelled worker may take to stop. Default 30 s; at most 24 h.

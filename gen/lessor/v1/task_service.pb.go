@@ -449,7 +449,7 @@ type SubmitError struct {
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// What is wrong, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Path of the bad field within the spec; empty if the error is not about a field.
+	// Path of the bad field within the spec, or "task" for the spec itself; empty if the error is not about a field.
 	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
 	// How long to wait before you repeat it. Absent: a repeat does not help.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
