@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -8,8 +9,38 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
+
+// An assignment has the payload of its task, whether the engine has kept the payload or not. A task that was deleted since its grant is left out: its worker
+// must not run it without its payload.
+func TestAssignmentsHaveTheirPayloads(t *testing.T) {
+	st := memstore.New()
+	kept := granted(t, st)
+	with := func(seq uint64, size int) engine.Granted {
+		task, spec := *kept.Task, *kept.Task.Spec
+		spec.Payload, spec.Size = nil, size
+		task.ID.Seq, task.Spec = seq, &spec
+		return engine.Granted{Task: &task}
+	}
+	const size, deleted = 256, 2
+	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
+	err := st.View(func(r store.Reader) error {
+		all, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, []engine.Granted{with(deleted, size), *kept, with(1, size), with(3, 0)})
+		var got []int
+		for _, m := range all {
+			got = append(got, len(m.GetTask().GetSpec().GetPayload()))
+		}
+		if want := []int{size, size, 0}; !slices.Equal(got, want) {
+			t.Errorf("payloads of %d bytes, want %d", got, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // BenchmarkAssignment makes the assignment for a grant, with the payload in memory or on disk. One operation is one task.
 func BenchmarkAssignment(b *testing.B) {
