@@ -24,6 +24,11 @@ type testFlags struct {
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
 	} `cmd:""`
+	Addr struct { // has the name of a shared flag
+		Show struct {
+			Color string
+		} `cmd:""`
+	} `cmd:""`
 	Worker struct {
 		Run struct {
 			Addr  string `shared:"" default:"default:1"`
@@ -119,6 +124,18 @@ worker:
 	if run.Addr != "file:1" || len(run.Queue) != 2 || run.Queue[1] != "b,c" || run.Wait != time.Minute ||
 		run.Label["size"] != "3" || !run.Loud {
 		t.Errorf("got %+v, want the values of the file", run)
+	}
+}
+
+// A key may be a flag and a section: --token, and the commands of lessor token.
+func TestFlagWithTheNameOfASection(t *testing.T) {
+	g, err := parseTest(t, "addr: {show: {color: red}}", "addr", "show")
+	if err != nil || g.Addr.Show.Color != "red" {
+		t.Errorf("as a section: color %q, %v; want red", g.Addr.Show.Color, err)
+	}
+	g, err = parseTest(t, "addr: file:1", "get")
+	if err != nil || g.Get.Addr != "file:1" {
+		t.Errorf("as a flag: addr %q, %v; want file:1", g.Get.Addr, err)
 	}
 }
 
