@@ -104,8 +104,9 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	if task.State() != lease.Failed || task.Reason != lease.DispatchUnavailable {
 		t.Errorf("after %d attempts the task is %v, %v; want FAILED, DISPATCH_UNAVAILABLE", task.Attempts, task.State(), task.Reason)
 	}
-	if events := task.Events(); events[len(events)-1].Type != lease.EventEnded {
-		t.Errorf("the newest event is %+v, want that the task ended", events[len(events)-1])
+	events := task.Events()
+	if last := events[len(events)-1]; last.Type != lease.EventEnded || last.At != n.now.Wall || task.FinishedAt != n.now.Wall {
+		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d", task.FinishedAt, last, n.now.Wall)
 	}
 }
 
