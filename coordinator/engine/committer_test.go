@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -312,6 +313,75 @@ func TestFailedCommitAnswersCallsForWork(t *testing.T) {
 			if err := <-answer; !errors.Is(err, ErrStore) {
 				t.Errorf("a call got %v, want ErrStore", err)
 			}
+		}
+	})
+}
+
+// stubbornStore is a store whose Begin fails once.
+type stubbornStore struct {
+	*memstore.Store
+	fails atomic.Bool
+}
+
+// Begin implements store.Store.
+func (s *stubbornStore) Begin(ctx context.Context) (store.Tx, error) {
+	if s.fails.CompareAndSwap(true, false) {
+		return nil, errors.New("EMFILE")
+	}
+	return s.Store.Begin(ctx)
+}
+
+// A6, A10: if the first batch of a commit cannot be applied, the commit fails with all its batches, even if the next batch could be applied.
+func TestBatchThatCannotBeAppliedFailsItsCommit(t *testing.T) {
+	t.Attr("rules", "A6 A10")
+	synctest.Test(t, func(t *testing.T) {
+		st := &stubbornStore{Store: memstore.New()}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		r.submit(work())
+		d := &heldDisk{results: make(chan error, 2)}
+		st.SetHook(d.commit)
+		first := submitConcurrently(r, 1)
+		st.fails.Store(true)
+		rest := submitConcurrently(r, 2) // each is a batch of the next commit
+		d.results <- nil
+		d.results <- nil
+		if err := <-first; err != nil {
+			t.Errorf("the call of the first commit got %v, want no error", err)
+		}
+		for range 2 {
+			if err := <-rest; !errors.Is(err, ErrStore) {
+				t.Errorf("a call of the second commit got %v, want ErrStore", err)
+			}
+		}
+		if err := <-r.done; !errors.Is(err, ErrStore) {
+			t.Errorf("Run returned %v, want ErrStore", err)
+		}
+	})
+}
+
+// A6: records that the engine keeps for others, and audit entries, are durable once the call has returned, also if nothing else changes.
+func TestKeptRecordsAreDurable(t *testing.T) {
+	t.Attr("rules", "A6")
+	run(t, func(r *rig) {
+		key := records.SigningKey{Tenant: home.Tenant, ID: "k"}
+		if err := r.Keep(r.Context(), home.Tenant, func(b *store.Batch) { records.PutSigningKey(b, key) }); err != nil {
+			r.Fatal(err)
+		}
+		r.kill()
+		if err := r.Record(records.Audit{Tenant: home.Tenant, Action: "looked"}); err != nil {
+			r.Fatal(err)
+		}
+		r.kill()
+		keys, entries := 0, 0
+		err := r.st.View(func(rd store.Reader) error {
+			return errors.Join(
+				records.SigningKeys(rd, func(records.SigningKey) error { keys++; return nil }),
+				records.Audits(rd, store.AuditKey{Tenant: home.Tenant}, func(*records.Audit) bool { entries++; return true }),
+			)
+		})
+		if err != nil || keys != 1 || entries != 1 {
+			r.Errorf("after a crash there are %d keys and %d audit entries (%v), want 1 and 1", keys, entries, err)
 		}
 	})
 }

@@ -204,25 +204,26 @@ func TestSmallerLimitIsNotOvertakenForEver(t *testing.T) {
 	})
 }
 
-// T2, T11: far more tasks of one key are parked than memory holds, and new ones come while leases of the key end. However many leases end at once, no task
-// overtakes an earlier one.
+// T2, T11: tasks of one key are parked, at times far more than memory holds, and new ones come while leases of the key end. However many leases end at
+// once, no task overtakes an earlier one.
 func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 	t.Attr("rules", "T2 T11")
 	small(t)
 	run(t, func(r *rig) {
 		const limit = 3
+		rng := rand.New(rand.NewPCG(1, 1))
 		var workers []*testSession
 		for n := range 2 * limit { // so that workers with room are there while the key has none, and the tasks are parked
 			workers = append(workers, r.joinFor(Wants{Space: home, Worker: fmt.Sprint(n), Queues: []string{"q"}}, 1))
 		}
 		number, ended := map[lease.TaskID]int{}, map[lease.TaskID]bool{} // number in the order of submit
-		for round := range 20 * parkedHead {
+		for round, most := 0, 2*limit; round < 300; round++ {
 			var reports []*lease.Report
-			granted, last := 0, 0
+			granted, last, ends := 0, 0, rng.IntN(limit+1)
 			for _, w := range workers {
 				for _, g := range w.grants() {
 					granted, last = granted+1, max(last, number[g.Task.ID])
-					if !ended[g.Task.ID] && len(reports) < round/parkedHead%(limit+1) { // at first no lease ends in a round, then one, then two ...
+					if !ended[g.Task.ID] && len(reports) < ends {
 						ended[g.Task.ID] = true
 						reports = append(reports, &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
 					}
@@ -231,7 +232,13 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 			if granted != last {
 				r.Fatalf("round %d: %d tasks were granted, and the last of them is number %d", round, granted, last)
 			}
-			specs := make([]*lease.Spec, limit)
+			switch wait := len(number) - granted; {
+			case wait > 5*parkedHead:
+				most = 2 // until all are granted
+			case wait == 0:
+				most = 2 * limit
+			}
+			specs := make([]*lease.Spec, rng.IntN(most))
 			for i := range specs {
 				specs[i] = specWithKey("k", limit)
 				if err := specs[i].Fill(lease.DefaultLimits()); err != nil {
@@ -240,7 +247,7 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 			}
 			made := onLoop(r, func() []lease.Submitted { // all in one batch, so that the new tasks are there when the key gets room
 				r.judge(home.Tenant, reports)
-				return r.Engine.submit(home, specs, make([]lease.Digest, limit)).Submitted
+				return r.Engine.submit(home, specs, make([]lease.Digest, len(specs))).Submitted
 			})
 			for _, m := range made {
 				number[m.Task.ID] = len(number) + 1

@@ -377,8 +377,8 @@ func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {
 	}
 }
 
-// S2: if a Lease is repeated while the first call still waits, the repeat is granted the task and the first call gets nothing, since its caller may
-// be gone. A repeat after the grant gets the same lease.
+// S2: if a Lease is repeated while earlier calls still wait, the last repeat is granted the task and the others get nothing, since their caller may
+// be gone. A repeat after the grant gets the same lease. None of them waits any longer.
 func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 	t.Attr("rules", "S2")
 	run(t, func(r *rig) {
@@ -397,17 +397,23 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 			synctest.Wait()
 			return got
 		}
-		first, second := call(), call()
+		began := time.Now()
+		first, second, third := call(), call(), call()
 		r.submit(many(2)...)
-		if g := <-first; len(g) != 0 {
-			r.Errorf("the first call is granted %d tasks, want none", len(g))
+		for _, before := range []<-chan []Granted{first, second} {
+			if g := <-before; len(g) != 0 {
+				r.Errorf("an earlier call is granted %d tasks, want none", len(g))
+			}
 		}
-		granted := <-second
+		granted := <-third
 		if len(granted) != 1 {
-			r.Fatalf("the repeat is granted %d tasks, want 1", len(granted))
+			r.Fatalf("the last repeat is granted %d tasks, want 1", len(granted))
 		}
 		if again := <-call(); len(again) != 1 || again[0].LeaseID != granted[0].LeaseID {
 			r.Errorf("a later repeat is granted %+v, want the same lease", again)
+		}
+		if waited := time.Since(began); waited > 0 {
+			r.Errorf("the calls waited for %v, want all answered at once", waited)
 		}
 		if n := onLoop(r, func() int { return len(r.workers[workerKey{home.Tenant, "w"}].takers) }); n != 0 {
 			r.Errorf("%d calls are in memory that have been answered, want 0", n)
@@ -419,6 +425,8 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 	t.Attr("rules", "W5")
 	run(t, func(r *rig) {
+		r.submit(work()) // after a start, the loop waits for the first commit
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		release := r.holdCommit()
 		ctx, cancel := context.WithCancel(r.Context())
 		go submitOne(r)
@@ -429,6 +437,9 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 			gone <- err
 		}()
 		synctest.Wait()
+		if r.liveByEvents != 1 {
+			r.Errorf("%d leases are live while the commit lasts, want that of the call", r.liveByEvents)
+		}
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			r.Fatal(err)
@@ -446,6 +457,8 @@ func TestTaskOfACallerThatIsGoneIsRequeued(t *testing.T) {
 func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 	t.Attr("rules", "S2 W5")
 	run(t, func(r *rig) {
+		r.submit(work()) // after a start, the loop waits for the first commit
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		release := r.holdCommit()
 		go submitOne(r)
 		synctest.Wait()
@@ -463,7 +476,11 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 			return got
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		first, repeat := call(ctx), call(r.Context())
+		first := call(ctx)
+		if r.liveByEvents != 1 {
+			r.Errorf("%d leases are live while the commit lasts, want that of the first call", r.liveByEvents)
+		}
+		repeat := call(r.Context())
 		cancel()
 		if a := <-first; !errors.Is(a.err, context.Canceled) {
 			r.Fatalf("the first call gets %+v, want context.Canceled", a)
@@ -569,6 +586,8 @@ func TestFailedCommitHasNoVerdict(t *testing.T) {
 func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 	t.Attr("rules", "A6 A10")
 	run(t, func(r *rig) {
+		r.submit(work()) // after a start, the loop waits for the first commit
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		c, _ := r.join("i", 1)
 		block := make(chan struct{})
 		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
@@ -586,6 +605,9 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 		case <-answered:
 			r.Error("the submit was acknowledged before its commit")
 		default:
+		}
+		if r.liveByEvents != 1 {
+			r.Errorf("%d leases are live while the commit lasts, want the one that is about to be sent", r.liveByEvents)
 		}
 		if len(c.granted) != 0 {
 			r.Error("the grant was sent before its commit")

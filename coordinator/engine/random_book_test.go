@@ -310,6 +310,9 @@ func (w *world) judged(e *Engine, tenant string, r *lease.Report, before verdict
 func (w *world) checkDeliveries(h *client) {
 	e, tenant, deliver, notify := w.Engine, h.Wants.Space.Tenant, h.Deliver, h.Notify
 	h.Deliver = func(all []Granted) {
+		if len(all) == 0 {
+			w.Errorf("session %s is delivered no lease", h.Session)
+		}
 		w.delivered(h, tenant, all)
 		deliver(all)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// X5: a tenant may have as many tasks that have not ended as its quota allows, and no more: neither by submits nor by retries of tasks that have FAILED or
+// X2, X5: a tenant may have as many tasks that have not ended as its quota allows, and no more: neither by submits nor by retries of tasks that have FAILED or
 // were CANCELLED. Calls that make no task are not refused because of the quota.
 func TestQuotaOfTasks(t *testing.T) {
-	t.Attr("rules", "X5")
+	t.Attr("rules", "X2 X5")
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
-		r.start(Config{MaxTasks: func(string) int { return 3 }})
+		r.start(Config{MaxTasks: func(tenant string) int { return map[string]int{home.Tenant: 3}[tenant] }})
 		submit := func(keys ...string) ([]lease.Submitted, error) {
 			specs := many(len(keys))
 			for i, s := range specs {
@@ -33,10 +33,11 @@ func TestQuotaOfTasks(t *testing.T) {
 				r.Errorf("%s: %v, want %v", what, err, wanted)
 			}
 		}
-		retry := func(id lease.TaskID) error {
-			_, err := r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: id})
+		retryBy := func(tenant string, id lease.TaskID) error {
+			_, err := r.Retry(r.Context(), lease.Retry{Tenant: tenant, Task: id})
 			return err
 		}
+		retry := func(id lease.TaskID) error { return retryBy(home.Tenant, id) }
 		first, err := submit("a", "b")
 		want("two tasks", err, nil)
 		_, err = submit("a", "b", "c", "c")
@@ -55,6 +56,7 @@ func TestQuotaOfTasks(t *testing.T) {
 		cancelled := first[0].Task.ID
 		_, err = r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: cancelled})
 		want("a cancel", err, nil)
+		want("the retry of another tenant's task without room", retryBy("umbra", cancelled), lease.ErrNotFound)
 		_, err = submit("d", "e")
 		want("two tasks, with room for one", err, ErrFull)
 		_, err = submit("d")
