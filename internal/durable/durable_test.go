@@ -52,3 +52,14 @@ func TestSyncDirIfTheFileSystemCannotSync(t *testing.T) {
 		t.Errorf("SyncDir of a directory that does not exist = %v, want fs.ErrNotExist", err)
 	}
 }
+
+func TestKeepReportsAFailedRename(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := os.MkdirAll(filepath.Join(path, "below"), 0o700); err != nil { // no file can replace it
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("text")); err == nil {
+		t.Error("WriteFile = nil, want the error of the rename")
+	}
+}

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 const size = 1 << 20
@@ -91,13 +94,22 @@ func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	}
 }
 
-// Open takes over the file of the reserve that an earlier process made. Release removes the file, and returns no error if there is none.
+// Open takes over the file of the reserve that an earlier process made: on a full disk it could not make another one. Release removes the file, and returns no
+// error if there is none.
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 {
+	var files [2]os.FileInfo
+	for i := range files {
 		if r := Open(dir, size, slog.New(slog.DiscardHandler)); r.Full() || !r.reserved {
 			t.Errorf("full is %v and reserved is %v, want false and true", r.full, r.reserved)
 		}
+		var err error
+		if files[i], err = os.Stat(filepath.Join(dir, fileName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !os.SameFile(files[0], files[1]) {
+		t.Error("the second Open made another file, want that of the first")
 	}
 	for range 2 {
 		if err := Release(dir); err != nil {
@@ -106,5 +118,68 @@ func TestOpenAndRelease(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err == nil {
 		t.Error("the file of the reserve exists after Release")
+	}
+}
+
+// If the file of the reserve cannot be made, Full is true: submits would take the space that verdicts need. If it cannot be removed, Release returns an error. A
+// directory stands for such a file, because not even root can write to it or remove it.
+func TestFileThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.DiscardHandler)}
+	r.freeBytes = func(string) (int64, error) { return 10 * size, nil }
+	if !r.Full() {
+		t.Error("Full is false although there is no reserve")
+	}
+	if err := Release(dir); err == nil {
+		t.Error("Release returns no error although the file remains")
+	}
+
+	file, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := allocate(file, size); err == nil {
+		t.Error("allocate returns no error for a file that is closed")
+	}
+}
+
+// If the free space cannot be measured, nothing changes: the next commit reports the fault of the disk.
+func TestDiskThatCannotBeMeasured(t *testing.T) {
+	if _, err := diskFree(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("diskFree of a directory that does not exist returns no error")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		d.freeBytes = func(string) (int64, error) { return 0, os.ErrInvalid }
+		d.wantFull(t, 0, false, true)
+	})
+}
+
+// A guarded store checks the reserve before each commit, so that the commit that finds the disk almost full can use the space of the reserve.
+func TestGuardChecksBeforeEachCommit(t *testing.T) {
+	for name, commit := range map[string]func(store.Store) error{
+		"Commit": func(s store.Store) error { return s.Commit(t.Context(), new(store.Batch)) },
+		"Begin": func(s store.Store) error {
+			tx, err := s.Begin(t.Context())
+			if err == nil {
+				tx.Rollback()
+			}
+			return err
+		},
+	} {
+		d := open(t, 10*size)
+		d.space = size
+		if err := commit(Guard(memstore.New(), d.Reserve)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(d.path); err == nil {
+			t.Errorf("%s did not release the reserve of a disk that is almost full", name)
+		}
 	}
 }
