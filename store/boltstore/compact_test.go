@@ -91,6 +91,20 @@ func TestFailedCompactChangesNothing(t *testing.T) {
 	}
 }
 
+// Compact does not replace the store with a copy that has other records, whatever the reason.
+func TestCopyWithOtherRecordsIsRefused(t *testing.T) {
+	dir := filledStore(t)
+	other := mustOpen(t, dir)
+	commitSome(t, other, 1, 1)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, filledStore(t))
+	if _, err := s.checkCopy(filepath.Join(dir, fileName), noCheck); err == nil || !strings.Contains(err.Error(), "differs") {
+		t.Errorf("checkCopy = %v, want an error that says that the copy differs", err)
+	}
+}
+
 // The store keeps its owner and its mode, also if root compacts it. Otherwise the user who serves it could not open the file.
 func TestCompactKeepsTheOwner(t *testing.T) {
 	dir := mostlyFreeStore(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -104,6 +105,35 @@ func TestRestoreWantsAnEmptyDirectory(t *testing.T) {
 	}
 	if !bytes.Equal(before, readFile(t, dir)) {
 		t.Error("Restore changed the store in the directory")
+	}
+}
+
+// Restore refuses a directory that has any other file, and does so before it calls prepare.
+func TestRestoreWantsNoOtherFile(t *testing.T) {
+	file, dir := backupFile(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Restore(file, dir, Options{}, func(*Store) error { t.Error("Restore called prepare"); return nil })
+	if full := new(store.NotEmptyError); !errors.As(err, &full) || full.Name != "other" {
+		t.Errorf("Restore = %v, want a NotEmptyError that names the file", err)
+	}
+}
+
+// A backup of an older format is upgraded before prepare gets it.
+func TestRestoreUpgrades(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(file, goldenStore(t, 4), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Restore(file, t.TempDir(), Options{Logger: slog.New(slog.DiscardHandler)}, func(s *Store) error {
+		if have, err := store.Current().Check(s); err != nil || have != store.Current().Format() {
+			t.Errorf("prepare gets a store of format %d (%v), want %d", have, err, store.Current().Format())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
