@@ -80,7 +80,7 @@ func explain(err error) *failure {
 // usageOf explains an error of parsing the arguments, the environment or the configuration file.
 func usageOf(err error) error {
 	if broken := (*config.Error)(nil); errors.As(err, &broken) {
-		return fail(exitUsage, "docs/configuration.md lists the keys", "%v", broken)
+		return fail(exitUsage, "--config or $LESSOR_CONFIG names this file; docs/configuration.md lists its keys", "%v", broken)
 	}
 	help := "lessor --help"
 	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {

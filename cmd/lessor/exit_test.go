@@ -90,6 +90,14 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EMFILE}), 5,
 			"error: cannot open data directory d: open d/lessor.db: too many open files\nhint: " + hintOpenFiles + "\n",
 		},
+		"read-only store": {
+			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EROFS}), 5,
+			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",
+		},
+		"read-only run": {
+			openError("d", &os.PathError{Op: "mkdir", Path: "d", Err: syscall.EROFS}), 5,
+			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",
+		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,
 			"error: the store has format 9, but this version of Lessor reads only formats up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",

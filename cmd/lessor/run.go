@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -189,6 +190,8 @@ func openError(dir string, err error) error {
 		return fail(exitCannotStart, "wait for that process to end, or name another directory", "%v", inUse)
 	case errors.As(err, &tooLong):
 		return fail(exitUsage, "write the data to files and use the names of the files as lines", "%v", tooLong)
+	case errors.Is(err, syscall.EROFS):
+		return readOnly(dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}

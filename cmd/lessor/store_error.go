@@ -52,8 +52,15 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "free space on that disk", "no space left on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
+	case errors.Is(err, syscall.EROFS):
+		return readOnly(dir)
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot open data directory %s: %v", dir, err)
 	}
 	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
+}
+
+// readOnly returns the error for a data directory that cannot be written, whoever asks.
+func readOnly(dir string) *failure {
+	return fail(exitCannotStart, "name a directory that can be written", "data directory %s is on a read-only file system", dir)
 }
