@@ -2,8 +2,10 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,10 +85,12 @@ func TestCapacityChanges(t *testing.T) {
 		s := c.accept()
 		check := func(slots uint32, limits map[string]uint32) {
 			t.Helper()
+			begun := time.Now()
 			got := s.next("capacity", isCapacity).GetCapacity()
-			if got.GetMaxParallel() != slots || !maps.Equal(got.GetPerTypeLimits(), limits) {
-				t.Errorf("capacity = %v, want %d and %v", got, slots, limits)
+			if got.GetMaxParallel() != slots || !maps.Equal(got.GetPerTypeLimits(), limits) || time.Since(begun) > 0 {
+				t.Errorf("capacity after %v = %v, want %d and %v at once", time.Since(begun), got, slots, limits)
 			}
+			synctest.Wait() // the worker has nothing left to send, so that only the next change wakes it
 		}
 		mustSet(t, r.worker.SetConcurrency(5))
 		check(5, nil)
@@ -171,6 +175,36 @@ func concurrencyGrows(t *testing.T, cfg worker.Config, grow func(*worker.Worker)
 	r.shutdown()
 }
 
+// Tasks that wait for a slot get one when a handler returns, one task for each slot: never more handlers run than Concurrency allows.
+func TestWaitingTasksStartOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		var running atomic.Int32
+		r := c.run(worker.Config{Concurrency: 1}, func(context.Context, *worker.Task) ([]byte, error) {
+			if n := running.Add(1); n > 1 {
+				t.Errorf("%d handlers run, want 1 at once", n)
+			}
+			defer running.Add(-1)
+			time.Sleep(100 * time.Millisecond)
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1", "t2", "t3", "t4")
+		for done := 0; done < 4; {
+			f := s.reports()
+			for _, report := range f.GetReports().GetReports() {
+				if report.GetComplete() != nil {
+					done++
+				} else if report.GetStart() == nil {
+					t.Fatalf("report = %v, want a complete", report)
+				}
+			}
+			s.commit(f)
+		}
+		r.shutdown()
+	})
+}
+
 // A handler that ignores the end of its attempt does not hold up tasks of other types; the next attempt at its own task begins when it has returned.
 func TestStuckHandlerDelaysOnlyItsType(t *testing.T) {
 	t.Attr("rules", "W4")
@@ -234,18 +268,24 @@ func TestStuckHandlerLowersTheLimitOfItsType(t *testing.T) {
 		begun := time.Now()
 		lose("t1")
 		check(3, 0)
-		f, report := s.outcome()
-		if report.GetRelease().GetTaskId() != "after t1" || time.Since(begun) >= 5*time.Second {
-			t.Errorf("after %v: %v, want the next task released", time.Since(begun), report)
+		for _, id := range []string{"after t1", "second after t1"} {
+			f, report := s.outcome()
+			if report.GetRelease().GetTaskId() != id || time.Since(begun) >= 5*time.Second {
+				t.Errorf("after %v: %v, want %s released", time.Since(begun), report, id)
+			}
+			s.commit(f)
+			if id == "after t1" {
+				begun = time.Now()
+				s.dispatch("second after t1")
+			}
 		}
-		s.commit(f)
 		close(hold["t1"])
 		check(4, 1)
 		lose("t3")
 		synctest.Wait() // the next task waits
 		close(hold["t3"])
 		s.started("after t3")
-		f, _ = s.outcome()
+		f, _ := s.outcome()
 		s.commit(f)
 		r.shutdown()
 	})
@@ -267,10 +307,11 @@ func TestSingleFlight(t *testing.T) {
 		s.started("t1")
 		refused := func(id string) {
 			t.Helper()
+			begun := time.Now()
 			s.send(keyed(id, "k"))
 			e := s.next("refusal", isError).GetError()
-			if e.GetCode() != "E.CMD.CONCURRENCY_VIOLATION" || e.GetTaskId() != id || e.GetLeaseId() != "lease-"+id {
-				t.Errorf("error = %v, want a refusal of %s", e, id)
+			if e.GetCode() != "E.CMD.CONCURRENCY_VIOLATION" || e.GetTaskId() != id || e.GetLeaseId() != "lease-"+id || time.Since(begun) > 0 {
+				t.Errorf("error after %v = %v, want a refusal of %s at once", time.Since(begun), e, id)
 			}
 			s.quiet("start of a refused task", isReports)
 		}
@@ -325,17 +366,36 @@ func keyed(id, key string) *lessorv1.SessionResponse {
 // New refuses a bad capability with an error that names the field; SetConcurrency and SetTypeLimits refuse more than 10,000.
 func TestBadCapabilities(t *testing.T) {
 	long := strings.Repeat("x", 257)
-	for field, cfg := range map[string]worker.Config{
-		"PerTypeLimits": {PerTypeLimits: map[string]int{"t": -1}},
-		"MaxBytes":      {MaxBytes: -1},
-		"Runtimes":      {Runtimes: []string{""}},
-		"Features":      {Features: []string{long}},
-		"Labels":        {Labels: map[string]string{"zone": long}},
-		"Resources":     {Resources: map[string]float64{"vram_gb": math.NaN()}},
-	} {
-		if _, err := worker.New(nil, []string{"q"}, cfg); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("bad %s: New = %v, want an error that names the field", field, err)
+	types := func(n int) map[string]int {
+		limits := make(map[string]int)
+		for i := range n {
+			limits[fmt.Sprint("t", i)] = 1
 		}
+		return limits
+	}
+	for _, test := range []struct {
+		field string
+		cfg   worker.Config
+	}{
+		{"PerTypeLimits", worker.Config{PerTypeLimits: map[string]int{"t": -1}}},
+		{"PerTypeLimits", worker.Config{PerTypeLimits: map[string]int{long: 1}}},
+		{"PerTypeLimits", worker.Config{PerTypeLimits: types(1001)}},
+		{"MaxBytes", worker.Config{MaxBytes: -1}},
+		{"Runtimes", worker.Config{Runtimes: []string{""}}},
+		{"Runtimes", worker.Config{Runtimes: slices.Repeat([]string{"r"}, 257)}},
+		{"Features", worker.Config{Features: []string{long}}},
+		{"Labels", worker.Config{Labels: map[string]string{"zone": long}}},
+		{"Resources", worker.Config{Resources: map[string]float64{"vram_gb": math.NaN()}}},
+		{"Resources", worker.Config{Resources: map[string]float64{"vram_gb": math.Inf(1)}}},
+		{"Resources", worker.Config{Resources: map[string]float64{"vram_gb": -1}}},
+	} {
+		if _, err := worker.New(nil, []string{"q"}, test.cfg); err == nil || !strings.Contains(err.Error(), test.field) {
+			t.Errorf("%s = %.80v: New = %v, want an error that names the field", test.field, test.cfg, err)
+		}
+	}
+	most := worker.Config{PerTypeLimits: types(1000), Runtimes: slices.Repeat([]string{"r"}, 256), Resources: map[string]float64{"vram_gb": 0}}
+	if _, err := worker.New(nil, []string{"q"}, most); err != nil {
+		t.Errorf("values at their limits: New = %v, want nil", err)
 	}
 	w, err := worker.New(nil, []string{"q"}, worker.Config{})
 	if err != nil {

@@ -342,11 +342,16 @@ func TestHeartbeatIsRetried(t *testing.T) {
 			if got := string(f.GetHeartbeat().GetLeases()[0].GetCheckpoint()); got != "half way" {
 				t.Errorf("checkpoint = %q, want %q", got, "half way")
 			}
-			ack := &lessorv1.LeaseAck{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(2 * time.Second)}}
-			if try == 2 {
-				ack = &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(ttl)}
+			switch try {
+			case 0:
+				s.acknowledge(f, &lessorv1.LeaseAck{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(2 * time.Second)}})
+			case 1:
+				s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{
+					Error: &lessorv1.Error{Code: "E.QUOTA", RetryAfter: durationpb.New(2 * time.Second)},
+				}})
+			default:
+				s.renew(f)
 			}
-			s.acknowledge(f, ack)
 		}
 		f, report := s.outcome()
 		if report.GetComplete() == nil {
@@ -355,6 +360,44 @@ func TestHeartbeatIsRetried(t *testing.T) {
 		s.commit(f)
 		r.shutdown()
 	})
+}
+
+// K5: an answer may lack the renewal of a lease, name another lease in its place, or have no verdict in it. Then the heartbeat is sent again.
+func TestIncompleteHeartbeatAck(t *testing.T) {
+	t.Attr("rules", "K5")
+	for name, acks := range map[string][]*lessorv1.LeaseAck{
+		"none":          nil,
+		"another lease": {{LeaseId: "lease-t2", Verdict: lessorv1.Verdict_VERDICT_COMMITTED}},
+		"unspecified":   {{LeaseId: "lease-t1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+					return nil, task.SaveCheckpoint(ctx, []byte("half way"))
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				f := s.renewal()
+				begun := time.Now()
+				s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{
+					HeartbeatAck: &lessorv1.HeartbeatAck{Leases: acks},
+				}})
+				f = s.renewal()
+				if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); string(got) != "half way" || time.Since(begun) > time.Second {
+					t.Errorf("after %v: checkpoint %q, want %q within 1s", time.Since(begun), got, "half way")
+				}
+				s.renew(f)
+				f, report := s.outcome()
+				if report.GetComplete() == nil {
+					t.Errorf("report = %v, want a complete", report)
+				}
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
 }
 
 // A6, T10: a checkpoint never replaces a newer one. The worker sends it only when the one before has its answer. If that answer is an error, or the

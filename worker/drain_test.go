@@ -144,6 +144,25 @@ func TestDrainWithTheLongestTimeouts(t *testing.T) {
 	})
 }
 
+// A worker that is stopped while it opens a stream does not wait for the coordinator's answer.
+func TestStopWhileOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		c.refuse = func(s *stream) error {
+			_, _ = s.grpc.Recv()
+			<-s.grpc.Context().Done() // no accept
+			return s.grpc.Context().Err()
+		}
+		r := c.run(worker.Config{}, echo)
+		synctest.Wait()
+		begun := time.Now()
+		r.stop()
+		if err := r.done(); err != nil || time.Since(begun) > 0 {
+			t.Errorf("Run = %v after %v, want nil at once", err, time.Since(begun))
+		}
+	})
+}
+
 // A handler that ignores the end of its context does not hold up Run: after DrainTimeout and StopTimeout Run returns ErrStuck and leaves the handler
 // behind. What the handler returns later is discarded.
 func TestStuckHandlerIsLeftBehind(t *testing.T) {

@@ -28,7 +28,7 @@ func TestProgressAndMetrics(t *testing.T) {
 		c := startCoordinator(t)
 		step := make(chan struct{})
 		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
-			task.Progress(0, "begin", "running")
+			task.Progress(math.NaN(), "begin", "running")
 			<-step
 			task.Stage("streaming")
 			task.Message("half")
@@ -36,6 +36,7 @@ func TestProgressAndMetrics(t *testing.T) {
 			task.SetMetric("loss", 0.5)
 			task.SetMetric("nan", math.NaN())
 			task.SetMetric("", 1)
+			task.SetMetric("epoch", 3)
 			task.SetMetric("loss", 0.25)
 			return nil, errors.New("failed")
 		})
@@ -53,7 +54,7 @@ func TestProgressAndMetrics(t *testing.T) {
 		}
 		step <- struct{}{}
 		item = s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
-		want := map[string]float64{"loss": 0.25}
+		want := map[string]float64{"loss": 0.25, "epoch": 3}
 		if !maps.Equal(item.GetMetrics(), want) || item.GetStage() != "" || item.GetZeroProgress() {
 			t.Errorf("item = %v, want the metrics %v and no progress", item, want)
 		}
@@ -85,15 +86,15 @@ func TestFeedbackIsHeldBack(t *testing.T) {
 		step <- "one"
 		f := s.next("feedback", isFeedback)
 		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{
-			Error: &lessorv1.Error{Code: "E.QUOTA.FRAMES", Message: "none left", RetryAfter: durationpb.New(7 * time.Second)},
+			Error: &lessorv1.Error{Code: "E.QUOTA.FRAMES", Message: "none left", RetryAfter: durationpb.New(2 * time.Second)},
 		}})
 		synctest.Wait()
 		held := time.Now()
 		step <- "two"
 		step <- "three"
 		item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]
-		if took := time.Since(held); took < 7*time.Second || item.GetMessage() != "three" {
-			t.Errorf("item = %v after %v, want message %q after 7s", item, took, "three")
+		if took := time.Since(held); took < 2*time.Second || took > 3*time.Second || item.GetMessage() != "three" {
+			t.Errorf("item = %v after %v, want message %q after 2s", item, took, "three")
 		}
 		close(step)
 		f, _ = s.outcome()

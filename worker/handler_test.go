@@ -186,7 +186,7 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			if task.ID != "t1" || task.Attempt != 1 || task.AttemptID != "t1/1" || task.FencingToken != 7 || task.Queue != "q" ||
-				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace {
+				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace || !task.Deadline.IsZero() {
 				t.Errorf("task = %+v, want the fields of %v", task, assignment("t1"))
 			}
 			task.AddArtifact(worker.Artifact{ResourceID: "s3://x", Size: 3, Metadata: map[string]string{"k": "v"}})
@@ -294,8 +294,13 @@ func TestAcknowledgement(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{}, echo)
 		s := c.accept()
+		synctest.Wait()
+		begun := time.Now()
 		id := s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{Request: true}}).GetId()
 		s.next("ack", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() == id && f.GetId() != "" })
+		if waited := time.Since(begun); waited > 0 {
+			t.Errorf("acknowledged after %v, want at once", waited)
+		}
 		id = s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Accept{Accept: &lessorv1.Accept{}}}).GetId()
 		s.next("error", func(f *lessorv1.SessionRequest) bool {
 			return f.GetCorr() == id && f.GetError().GetCode() == "E.CMD.UNKNOWN"
@@ -355,4 +360,37 @@ func TestContextEndsWithTheHandler(t *testing.T) {
 			t.Errorf("cause = %v, want %v", context.Cause(ctx), context.Canceled)
 		}
 	})
+}
+
+// Output and metrics are sent soon while the handler runs, each of them also alone.
+func TestFeedbackIsSentSoon(t *testing.T) {
+	for name, give := range map[string]func(*worker.Task){
+		"output": func(task *worker.Task) { fmt.Fprint(task.Output("stdout"), "hello") },
+		"chunk":  func(task *worker.Task) { task.Emit(worker.Chunk{Channel: "llm", Data: []byte("hello")}) },
+		"metric": func(task *worker.Task) { task.SetMetric("loss", 0.5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				hold := make(chan struct{})
+				r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+					give(task)
+					<-hold
+					return nil, nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				begun := time.Now()
+				s.next("feedback", isFeedback)
+				if waited := time.Since(begun); waited > time.Second {
+					t.Errorf("the feedback came after %v, want at most 1s", waited)
+				}
+				close(hold)
+				f, _ := s.outcome()
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
 }

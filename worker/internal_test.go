@@ -274,16 +274,14 @@ func TestConfig(t *testing.T) {
 // A nil handler, a second handler of a type and a second default are mistakes in the program: Handle and HandleDefault panic.
 func TestHandlePanics(t *testing.T) {
 	h := func() *Worker {
-		w, err := New(nil, []string{"q"}, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorker(t)
 		w.Handle("a", nothing)
 		w.HandleDefault(nothing)
 		return w
 	}
 	for name, call := range map[string]func(){
 		"nil":            func() { h().Handle("b", nil) },
+		"nil default":    func() { newWorker(t).HandleDefault(nil) },
 		"twice":          func() { h().Handle("a", nothing) },
 		"second default": func() { h().HandleDefault(nothing) },
 	} {
@@ -296,6 +294,15 @@ func TestHandlePanics(t *testing.T) {
 			call()
 		}()
 	}
+}
+
+func newWorker(t *testing.T) *Worker {
+	t.Helper()
+	w, err := New(nil, []string{"q"}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
@@ -329,3 +336,29 @@ func TestErrorTexts(t *testing.T) {
 type nobody struct{}
 
 func (nobody) queueFeedback() {}
+
+// Output that was sent does not count towards the limit any more.
+func TestFeedbackIsEmptyAfterTake(t *testing.T) {
+	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
+	for range 3 {
+		f.write("out", make([]byte, 3*maxChunk))
+		f.take()
+	}
+	if dropped := f.close(); dropped > 0 {
+		t.Errorf("%d bytes dropped, want none", dropped)
+	}
+}
+
+// A worker with a default handler registers no types, which stands for all types, even if some types have handlers of their own.
+func TestTypesWithADefaultHandler(t *testing.T) {
+	w := newWorker(t)
+	w.Handle("b", nothing)
+	w.Handle("a", nothing)
+	if got, want := w.types(), []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("types = %q, want %q", got, want)
+	}
+	w.HandleDefault(nothing)
+	if got := w.types(); len(got) > 0 {
+		t.Errorf("types = %q, want none", got)
+	}
+}

@@ -191,6 +191,7 @@ func TestCoordinatorReportsGap(t *testing.T) {
 				t.Errorf("sent again: %v, want only the last frame to ask for an acknowledgement", f)
 			}
 		}
+		s.quiet("frame sent a third time", isReports)
 		for _, f := range sent {
 			s.commit(f)
 		}
@@ -239,8 +240,12 @@ func TestGap(t *testing.T) {
 		synctest.Wait()
 		s.mute.Store(true) // an acknowledgement would be a frame behind the gap as well
 		lost := s.lose(dispatchOf("t1"))
+		begun := time.Now()
 		after := []*lessorv1.SessionResponse{s.dispatch("t2"), s.dispatch("t3")}
 		e := s.next("gap", isGapError)
+		if waited := time.Since(begun); waited > 0 {
+			t.Errorf("the gap was reported after %v, want at once", waited)
+		}
 		if e.GetError().GetExpectedSeq() != lost.GetSeq() || e.GetCorr() != after[0].GetId() {
 			t.Errorf("error = %v, want expected_seq %d and corr %s", e, lost.GetSeq(), after[0].GetId())
 		}
@@ -304,6 +309,24 @@ func TestIdleTimeout(t *testing.T) {
 		if got := time.Since(begun); got < 310*time.Second || got > 340*time.Second {
 			t.Errorf("the worker left the stream after %v, want 310s to 340s: 1m after the last frame", got)
 		}
+		r.shutdown()
+	})
+}
+
+// W7: a frame of the coordinator without a seq is processed when it comes, and is no part of the sequence.
+func TestFrameWithoutSeq(t *testing.T) {
+	t.Attr("rules", "W7")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 3}, echo)
+		s := c.accept()
+		s.dispatch("t1")
+		f := dispatchOf("t2")
+		f.Id = "without seq"
+		s.resend(f)
+		s.dispatch("t3")
+		s.commitOutcomes(3)
+		s.quiet("report of a gap", isError)
 		r.shutdown()
 	})
 }

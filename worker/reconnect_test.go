@@ -42,6 +42,31 @@ func TestBackoffGrows(t *testing.T) {
 	})
 }
 
+// W1: after a session that lasted, the first wait is short again.
+func TestBackoffBeginsAnewAfterASession(t *testing.T) {
+	t.Attr("rules", "W1")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		refusals := 5
+		c.refuse = func(*stream) error {
+			if refusals--; refusals == 0 {
+				c.refuse = nil
+			}
+			return errBroken
+		}
+		r := c.run(worker.Config{MinBackoff: time.Second, MaxBackoff: time.Minute}, echo)
+		s := c.accept()
+		time.Sleep(time.Hour)
+		begun := time.Now()
+		s.finish(errBroken)
+		c.accept()
+		if waited := time.Since(begun); waited > time.Second {
+			t.Errorf("the worker came back after %v, want at most 1s", waited)
+		}
+		r.shutdown()
+	})
+}
+
 // A reset from the coordinator may say how long the worker has to wait before it opens another stream.
 func TestResetRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -187,7 +187,44 @@ func TestErrorFrameIsNoVerdict(t *testing.T) {
 		}
 		s.commit(f)
 		r.shutdown()
+		if len(r.errors) != 1 || !strings.Contains(r.errors[0].Error(), "E.QUOTA") {
+			t.Errorf("OnError got %v, want the error of the coordinator", r.errors)
+		}
 	})
+}
+
+// K5: an answer may lack the verdict on a report, name another lease in its place, or have no verdict in it. Then the report is sent again.
+func TestIncompleteVerdicts(t *testing.T) {
+	t.Attr("rules", "K5")
+	for name, verdicts := range map[string][]*lessorv1.ReportVerdict{
+		"none":          nil,
+		"another lease": {{LeaseId: "lease-t2", Verdict: lessorv1.Verdict_VERDICT_COMMITTED}},
+		"unspecified":   {{LeaseId: "lease-t1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
+					time.Sleep(time.Second) // so that the outcome comes in a frame of its own
+					return nil, nil
+				})
+				s := c.accept()
+				s.dispatch("t1")
+				s.started("t1")
+				f, first := s.outcome()
+				begun := time.Now()
+				s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Verdicts{
+					Verdicts: &lessorv1.Verdicts{Verdicts: verdicts},
+				}})
+				f, again := s.outcome()
+				if waited := time.Since(begun); !proto.Equal(first, again) || waited > time.Second {
+					t.Errorf("report sent again after %v = %v, want the same as before within 1s: %v", waited, again, first)
+				}
+				s.commit(f)
+				r.shutdown()
+			})
+		})
+	}
 }
 
 // If a report gets no verdict for some time, the worker leaves the stream, although the frame was acknowledged, and sends the report again on a new
