@@ -180,6 +180,24 @@ func TestSizeOfChunk(t *testing.T) {
 	}
 }
 
+// V1 to V12: each reason belongs to one verdict; the reasons why a task failed, and that of a lease that ended by its report, belong to none. ExplainTask
+// shows refused reports with this verdict.
+func TestVerdictOfEachReason(t *testing.T) {
+	t.Attr("rules", "S6")
+	want := map[Reason]Verdict{
+		None: VerdictCommitted, InvalidRequest: VerdictRejected, UnknownTask: VerdictRejected, InvalidLease: VerdictRejected,
+		DuplicateReport: VerdictRejected, ResultTooLarge: VerdictRejected,
+		AlreadyReported: VerdictCancelled, CoordinatorRecovered: VerdictCancelled, TaskGone: VerdictCancelled, Superseded: VerdictCancelled,
+		LeaseExpired: VerdictCancelled, DispatchUnacked: VerdictCancelled, TaskCancelled: VerdictCancelled, CancelTimeout: VerdictCancelled,
+		DeadlineExceeded: VerdictCancelled, Revoked: VerdictCancelled,
+	}
+	for r := NoReason; r <= ResourceGone; r++ {
+		if got := r.Verdict(); got != want[r] {
+			t.Errorf("the verdict of %v is %v, want %v", r, got, want[r])
+		}
+	}
+}
+
 // V1: check refuses a report whose form is bad, with an error that names the field and the limit, and accepts it at the limit.
 func TestReportCheck(t *testing.T) {
 	t.Attr("rules", "V1")
