@@ -135,6 +135,18 @@ func TestWhatAcknowledgesADispatch(t *testing.T) {
 				worker.t.Errorf("a start under another lease got %v", v)
 			}
 		},
+		"ack beside a start with a bad field": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			bad := started(a)
+			bad.GetStart().WorkerId = text(257)
+			if v := worker.reportWithAck(m, bad)[0]; v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+				worker.t.Errorf("a start with a bad field got %v", v)
+			}
+		},
+		"ack beside a result that is too large": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
+			if v := worker.reportWithAck(m, completed(a, text(1<<20+1)))[0]; v.GetReason() != lessorv1.Reason_REASON_RESULT_TOO_LARGE {
+				worker.t.Errorf("a result that is too large got %v", v)
+			}
+		},
 		"ack beside reports that are refused as a whole": func(worker *testWorker, m *lessorv1.SessionResponse, a *lessorv1.Assignment) {
 			f := worker.newFrame(&lessorv1.Reports{Reports: make([]*lessorv1.Report, 2000)})
 			f.Ack = &lessorv1.Ack{For: m.GetId()}

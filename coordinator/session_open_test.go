@@ -222,15 +222,14 @@ func TestOversizedFrameEndsTheStream(t *testing.T) {
 	})
 }
 
-// A worker that sends no instance_id gets a new one for each stream, so that its streams do not displace each other.
+// A worker that sends no instance_id gets a new one for each stream, so that its streams do not displace each other. It can resume each session.
 func TestNamelessInstancesAreDistinct(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var all []*testWorker
+		var last *lessorv1.Accept
 		for range 3 {
-			worker := r.openStream(t, "w")
-			worker.send(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w"}})
-			nextPayload[*lessorv1.Accept](worker)
-			worker.send(registration(1))
+			var worker *testWorker
+			worker, last = r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) { h.Worker.InstanceId = "" })
 			all = append(all, worker)
 		}
 		synctest.Wait()
@@ -240,6 +239,13 @@ func TestNamelessInstancesAreDistinct(t *testing.T) {
 		res, err := r.admin.ListWorkers(context.Background(), &lessorv1.ListWorkersRequest{})
 		if err != nil || len(res.GetWorkers()) != 3 {
 			t.Errorf("listed are %v (%v), want three sessions", res, err)
+		}
+		_, again := r.openSessionWith(t, "w", 1, func(h *lessorv1.Handshake) {
+			h.Worker.InstanceId = ""
+			resumeFrom(last, 1)(h)
+		})
+		if !again.GetResumed() || again.GetSessionId() != last.GetSessionId() {
+			t.Errorf("the resume of session %s got %v", last.GetSessionId(), again)
 		}
 	})
 }

@@ -141,6 +141,19 @@ func TestWorkerWithAFullQueueGetsNoTasks(t *testing.T) {
 		slow := r.openUnreadStream(t, "slow")
 		slow.send(handshakeOf("slow"))
 		slow.send(registration(100))
+		large := &lessorv1.Reports{Reports: []*lessorv1.Report{completed(&lessorv1.Assignment{}, strings.Repeat("x", 3<<20))}}
+		for range 2 { // answers that were sent do not count any more, and make no room either
+			slow.send(large)
+		}
+		for answers := 0; answers < 2; {
+			m, err := slow.stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.GetVerdicts() != nil {
+				answers++
+			}
+		}
 		synctest.Wait()
 		const tasks = 20
 		for range tasks { // 1 MiB each; 4 MiB may wait
