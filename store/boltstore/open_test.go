@@ -420,3 +420,16 @@ func TestGone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A parent directory that the file system cannot sync is no error, because only its owner can do more. /proc stands for such a file system.
+func TestParentThatCannotBeSynced(t *testing.T) {
+	if !fileExists("/proc/self") {
+		t.Skip("the system has no /proc")
+	}
+	if err := syncParent("/proc"); err != nil {
+		t.Errorf("syncParent = %v, want no error", err)
+	}
+	if err := syncParent("/proc/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("syncParent of a directory that does not exist = %v, want fs.ErrNotExist", err)
+	}
+}
