@@ -135,6 +135,18 @@ func TestDevelopmentKeysAreKept(t *testing.T) {
 	if _, err := NewAuthority(dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second authority in the same directory: error %v, want %v", err, fs.ErrExist)
 	}
+	a, err := NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, create := range map[string]func() error{
+		"server": func() error { return a.Server([]string{"localhost"}) },
+		"client": func() error { return a.Client("client", &url.URL{Scheme: "lessor", Host: "acme", Path: "/worker/w"}) },
+	} {
+		if err, again := create(), create(); err != nil || !errors.Is(again, fs.ErrExist) {
+			t.Errorf("%s: errors %v and %v, want none and then %v", name, err, again, fs.ErrExist)
+		}
+	}
 }
 
 // X1: changed files take effect with the next connection. If a file is broken, that is logged once, and the old files stay in force.
@@ -319,6 +331,9 @@ func TestBadFiles(t *testing.T) {
 		half := what == "no key" || what == "no certificate"
 		if _, err := Client(files); err == nil || half != errors.Is(err, errHalf) {
 			t.Errorf("%s: the error of a client is %v, want one; that a file is missing: %v", what, err, half)
+		}
+		if _, err := Transport(files); err == nil {
+			t.Errorf("%s: the credentials of a client accept the files, want an error", what)
 		}
 		if _, err := Server(files, slog.Default()); err == nil {
 			t.Errorf("%s: a server accepts the files, want an error", what)
