@@ -131,8 +131,8 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	if err := syncDir(dir); err != nil { // the process that named the store may have been killed before the name was durable
 		return err
 	}
-	have, err := migrations.Check(s)
-	if err = cmp.Or(err, s.requireSums()); err != nil || have == migrations.Format() {
+	have, err := s.firstRead(migrations)
+	if err != nil || have == migrations.Format() {
 		return err
 	}
 	if err := o.checkNow(); err != nil { // an upgrade reads all records anyway, and cannot be undone
@@ -144,6 +144,17 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	log.Info("the store was upgraded to a newer format: older versions of lessor can no longer open it",
 		"store", s.path, "from", have, "to", migrations.Format())
 	return nil
+}
+
+// firstRead returns the format of the store. A store with a mark has not been checked yet, and bbolt panics at a damaged page.
+func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = damaged(s.path, fmt.Errorf("it cannot be read: %v", fault))
+		}
+	}()
+	format, err = migrations.Check(s)
+	return format, cmp.Or(err, s.requireSums())
 }
 
 func boltOptions(opts Options) *bbolt.Options {

@@ -93,6 +93,18 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// With a mark, Open reads the format before the check in the background begins. If it meets a damaged page, it refuses the store, without a panic.
+func TestDamagedPageOfTheFormatIsRefused(t *testing.T) {
+	dir := markedStore(t)
+	content := readFile(t, dir)
+	m, _ := newestMeta(content)
+	copy(content[m.root*m.pageSize:][:m.pageSize], bytes.Repeat([]byte{0xa5}, int(m.pageSize)))
+	overwrite(t, dir, content)
+	if _, err := Open(dir, Options{}); !errors.As(err, new(*store.DamagedError)) || hasMark(dir) {
+		t.Errorf("Open = %v, and the store has a mark: %v; want a DamagedError and no mark", err, hasMark(dir))
+	}
+}
+
 // A store is checked before it is upgraded, also if it has a mark, because an upgrade cannot be undone. After the upgrade it is not checked again.
 func TestUpgradeChecksFirst(t *testing.T) {
 	dir := markedStore(t)
