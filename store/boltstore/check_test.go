@@ -53,6 +53,27 @@ func TestCheckFindsPageOfSmallBucket(t *testing.T) {
 	}
 }
 
+// If a key in a branch page has changed, all records are still there, but a search for some of them goes to the wrong leaf. The check must refuse the file.
+func TestCheckFindsKeyOutsideOfItsLeaf(t *testing.T) {
+	content := readFile(t, filledStore(t))
+	m, _ := newestMeta(content)
+	branch := content[order.Uint64(rootOf(t, content, "spec"))*m.pageSize:][:m.pageSize]
+	key, err := element(branch, 1, 0, 0) // the first key of the second leaf
+	if err != nil || pageType(branch) != branchPage {
+		t.Fatalf("the root of the bucket has type %#x (%v), want a branch", pageType(branch), err)
+	}
+	for _, by := range []byte{1, 255} {
+		key[len(key)-1] += by
+		if err := checkData(content); err == nil || !strings.Contains(err.Error(), "out of order") {
+			t.Errorf("checkData = %v, want an error about a key that is out of order", err)
+		}
+		key[len(key)-1] -= by
+	}
+	if err := checkData(content); err != nil {
+		t.Errorf("a sound file: %v", err)
+	}
+}
+
 // rootOf returns the bytes of the file that hold the number of a bucket's root page. The slice can be extended to the header of a small bucket's
 // leaf.
 func rootOf(t *testing.T, content []byte, bucket string) []byte {
