@@ -294,23 +294,32 @@ func TestResends(t *testing.T) {
 	})
 }
 
-// W6: once a worker has sent its first numbered frame, earlier frames that it has not acknowledged are sent again, too.
+// W6: once a worker has sent its first numbered frame or its first ack, earlier frames that it has not acknowledged are sent again, too.
 func TestResendsBeginLate(t *testing.T) {
 	t.Attr("rules", "W6")
-	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 1)
-		worker.keepRepeats.Store(true)
-		r.submitAll(t, 1)
-		first := worker.nextFrame()
-		time.Sleep(2 * time.Second)
-		worker.wantNoFrame()
-		worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
-		m := worker.nextFrame()
-		wantEqual(t, "the frame", m.GetId(), first.GetId())
-		worker.ack(m)
-		time.Sleep(resendMost)
-		worker.wantNoFrame()
-	})
+	for name, begin := range map[string]func(*testWorker){
+		"numbered frame": func(worker *testWorker) {
+			worker.sendFrame(worker.numberedFrame(1, &lessorv1.Capacity{MaxParallel: 1}))
+		},
+		"ack of accept": func(worker *testWorker) { worker.ack(&lessorv1.SessionResponse{Id: "c1"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openSession(t, "w", 1)
+				worker.keepRepeats.Store(true)
+				r.submitAll(t, 1)
+				first := worker.nextFrame()
+				time.Sleep(2 * time.Second)
+				worker.wantNoFrame()
+				begin(worker)
+				m := worker.nextFrame()
+				wantEqual(t, "the frame", m.GetId(), first.GetId())
+				worker.ack(m)
+				time.Sleep(resendMost)
+				worker.wantNoFrame()
+			})
+		})
+	}
 }
 
 // W6, W5: an acknowledgement holds for all earlier frames, and ends their resends.

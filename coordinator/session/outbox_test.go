@@ -155,6 +155,10 @@ func TestRetainedIsBounded(t *testing.T) {
 	if r.bytes > maxRetainedBytes || len(r.frames) != 1 {
 		t.Errorf("%d frames of %d bytes are retained, want one of at most %d", len(r.frames), r.bytes, maxRetainedBytes)
 	}
+	r.add(&sentFrame{bytes: 2 * maxRetainedBytes})
+	if len(r.frames) != 1 || r.frames[0].seq != r.last {
+		t.Errorf("%d frames are retained after one over the limit, want only that one", len(r.frames))
+	}
 	r.acknowledged(1)
 	r.acknowledged(r.last)
 	r.acknowledged(r.last)
