@@ -38,8 +38,8 @@ type watcher interface {
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
-	// skipped tells the client that n news were dropped because the client was slow. Of these, gone were about deleted tasks. The caller
-	// calls catchUp next.
+	// skipped tells the client that n news were dropped because the client was slow. Of these, gone were about deleted tasks. It also sends the durable
+	// events of the dropped news, unless the next news have them.
 	skipped(n, gone int) error
 }
 
@@ -68,9 +68,6 @@ func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 func passOn(w watcher, n *engine.News) error {
 	if n.Skipped > 0 {
 		if err := w.skipped(n.Skipped, n.Gone); err != nil {
-			return err
-		}
-		if err := w.catchUp(); err != nil {
 			return err
 		}
 	}
@@ -185,7 +182,8 @@ func (w *taskWatcher) gone() error {
 	return errWatchOver
 }
 
-// skipped does not report a deleted task: the next catchUp finds that the task is gone.
+// skipped leaves the durable events to the next news: each has the whole task, and the last one, of the final state or the deletion, is never dropped. If it
+// called catchUp and the task was final by now, the watch would end before the news that wait, and nobody would count them.
 func (w *taskWatcher) skipped(n, _ int) error { return w.missed(w.id.String(), n, 0) }
 
 // version sends those events of a version of the task that were not sent yet. It sends none if the version is older than the last one sent.

@@ -112,4 +112,9 @@ func (w *runWatcher) version(t *lease.Task) error {
 	return nil
 }
 
-func (w *runWatcher) skipped(n, gone int) error { return w.missed("", n, gone) }
+func (w *runWatcher) skipped(n, gone int) error {
+	if err := w.missed("", n, gone); err != nil {
+		return err
+	}
+	return w.catchUp()
+}

@@ -338,7 +338,7 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 }
 
 // S5: a watcher that does not read for a while delays nobody. When it reads again, it gets the number of volatile events that it missed, every durable
-// event, and the end.
+// event, the newest volatile events, and the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -353,7 +353,8 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 		beat := &lessorv1.HeartbeatRequest{
 			TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)},
 		}
-		for range 400 { // nobody reads, so the windows and then the queue of news fill up
+		for i := range 400 { // nobody reads, so the windows and then the queue of news fill up
+			beat.Progress.Fraction = float64(i+1) / 400
 			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}
@@ -361,11 +362,16 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 		r.complete(t, a, "")
 		synctest.Wait()
 		var events []*lessorv1.WatchTaskResponse
+		var newest float64
 		for err == nil {
 			var e *lessorv1.WatchTaskResponse
 			if e, err = stream.Recv(); err == nil {
 				events = append(events, e)
+				newest = max(newest, e.GetProgress().GetFraction())
 			}
+		}
+		if newest != 1 {
+			t.Errorf("the newest progress is %v, want that of the last heartbeat, which was not among the dropped ones", newest)
 		}
 		words := eventNames(events)
 		if !errors.Is(err, io.EOF) || !strings.Contains(words, "missed(0,") || !strings.HasSuffix(words, " COMPLETED") ||
@@ -399,7 +405,8 @@ func TestSlowWatcherOfARunIsToldOfDeletedTasks(t *testing.T) {
 		beat := &lessorv1.HeartbeatRequest{
 			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)},
 		}
-		for range 400 { // nobody reads, so the windows and then the queue of news fill up
+		for i := range 400 { // nobody reads, so the windows and then the queue of news fill up
+			beat.Progress.Fraction = float64(i+1) / 400
 			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}
@@ -441,7 +448,8 @@ func TestSlowWatcherOfARunGetsNothingTwice(t *testing.T) {
 		r.start(t, a)
 		synctest.Wait()
 		beat := &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: a.GetLeaseId(), Progress: &lessorv1.Progress{Message: text(32 << 10)}}
-		for range 400 { // nobody reads, so the windows and then the queue of news fill up
+		for i := range 400 { // nobody reads, so the windows and then the queue of news fill up
+			beat.Progress.Fraction = float64(i+1) / 400
 			if _, err := r.workers.Heartbeat(t.Context(), beat); err != nil {
 				t.Fatal(err)
 			}
