@@ -2,9 +2,13 @@ package coordinator
 
 import (
 	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -192,22 +196,44 @@ func TestTaskHasTheMetricsOfItsResult(t *testing.T) {
 	})
 }
 
-// The response to Lease fits into a message of gRPC's default size, however large the tasks are. A caller that could not read the response would lose
-// its leases.
+// The response to Lease fits into a message of gRPC's default size, however large the tasks are, and whatever makes them large. A caller that could not
+// read the response would lose its leases.
 func TestLeaseFitsIntoAMessage(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
-		for range 6 {
-			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
-		}
-		ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}, MaxTasks: 1000}
-		for got := 0; got < 6; {
-			res, err := r.workers.Lease(t.Context(), ask)
-			if err != nil || len(res.GetAssignments()) == 0 {
-				t.Fatalf("after %d of 6 tasks: %v (%v), want at least one more", got, res, err)
+	long := func(kind string) string { return kind + strings.Repeat("x", 256-len(kind)) }
+	for name, c := range map[string]struct {
+		tasks  int
+		change func(*lessorv1.TaskSpec)
+	}{
+		"payloads": {6, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) }},
+		"labels": {150, func(s *lessorv1.TaskSpec) {
+			s.Labels = map[string]string{}
+			for i := range 64 {
+				s.Labels[long(strconv.Itoa(i))] = long("value")
 			}
-			got += len(res.GetAssignments())
-		}
-	})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				spec := &lessorv1.TaskSpec{Queue: "q"}
+				c.change(spec)
+				part := min(c.tasks, 3<<20/proto.Size(spec)) // a request has to fit, too
+				for n := 0; n < c.tasks; n += part {
+					batch := &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{spec}, min(part, c.tasks-n))}
+					if _, err := r.tasks.BatchSubmitTasks(t.Context(), batch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ask := &lessorv1.LeaseRequest{WorkerId: "w", WorkspaceId: spec.GetWorkspaceId(), Queues: []string{"q"}, MaxTasks: 1000}
+				for got := 0; got < c.tasks; {
+					res, err := r.workers.Lease(t.Context(), ask)
+					if err != nil || len(res.GetAssignments()) == 0 {
+						t.Fatalf("after %d of %d tasks: %d assignments (%v), want at least one more", got, c.tasks, len(res.GetAssignments()), err)
+					}
+					got += len(res.GetAssignments())
+				}
+			})
+		})
+	}
 }
 
 // Once a heartbeat is answered, GetTask shows its progress.
