@@ -464,3 +464,28 @@ func TestReportedTasksAreNotDispatchedAgain(t *testing.T) {
 		worker.wantNoFrame()
 	})
 }
+
+// W8, W5: a stream that begins the sequence numbers anew, and is lost before its register, does not hide the leases that were never acknowledged. The
+// next stream gets them again at once.
+func TestRestartLostBeforeTheRegister(t *testing.T) {
+	t.Attr("rules", "W8 W5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		first, a := r.openSessionWith(t, "w", 2, nil)
+		r.submitAll(t, 1)
+		first.ack(first.nextFrame()) // seq 2 is not retained any more
+		r.submitAll(t, 1)
+		lost := wantPayload[*lessorv1.Dispatch](first, first.nextFrame()).GetAssignments()[0]
+		first.cut()
+		synctest.Wait()
+		second, h := r.openStream(t, "w"), handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		second.send(h)
+		b := nextPayload[*lessorv1.Accept](second)
+		second.cut()
+		synctest.Wait()
+		third, _ := r.openSessionWith(t, "w", 2, resumeFrom(b, 1))
+		if got := third.receiveAssignments(1)[0]; got.GetLeaseId() != lost.GetLeaseId() {
+			t.Errorf("got %v, want the lease that was not acknowledged", got)
+		}
+	})
+}

@@ -69,9 +69,9 @@ func (ss *Session) joinEngine() {
 	if ss.left {
 		return
 	}
-	ss.srv.resumes.registered(ss.admission)
+	first := ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: !ss.admission.intact,
+		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: first,
 		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
 	_ = ss.srv.Engine.Join(ss.member) // the only error is that the engine has stopped

@@ -32,6 +32,7 @@ type resumeState struct {
 
 	// Guarded by resumeTable.mu.
 	stream  *Session      // the stream to which it belongs; nil: none, and it is kept for keepFor
+	joined  bool          // a stream has registered
 	usedGen uint64        // newest generation of its tokens that the worker has certainly received; 0: none
 	kept    *list.Element // its element in resumeTable.kept while there is no stream; else nil
 	bytes   int           // bytes for which it counts in resumeTable.bytes
@@ -149,17 +150,19 @@ func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now 
 }
 
 // registered records that the worker has received the accept frame with the token of a.gen. From now on the session is the newest session of its
-// instance.
-func (all *resumeTable) registered(a admission) {
+// instance. first is true if no stream has registered before since the sequence numbers began at 1: then a.state has no frame with an older lease.
+func (all *resumeTable) registered(a admission) (first bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	d := a.state
+	first, d.joined = !d.joined, true
 	d.usedGen = max(d.usedGen, a.gen)
 	instance := lease.InstanceOf(d.id)
 	if before := all.newest[instance]; before != nil && before != d && before.stream == nil {
 		all.forget(before)
 	}
 	all.newest[instance] = d
+	return first
 }
 
 // leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will not come back to it: it said goodbye, or has
