@@ -360,61 +360,6 @@ func TestBatchThatCannotBeAppliedFailsItsCommit(t *testing.T) {
 	})
 }
 
-// Design 4: while a commit lasts, the next batch takes a bounded number of calls and of bytes. The other calls wait.
-func TestBatchSizeIsBounded(t *testing.T) {
-	const large = 1 << 20
-	const calls = 3 * maxBatchBytes / large // some are in the commit after the one under way, some in the batch after that
-	for name, begin := range map[string]func(*rig, []Granted){
-		"calls": func(r *rig, _ []Granted) {
-			for range 3 * maxBatchOps {
-				if err := r.inbox.put(home.Tenant, op{run: func() {}}); err != nil {
-					r.Error(err)
-				}
-			}
-		},
-		"payloads": func(r *rig, _ []Granted) {
-			for range calls {
-				go func() {
-					spec := work()
-					spec.Payload = make([]byte, large)
-					if err := spec.Fill(lease.DefaultLimits()); err != nil {
-						r.Error(err)
-					}
-					if _, _, err := r.Submit(r.Context(), home, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
-						r.Error(err)
-					}
-				}()
-			}
-		},
-		"outputs": func(r *rig, granted []Granted) {
-			for _, g := range granted {
-				report := &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: make([]byte, large)}}
-				if err := r.Post(home.Tenant, []*lease.Report{report}, func([]lease.Answer, error) {}); err != nil {
-					r.Error(err)
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(r *rig) {
-				r.submit(many(calls)...)
-				granted := r.lease(calls, 0)
-				release := r.holdCommit()
-				submitConcurrently(r, 1)
-				begin(r, granted)
-				synctest.Wait()
-				if ops, bytes := len(r.batch.ops), r.batch.bytes; ops > maxBatchOps || bytes > maxBatchBytes+large {
-					r.Errorf("the batch has %d calls and %d bytes, want at most %d and %d and one call more", ops, bytes, maxBatchOps, maxBatchBytes)
-				}
-				if len(r.taken)+r.inbox.ops.len == 0 {
-					r.Error("no call waits")
-				}
-				release()
-			})
-		})
-	}
-}
-
 // A6: records that the engine keeps for others, and audit entries, are durable once the call has returned, also if nothing else changes.
 func TestKeptRecordsAreDurable(t *testing.T) {
 	t.Attr("rules", "A6")

@@ -80,7 +80,7 @@ type Engine struct {
 
 	// Everything below belongs to the loop.
 	now    lease.Now    // both clocks, as the loop read them last
-	taken  []op         // operations from the inbox that have not run yet; after a round, those for which the batch has no room
+	taken  []op         // operations from the inbox that have not run yet
 	spare  []op         // memory for taken
 	memory lease.Memory // memory for the changes of a step
 
@@ -220,19 +220,16 @@ func (e *Engine) round() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	stalled := e.readClocks()
-	if len(e.taken) == 0 {
-		e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
-		e.taken = e.spare
-	}
+	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
 	e.unthrottle()
-	for ; len(e.taken) > 0 && !e.batch.full(); e.taken = e.taken[1:] {
+	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
 		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}
 	}
 	stalled = e.readClocks() || stalled
-	if !stalled && len(e.taken) == 0 && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
+	if !stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -247,9 +244,6 @@ func (e *Engine) round() {
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
-	}
-	if len(e.taken) > 0 {
-		return 0
 	}
 	d := idleTick
 	if e.set.live > 0 {
