@@ -146,15 +146,15 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	return nil
 }
 
-// firstRead returns the format of the store. A store with a mark has not been checked yet, and bbolt panics at a damaged page.
+// firstRead returns the format of the store. A store with a mark has not been checked yet, and bbolt panics, or reads past the end of the file, at a
+// damaged page.
 func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = damaged(s.path, fmt.Errorf("it cannot be read: %v", fault))
-		}
-	}()
-	format, err = migrations.Check(s)
-	return format, cmp.Or(err, s.requireSums())
+	fault := catchFaults(func() error {
+		format, err = migrations.Check(s)
+		err = cmp.Or(err, s.requireSums())
+		return nil
+	})
+	return format, cmp.Or(damaged(s.path, fault), err)
 }
 
 func boltOptions(opts Options) *bbolt.Options {

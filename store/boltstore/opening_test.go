@@ -93,15 +93,25 @@ func TestDamagedFreeListIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// With a mark, Open reads the format before the check in the background begins. If it meets a damaged page, it refuses the store, without a panic.
+// With a mark, Open reads the format and the sums before the check in the background begins. If it meets a damaged page, it refuses the store, and does not
+// end the process.
 func TestDamagedPageOfTheFormatIsRefused(t *testing.T) {
-	dir := markedStore(t)
-	content := readFile(t, dir)
-	m, _ := newestMeta(content)
-	copy(content[m.root*m.pageSize:][:m.pageSize], bytes.Repeat([]byte{0xa5}, int(m.pageSize)))
-	overwrite(t, dir, content)
-	if _, err := Open(dir, Options{}); !errors.As(err, new(*store.DamagedError)) || hasMark(dir) {
-		t.Errorf("Open = %v, and the store has a mark: %v; want a DamagedError and no mark", err, hasMark(dir))
+	for name, damage := range map[string]func(content []byte){
+		"page of the buckets": func(content []byte) { // bbolt panics
+			m, _ := newestMeta(content)
+			copy(content[m.root*m.pageSize:][:m.pageSize], bytes.Repeat([]byte{0xa5}, int(m.pageSize)))
+		},
+		"page of the format far behind the end of the file": func(content []byte) { rootOf(t, content, "meta")[3] ^= 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := markedStore(t)
+			content := readFile(t, dir)
+			damage(content)
+			overwrite(t, dir, content)
+			if _, err := Open(dir, Options{}); !errors.As(err, new(*store.DamagedError)) || hasMark(dir) {
+				t.Errorf("Open = %v, and the store has a mark: %v; want a DamagedError and no mark", err, hasMark(dir))
+			}
+		})
 	}
 }
 
