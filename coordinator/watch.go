@@ -34,7 +34,7 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 
 // watcher sends the events of one watch.
 type watcher interface {
-	// catchUp sends the events in the store that were not sent yet.
+	// catchUp sends the events in the store that were not sent yet. A watch begins with it.
 	catchUp() error
 	// tell sends what the news has and was not sent yet.
 	tell(n *engine.News) error
@@ -137,7 +137,6 @@ type taskWatcher struct {
 	*eventSender
 	tenant string
 	id     lease.TaskID
-	found  bool
 }
 
 func (w *taskWatcher) catchUp() error {
@@ -146,13 +145,9 @@ func (w *taskWatcher) catchUp() error {
 		t, err = readTask(r, w.tenant, w.id)
 		return err
 	})
-	if errors.Is(err, lease.ErrNotFound) && w.found { // the task was deleted after an earlier call of catchUp
-		return w.gone()
-	}
 	if err != nil {
 		return err
 	}
-	w.found = true
 	if err := w.version(t); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (t *eventSender) deleted(id lease.TaskID) error {
 }
 
 // missed tells the client that n news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
-// a durable event among them is in the store and is sent from there.
+// a durable event among them is in the store and is sent after this.
 func (t *eventSender) missed(taskID string, n, gone int) error {
 	return t.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},
