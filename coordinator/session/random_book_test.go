@@ -313,6 +313,9 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 			t.refused[f.GetId()] = true
 			return
 		}
+		if !t.registered { // the worker is not told of leases that ended before: it hears of their end when it names them
+			maps.DeleteFunc(t.line.handed, func(_ string, known *leaseOf) bool { return b.hasEnded(known) })
+		}
 		t.slots, t.registered = p.Register.GetCapabilities().GetConcurrency().GetMaxParallel(), true
 		if t.entered.IsZero() {
 			t.entered = now
@@ -933,17 +936,23 @@ func (b *book) lastSaid(l *line) uint64 {
 	return 0
 }
 
-// checkTold checks that a worker was told of the end of each lease that it was handed on a line, unless it reported about the lease: the verdict may
-// have gone to a session that its instance had before.
+// checkTold checks that a worker was told of the end of each lease that it was handed on a line and that ended after it had registered there, unless it
+// reported about the lease: the verdict may have gone to a session that its instance had before.
 func (b *book) checkTold(l *line) {
 	for id, known := range l.handed {
-		if t := b.w.task(known.task); known.ended == "" && t != nil && slices.ContainsFunc(t.Events(), func(e lease.Event) bool {
-			return e.Attempt == known.attempt && e.Type == lease.EventLeaseEnded
-		}) {
+		if known.ended == "" && b.hasEnded(known) {
 			b.problem(l, "the lease of attempt %d of %s has ended, and that was not told", known.attempt, known.task)
 		}
 		if known.ended != "" {
 			delete(l.handed, id)
 		}
 	}
+}
+
+// hasEnded reports whether the store says that a lease has ended.
+func (b *book) hasEnded(known *leaseOf) bool {
+	t := b.w.task(known.task)
+	return t != nil && slices.ContainsFunc(t.Events(), func(e lease.Event) bool {
+		return e.Attempt == known.attempt && e.Type == lease.EventLeaseEnded
+	})
 }
