@@ -41,6 +41,7 @@ type ticketOf struct {
 type useOf struct {
 	number int
 	talk   *talk
+	at     time.Time // when the register came in
 }
 
 // roomOf is how many slots an instance had from a time on.
@@ -169,7 +170,7 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 	t := b.lines[l]
 	if t == nil {
 		if f.GetHandshake() != nil && b.hellos[l] == nil {
-			b.hellos[l] = f
+			b.hellos[l], l.greeted = f, time.Now()
 		}
 		return
 	}
@@ -323,7 +324,7 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		if t.beat.IsZero() {
 			t.beat = now
 		}
-		b.used[t.instance()] = useOf{t.ticket, t}
+		b.used[t.instance()] = useOf{t.ticket, t, now}
 		delete(b.left, t.instance())
 	default:
 		if !t.registered || f.GetHandshake() != nil {
@@ -346,15 +347,26 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		}
 		for _, r := range p.Heartbeat.GetLeases() {
 			b.leases[r.GetLeaseId()].ack()
+			b.claimed(t.line, r.GetLeaseId())
 		}
 		t.ask(f)
 	case *lessorv1.SessionRequest_Reports:
 		for _, r := range p.Reports.GetReports() {
 			b.leases[r.GetStart().GetLeaseId()].ack()
+			b.claimed(t.line, r.GetStart().GetLeaseId())
 		}
 		t.ask(f)
 	}
 	b.resized(t)
+}
+
+// claimed notes that the worker of a line starts or renews a lease. The lease may move to its instance, and then the line that had it is not told of its end.
+func (b *book) claimed(l *line, leaseID string) {
+	for other := range b.lines {
+		if other != l {
+			delete(other.handed, leaseID)
+		}
+	}
 }
 
 func (t *talk) ask(f *lessorv1.SessionRequest) {
@@ -516,7 +528,8 @@ func (b *book) resumed(l *line, a *lessorv1.Accept, r *lessorv1.Resume, whole bo
 		b.problem(l, "session %s is resumed as %v with a token of %q", r.GetSessionId(), a, k.session)
 	}
 	newest := b.used[lease.InstanceOf(k.session)]
-	if t := newest.talk; t != nil && k.number < newest.number && t.line.open() && !t.over {
+	// A register and a handshake that come in at the same time may be handled in either order.
+	if t := newest.talk; t != nil && k.number < newest.number && newest.at.Add(b.w.slack).Before(l.greeted) && t.line.open() && !t.over {
 		b.problem(l, "token %d resumes although %d is in use", k.number, newest.number)
 	}
 	seen, t := r.GetLastSeenSeq(), b.talks[k.session]

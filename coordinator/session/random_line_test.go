@@ -158,6 +158,7 @@ type line struct {
 	ended   chan struct{}       // closed when the coordinator has ended the stream
 	err     error               // with which it did; valid once ended is closed
 	since   time.Time           // when it was opened
+	greeted time.Time           // when its handshake came in; guarded by book.mu
 	said    uint64              // seq of the newest frame on it; guarded by book.mu
 	handed  map[string]*leaseOf // leases that were handed out on it, by id, and have not ended; guarded by book.mu
 }
