@@ -18,6 +18,8 @@ const (
 	fileName = "lessor.reserve"
 	// maxAge is how long Full uses the last measured free space before it measures again.
 	maxAge = 10 * time.Millisecond
+	// repeatAfter is how long a failure that stays the same is not logged again: each commit tries again and may fail again.
+	repeatAfter = time.Minute
 )
 
 // Reserve is the reserve of one data directory. Its methods may be called by several goroutines.
@@ -31,6 +33,8 @@ type Reserve struct {
 	reserved   bool // the file exists and has its full size
 	full       bool
 	measuredAt time.Time // of the last measurement
+	failure    string    // the last failure that was logged; empty once the file was made
+	failureAt  time.Time // when it was logged
 }
 
 // Open opens the reserve of a data directory, which must exist. The caller holds the lock of the directory. If the disk has no space for the reserve, that is
@@ -95,7 +99,7 @@ func (r *Reserve) checkLocked() {
 
 func (r *Reserve) releaseLocked(free int64) {
 	if err := Release(filepath.Dir(r.path)); err != nil {
-		r.log.Error("cannot release the disk reserve", "error", err)
+		r.failedLocked("cannot release the disk reserve", err)
 		return
 	}
 	r.reserved = false
@@ -109,11 +113,21 @@ func (r *Reserve) makeLocked() (done bool) {
 		err = errors.Join(allocate(file, r.size), file.Close())
 	}
 	if err != nil {
-		r.log.Error("cannot create the disk reserve", "error", err)
+		r.failedLocked("cannot create the disk reserve", err)
 		return false
 	}
-	r.reserved = true
+	r.reserved, r.failure = true, ""
 	return true
+}
+
+// failedLocked logs a failure, unless the same one was logged less than repeatAfter ago.
+func (r *Reserve) failedLocked(msg string, err error) {
+	failure := msg + ": " + err.Error()
+	if failure == r.failure && time.Since(r.failureAt) < repeatAfter {
+		return
+	}
+	r.failure, r.failureAt = failure, time.Now()
+	r.log.Error(msg, "error", err)
 }
 
 func (r *Reserve) setFullLocked(full bool, free int64) {

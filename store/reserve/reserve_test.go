@@ -2,6 +2,7 @@ package reserve
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -147,6 +148,59 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := allocate(file, size); err == nil {
 		t.Error("allocate returns no error for a file that is closed")
 	}
+}
+
+// A file that cannot be made or removed is tried again with each commit, but logged only once a minute, and again when it fails after a success.
+func TestFailureIsLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 0)
+		logged := func(text string, want int) {
+			t.Helper()
+			if n := strings.Count(d.log.String(), text); n != want {
+				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &d.log)
+			}
+		}
+		block := func() { // the file cannot be removed or opened for writing, not even by root
+			t.Helper()
+			if err := errors.Join(os.RemoveAll(d.path), os.MkdirAll(filepath.Join(d.path, "below"), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commits := func(space int64) {
+			d.space = space
+			for range 100 {
+				d.Check()
+				time.Sleep(repeatAfter / 100)
+			}
+		}
+		const create, release = "cannot create the disk reserve", "cannot release the disk reserve"
+		block()
+		commits(10 * size)
+		logged(create, 1)
+		d.Check() // a minute later
+		logged(create, 2)
+
+		remove := func() {
+			t.Helper()
+			if err := os.RemoveAll(d.path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove()
+		d.Check() // makes the file
+		remove()
+		d.space = 0
+		d.Check() // has released it
+		block()
+		commits(10 * size)
+		logged(create, 3)
+
+		remove()
+		d.Check()
+		block()
+		commits(size / 8)
+		logged(release, 1)
+	})
 }
 
 // If the free space cannot be measured, nothing changes: the next commit reports the fault of the disk.
