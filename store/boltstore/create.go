@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"go.etcd.io/bbolt"
@@ -18,7 +19,7 @@ func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := makeDir(filepath.Dir(path)); err != nil {
+	if _, err := makeDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	temp, err := createTemp(path, migrations)
@@ -67,22 +68,33 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// makeDir makes a directory and its missing parents. It syncs the parent of each, because syncing what is in a directory does not make the name of the
-// directory durable. It also syncs the parent of a directory that exists: the process that made it may have been killed before it did so.
-func makeDir(dir string) error {
+// makeDir makes a directory and its missing parents, and returns those that it has made, parents first. It syncs the parent of each, because syncing what is
+// in a directory does not make the name of the directory durable. It also syncs the parent of a directory that exists: the process that made it may have been
+// killed before it did so.
+func makeDir(dir string) (made []string, err error) {
 	parent := filepath.Dir(dir)
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		return syncParent(parent)
+		return nil, syncParent(parent)
 	}
 	if parent != dir {
-		if err := makeDir(parent); err != nil {
-			return err
+		if made, err = makeDir(parent); err != nil {
+			return made, err
 		}
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	switch err := os.Mkdir(dir, 0o700); {
+	case err == nil:
+		made = append(made, dir)
+	case !errors.Is(err, fs.ErrExist):
+		return made, err
 	}
-	return syncParent(parent)
+	return made, syncParent(parent)
+}
+
+// removeMade removes the directories that makeDir has made, unless there is something in them now.
+func removeMade(made []string) {
+	for _, dir := range slices.Backward(made) {
+		_ = os.Remove(dir)
+	}
 }
 
 // syncParent is syncDir for a directory that may belong to somebody else. If this process may not read the directory, or its file system does not support a

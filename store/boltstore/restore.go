@@ -17,16 +17,23 @@ import (
 // prepare may look at it and change it. The store gets its name in one step, once all of that is durable. Until then it has another name in dir, which
 // keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew.
 //
-// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error dir is empty, unless it was not empty before.
+// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
-	if err := makeDir(dir); err != nil {
+	made, err := makeDir(dir)
+	if err != nil {
+		removeMade(made)
 		return err
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
-		return err
+		return err // another process restores into the directory
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() {
+		if err != nil {
+			removeMade(made)
+		}
+		err = errors.Join(err, lock.Close())
+	}()
 	if err := requireEmpty(dir); err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,10 +71,11 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A Restore that fails leaves no file: because prepare fails, or because the backup is damaged or missing.
+// A Restore that fails leaves nothing that it has made: because prepare fails, because the backup is damaged or missing, or because a directory cannot be
+// made. A directory that was there before stays.
 func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	no := errors.New("no")
-	whole, dir := backupFile(t), t.TempDir()
+	whole, existing := backupFile(t), t.TempDir()
 	cut := filepath.Join(t.TempDir(), "cut")
 	content, err := os.ReadFile(whole)
 	if err != nil {
@@ -81,17 +84,22 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(cut, content[:len(content)-5000], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Restore(whole, dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
-		t.Errorf("Restore = %v, want the error of prepare", err)
-	}
-	if err := Restore(cut, dir, Options{}, noCheck); !errors.As(err, new(*store.DamagedError)) {
-		t.Errorf("Restore of a file that was cut off = %v, want a DamagedError", err)
-	}
-	if err := Restore(dir+"/nowhere", dir, Options{}, noCheck); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist", err)
-	}
-	if names := fileNames(t, dir); names != "" {
-		t.Errorf("files: %s, want none", names)
+	for _, dir := range []string{existing, filepath.Join(existing, "new"), filepath.Join(existing, "parent", "new")} {
+		if err := Restore(whole, dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
+			t.Errorf("Restore = %v, want the error of prepare", err)
+		}
+		if err := Restore(cut, dir, Options{}, noCheck); !errors.As(err, new(*store.DamagedError)) {
+			t.Errorf("Restore of a file that was cut off = %v, want a DamagedError", err)
+		}
+		if err := Restore(existing+"/nowhere", dir, Options{}, noCheck); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist", err)
+		}
+		if err := Restore(whole, filepath.Join(dir, strings.Repeat("n", 300)), Options{}, noCheck); !errors.Is(err, syscall.ENAMETOOLONG) {
+			t.Errorf("Restore into a directory with a name of 300 bytes = %v, want ENAMETOOLONG", err)
+		}
+		if names := fileNames(t, existing); names != "" {
+			t.Errorf("Restore into %s left: %s, want nothing", dir, names)
+		}
 	}
 }
 
