@@ -112,8 +112,9 @@ func (c serveCmd) Run(a *app) error {
 	})
 }
 
-// longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait.
-const longOpening = time.Second
+// longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait. It is longer than
+// the second for which the opening waits for another process to close the store.
+const longOpening = 2 * time.Second
 
 // whileOpening handles signals and health probes while the store is being opened, until opened is called. The opening may take minutes if the store is
 // checked. Nothing needs a graceful stop yet, so the first signal ends the process.
