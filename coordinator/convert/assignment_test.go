@@ -1,11 +1,16 @@
 package convert
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -39,6 +44,96 @@ func TestAssignmentsHaveTheirPayloads(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// S2: an assignment has everything that its holder needs. In its task, only fields that the holder does not need, or that the assignment itself has, are
+// missing.
+func TestAssignmentHasAllFields(t *testing.T) {
+	t.Attr("rules", "S2")
+	sent := fullSpec()
+	proto.Merge(sent, placedSpec())
+	sent.ConcurrencyKey, sent.ConcurrencyLimit, sent.FairnessKey = "c", 3, "f"
+	sent.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a", "b"}, ChainIndex: proto.Uint32(1)}
+	spec, err := ParseSpec(sent, lease.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Traceparent = "00-trace"
+	now := lease.Now{Serving: 1_000, Wall: 5_000}
+	const until = lease.Instant(3 * time.Hour) // longer than a token is good for otherwise
+	held := &lease.Task{
+		ID: lease.TaskID{Space: 1, Seq: 9}, Tenant: "t", Workspace: "w", Spec: spec, Rest: lease.Ready, Round: 2, Attempts: 6, Failures: 4, Losses: 2,
+		CreatedAt: 3_000, Deadline: lease.Wall(48 * time.Hour), HasCheckpoint: true,
+		Lease: &lease.Lease{Epoch: 1, Attempt: 7, Nonce: 8, Worker: "w", ExpiresAt: until},
+	}
+	alone, aloneSpec := *held, *spec // a task without a run and a checkpoint, whose deadline comes before the end of its lease
+	alone.ID.Seq, alone.Spec, alone.HasCheckpoint, aloneSpec.RunID, alone.Deadline = 10, &aloneSpec, false, "", 5_700
+
+	st := memstore.New()
+	var batch store.Batch
+	records.Put(&batch, &lease.Change{New: held, Checkpoint: []byte("half")})
+	if err := st.Commit(t.Context(), &batch); err != nil {
+		t.Fatal(err)
+	}
+	a := &Assigner{Tokens: Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}, CallbackURL: "https://lessor.example"}
+	var all []*lessorv1.Assignment
+	err = st.View(func(r store.Reader) (err error) {
+		all, err = a.Assignments(r, now, []engine.Granted{{Task: held, LeaseID: "id", Token: 5}, {Task: &alone}})
+		return err
+	})
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d assignments (%v), want 2", len(all), err)
+	}
+
+	task := TaskProto(now, held)
+	task.Lease, task.Spec.Payload = nil, sent.GetPayload()
+	task.Spec.RunAt, task.Spec.StartTimeout, task.Spec.RetryPolicy, task.Spec.Retention, task.Spec.ConcurrencyLimit = nil, nil, nil, nil, 0
+	task.Spec.HeartbeatInterval, task.Spec.HeartbeatTimeout, task.Spec.CancelGrace = nil, nil, nil
+	token, tokenEnds := a.Tokens.Issue(now, held.Holding(), until)
+	want := &lessorv1.Assignment{
+		Task: task, Attempt: 7, AttemptId: held.ID.String() + "-7", LeaseId: "id", FencingToken: 5,
+		ExpiresAt: Stamp(now.WallAt(until)), ExpiresIn: Span(3*time.Hour - 1_000), ServerTime: Stamp(5_000),
+		HeartbeatInterval: sent.GetHeartbeatInterval(), HeartbeatTimeout: sent.GetHeartbeatTimeout(), CancelGrace: sent.GetCancelGrace(),
+		Traceparent: "00-trace", Checkpoint: []byte("half"), RunSeq: 9, CallbackBaseUrl: "https://lessor.example",
+		TaskToken: token, TokenExpiresAt: Stamp(now.WallAt(tokenEnds)),
+	}
+	for fields, i := want.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
+		if !want.ProtoReflect().Has(fields.Get(i)) {
+			t.Errorf("the test does not set the field %s, so that it does not check it", fields.Get(i).Name())
+		}
+	}
+	if !proto.Equal(all[0], want) {
+		t.Errorf("the assignment is\n%v, want\n%v", all[0], want)
+	}
+	if m := all[1]; m.GetRunSeq() != 0 || m.GetCheckpoint() != nil || m.GetExpiresIn().AsDuration() != 700 {
+		t.Errorf("run_seq %d, %d bytes of checkpoint, %v left; want none, and the 700 ns until the deadline", m.GetRunSeq(), len(m.GetCheckpoint()), m.GetExpiresIn())
+	}
+}
+
+// A worker must not get a task without its payload or its checkpoint because they cannot be read.
+func TestAssignmentNeedsItsRecords(t *testing.T) {
+	for _, broken := range []store.Keyspace{store.Spec, store.Checkpoint} {
+		st := memstore.New()
+		task := *granted(t, st).Task
+		spec := *task.Spec
+		task.Spec, task.HasCheckpoint = &spec, true
+		if broken == store.Spec {
+			spec.Payload = nil
+		}
+		var batch store.Batch
+		batch.Put(broken, store.AppendTaskKey(nil, task.ID), []byte("damaged"))
+		if err := st.Commit(t.Context(), &batch); err != nil {
+			t.Fatal(err)
+		}
+		a := &Assigner{Tokens: Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
+		err := st.View(func(r store.Reader) error {
+			_, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, []engine.Granted{{Task: &task}})
+			return err
+		})
+		if damage := new(store.CorruptError); !errors.As(err, &damage) || damage.Keyspace != broken {
+			t.Errorf("damaged %v: %v, want a CorruptError", broken, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -68,6 +69,10 @@ func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 		{"category negative", fail(failure(&lessorv1.TaskError{Category: -1})), "error.category", "is -1"},
 		{"retry_after negative", fail(failure(&lessorv1.TaskError{RetryAfter: durationpb.New(-1)})), "error.retry_after", "negative"},
 		{"phase over", fail(&lessorv1.FailRequest{Error: &lessorv1.TaskError{}, CancelledDuringPhase: text(257)}), "cancelled_during_phase", "the limit is 256"},
+		{"report_id of a fail over", fail(&lessorv1.FailRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
+		{"completed_at of a fail", fail(&lessorv1.FailRequest{CompletedAt: badTime}), "completed_at", "not a valid timestamp"},
+		{"report_id at the limit", release(&lessorv1.ReleaseRequest{ReportId: text(256)}), "", ""},
+		{"report_id of a release over", release(&lessorv1.ReleaseRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
 		{"delay negative", release(&lessorv1.ReleaseRequest{Delay: durationpb.New(-time.Second)}), "delay", "negative"},
 		{"delay invalid", release(&lessorv1.ReleaseRequest{Delay: &durationpb.Duration{Seconds: math.MaxInt64}}), "delay", "not a valid duration"},
 		{"reason over", release(&lessorv1.ReleaseRequest{Reason: text(1025)}), "reason", "the limit is 1024"},
@@ -92,16 +97,34 @@ func TestReportContentIsConverted(t *testing.T) {
 			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT, Message: "m", StackTrace: "s", Retryable: &no,
 			RetryAfter: durationpb.New(time.Second),
 		},
+		Metrics: map[string]float64{"loss": 0.5},
 	}, &Intake{limits: lease.DefaultLimits()})
 	f := r.Failure
 	if r.Kind != lease.KindFail || r.TaskID != "t" || r.LeaseID != "l" || r.Attempt != 3 || r.Worker != "w" {
 		t.Errorf("the report is %+v, want kind, ids, attempt and worker of the request", r)
 	}
 	if f.Category != lease.Timeout || f.Message != "m" || f.Stack != "s" || f.Retryable == nil || *f.Retryable ||
-		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" {
+		f.RetryAfter != time.Second || f.Phase != "p" || string(f.Partial) != "half" || f.Metrics["loss"] != 0.5 {
 		t.Errorf("the failure is %+v, want all fields of the request", f)
 	}
 	if r := ParseFail(&lessorv1.FailRequest{}, &Intake{limits: lease.DefaultLimits()}); r.Failure != nil {
 		t.Error("a missing error became a failure; it must stay missing, so that the rules refuse the report (V1)")
+	}
+}
+
+// V13: a result that is converted to package lease and back has every field as it was sent.
+func TestResultSurvivesConversion(t *testing.T) {
+	t.Attr("rules", "V13")
+	sent := &lessorv1.CompleteRequest{
+		Output: []byte("out"), Metrics: map[string]float64{"loss": 0.5},
+		Artifacts: []*lessorv1.Artifact{
+			{ResourceId: "a", WorkerId: "w", Type: "model", SizeBytes: 3, ExpiresAt: Stamp(4), Inline: true, Metadata: map[string]string{"k": "v"}},
+			{ResourceId: "b"},
+		},
+	}
+	r := ParseComplete(sent, NewIntake(lease.DefaultLimits(), 1, 1))
+	back := &lessorv1.CompleteRequest{Output: r.Result.Output, Metrics: r.Result.Metrics, Artifacts: ArtifactsProto(r.Result.Artifacts)}
+	if !proto.Equal(back, sent) {
+		t.Errorf("sent %v\n got %v", sent, back)
 	}
 }
