@@ -28,6 +28,7 @@ type Reserve struct {
 	size      int64
 	log       *slog.Logger
 	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
+	allocate  func(file *os.File, size int64) error
 
 	mu         sync.Mutex
 	reserved   bool // the file exists and has its full size
@@ -40,7 +41,7 @@ type Reserve struct {
 // Open opens the reserve of a data directory, which must exist. The caller holds the lock of the directory. If the disk has no space for the reserve, that is
 // no error: Full then reports true.
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, freeBytes: diskFree}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, freeBytes: diskFree, allocate: allocate}
 	if info, err := os.Stat(r.path); err == nil {
 		r.reserved = info.Size() == size
 		if !r.reserved && info.Size() > 0 { // of another size: the space counts as free until the file is made again
@@ -106,11 +107,13 @@ func (r *Reserve) releaseLocked(free int64) {
 	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries", "free_bytes", free, "reserve_bytes", r.size)
 }
 
-// makeLocked creates the file of the reserve.
+// makeLocked creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
 func (r *Reserve) makeLocked() (done bool) {
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
-		err = errors.Join(allocate(file, r.size), file.Close())
+		if err = errors.Join(r.allocate(file, r.size), file.Close()); err != nil {
+			err = errors.Join(err, Release(filepath.Dir(r.path)))
+		}
 	}
 	if err != nil {
 		r.failedLocked("cannot create the disk reserve", err)

@@ -28,7 +28,7 @@ func open(t *testing.T, space int64) *disk {
 	t.Helper()
 	d := &disk{space: space}
 	dir := t.TempDir()
-	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil))}
+	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil)), allocate: allocate}
 	d.freeBytes = func(string) (int64, error) {
 		if info, err := os.Stat(d.path); err == nil {
 			return d.space - info.Size(), nil
@@ -129,7 +129,7 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.DiscardHandler)}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.DiscardHandler), allocate: allocate}
 	r.freeBytes = func(string) (int64, error) { return 10 * size, nil }
 	if !r.Full() {
 		t.Error("Full is false although there is no reserve")
@@ -148,6 +148,21 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := allocate(file, size); err == nil {
 		t.Error("allocate returns no error for a file that is closed")
 	}
+}
+
+// A file that got only a part of its space is removed. It was not released when the disk became full, because it counted as not made: commits failed for want
+// of the space that it held.
+func TestFileWithAPartOfItsSpaceIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 0)
+		d.allocate = func(file *os.File, _ int64) error {
+			_, err := file.WriteString("a part")
+			return errors.Join(err, errors.New("quota exceeded"))
+		}
+		d.wantFull(t, 10*size, true, false)
+		d.allocate = allocate
+		d.wantFull(t, 10*size, false, true)
+	})
 }
 
 // A file that cannot be made or removed is tried again with each commit, but logged only once a minute, and again when it fails after a success.
