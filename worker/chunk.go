@@ -40,7 +40,7 @@ type chunk struct {
 	complete bool
 }
 
-// clipped returns a copy of the handler's chunk, cut to the limits of the coordinator.
+// copied returns a copy of the chunk, cut to the limits of the coordinator.
 func (c Chunk) copied() chunk {
 	copied := chunk{channel: clipID(c.Channel), mime: clipID(c.MIMEType), data: bytes.Clone(c.Data)}
 	for k, v := range c.Metadata {

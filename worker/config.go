@@ -20,7 +20,7 @@ type Config struct {
 	// Name is the stable name of the worker, the same after a restart. Listings and the history of tasks show it. Default: the name of the
 	// machine. At most 256 bytes.
 	Name string
-	// Version is the version of the worker's software, for listings. Default: none.
+	// Version is the version of the worker's software, for listings; cut to 256 bytes. Default: none.
 	Version string
 	// Tenant must be the tenant of the connection's credentials. Default: the worker takes over the tenant that the coordinator names when
 	// it connects for the first time.

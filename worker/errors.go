@@ -18,7 +18,8 @@ var (
 	// returns by then is still reported (K6, T7).
 	ErrCancelled = errors.New("task cancelled")
 	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within Config.StopTimeout is still
-	// reported. If it returns an error, the task is given back, and that does not count as a failure.
+	// reported. If it returns an error, the task is given back, and that does not count as a failure, unless the error is one of Permanent,
+	// RetryAfter or WithCategory.
 	//
 	// Run returns an error of this kind when an operator drained the worker. That is no failure: the process should exit normally and
 	// should not be restarted, because the drain ends with the process. If a handler did not stop or a report got no verdict, the same

@@ -20,9 +20,9 @@ const (
 	Infrastructure = lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE
 	// Configuration: something is missing or set wrongly. Not retried.
 	Configuration = lessorv1.ErrorCategory_ERROR_CATEGORY_CONFIGURATION
-	// Timeout: the work took too long. Retried. context.DeadlineExceeded has this category.
+	// Timeout: the work took too long. Retried. context.DeadlineExceeded has this category, except after ErrCancelled.
 	Timeout = lessorv1.ErrorCategory_ERROR_CATEGORY_TIMEOUT
-	// Cancelled: the work stopped because of a cancel. Not retried. Any error after ErrCancelled has this category.
+	// Cancelled: the work stopped because of a cancel. Not retried. Any error after ErrCancelled that names no other has this category.
 	Cancelled = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
 )
 

@@ -17,15 +17,19 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/machine"
 )
 
-// Handler does the work of one attempt. What it returns becomes the one report of the attempt:
+// Handler does the work of one attempt. What it returns becomes the one report of the attempt. The first of these that is the case decides:
 //
+//   - ctx has ended with ErrLeaseLost: no report; the result is discarded;
 //   - an output and no error: Complete;
-//   - an error: Fail with category USER_CODE, or as Permanent, RetryAfter, WithCategory and Release ask;
+//   - an error of Release: Release;
+//   - a panic or runtime.Goexit: Fail with category USER_CODE and the stack;
+//   - an error of WithCategory: Fail with that category;
+//   - an error after ctx ended with ErrDraining: Release, so that another worker can start the task at once; with Permanent or RetryAfter: Fail;
+//   - an error after ctx ended with ErrCancelled: Fail with category CANCELLED;
 //   - context.DeadlineExceeded, wrapped or not: Fail with category TIMEOUT;
-//   - any other error after ctx ended with ErrCancelled: Fail with category CANCELLED;
-//   - any other error after ctx ended with ErrDraining: Release, so that another worker can start the task at once;
-//   - a panic or runtime.Goexit: Fail with its stack;
-//   - anything after ErrLeaseLost: no report; the result is discarded.
+//   - any other error: Fail with category USER_CODE.
+//
+// Each Fail is as Permanent, RetryAfter and WithStack ask.
 //
 // The coordinator alone decides whether there is another attempt. The worker may send the output several times: the handler must not change
 // the bytes of the output after it has returned them.
