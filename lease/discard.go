@@ -19,7 +19,7 @@ func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 		return a
 	}
 	s.record(Event{
-		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.recentHolder(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
+		Type: EventRefused, At: s.now.Wall, Attempt: k.Attempt, Actor: cmp.Or(r.Worker, s.holderOf(k.Attempt)), Reason: a.Reason, Detail: detail, Kind: r.Kind,
 	})
 	return a
 }
@@ -29,18 +29,6 @@ func (s *step) recordRefusal(r *Report, k Ticket, a Answer) Answer {
 func (s *step) issuedForTask(k Ticket) bool {
 	t := s.task
 	return t != nil && (k.Epoch == s.rules.Authority.Epoch || k.Attempt == t.Last.Attempt && k.Nonce == t.Last.Nonce)
-}
-
-// recentHolder returns the worker of the given attempt if the live lease, or the lease that ended last, is of that attempt; else "". holderOf
-// also finds earlier attempts.
-func (s *step) recentHolder(attempt uint32) string {
-	switch t := s.task; {
-	case t.Lease != nil && t.Lease.Attempt == attempt:
-		return t.Lease.Worker
-	case t.Last.Attempt == attempt:
-		return t.Last.Worker
-	}
-	return ""
 }
 
 // refusedBefore reports whether the history already has a refusal with this kind, attempt and reason.
@@ -89,12 +77,16 @@ func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 	return fmt.Sprintf("its result of %s is kept", countOf(size, "byte"))
 }
 
-// holderOf returns the worker to which an ended attempt was granted. It is empty if the history does not have that grant any more.
+// holderOf returns the worker to which an attempt was granted. It is empty if the history does not have that grant any more.
 func (s *step) holderOf(attempt uint32) string {
-	if s.task.Last.Attempt == attempt {
-		return s.task.Last.Worker
+	t := s.task
+	switch {
+	case t.Lease != nil && t.Lease.Attempt == attempt:
+		return t.Lease.Worker
+	case t.Last.Attempt == attempt:
+		return t.Last.Worker
 	}
-	for _, e := range s.task.History {
+	for _, e := range t.History {
 		if e.Type == EventGranted && e.Attempt == attempt {
 			return e.Actor
 		}
