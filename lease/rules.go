@@ -86,6 +86,14 @@ type Change struct {
 	CancelAsked bool
 }
 
+// Subject returns the id and spec of the task that changed. No change alters them.
+func (c *Change) Subject() (TaskID, *Spec) {
+	if c.New == nil {
+		return c.Old.ID, c.Old.Spec
+	}
+	return c.New.ID, c.New.Spec
+}
+
 // Kept is the discarded result of an attempt (V15).
 type Kept struct {
 	Attempt uint32

@@ -18,7 +18,7 @@ type binding struct {
 
 // updateBinding updates the binding of a task's affinity key after a change of the task.
 func (e *Engine) updateBinding(c *lease.Change) {
-	id, spec := about(c)
+	id, spec := c.Subject()
 	if spec.Affinity == nil {
 		return
 	}

@@ -67,7 +67,7 @@ func (e *Engine) callEvents(c *lease.Change) {
 
 // queueOf finds the queue of a task.
 func (e *Engine) queueOf(c *lease.Change) *queue {
-	id, spec := about(c)
+	id, spec := c.Subject()
 	return e.queue(e.spaces[id.Space], spec.Queue)
 }
 

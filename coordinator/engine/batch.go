@@ -146,7 +146,7 @@ func (b *batch) add(entry *taskEntry, c *lease.Change) {
 		entry.change.merge(c)
 	}
 	if c.Old == nil || c.New == nil {
-		_, spec := about(c)
+		_, spec := c.Subject()
 		entry.change.key = spec.IdempotencyKey
 	}
 }

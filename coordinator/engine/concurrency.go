@@ -70,7 +70,7 @@ func (k *concurrencyKey) parkedIn(l lease.Line) *head[place] {
 // updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
 // the key is READY no more, updateKey adds the key to toUnpark: see unpark.
 func (e *Engine) updateKey(c *lease.Change) {
-	id, spec := about(c)
+	id, spec := c.Subject()
 	if spec.ConcurrencyKey == "" {
 		return
 	}

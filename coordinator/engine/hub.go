@@ -137,7 +137,7 @@ func (h *hub) publish(b *batch) {
 		if known := h.recent[c.id]; known != nil && !leasedAs(c.New, known.Attempt) {
 			h.forget(c.id)
 		}
-		_, spec := about(&c.Change)
+		_, spec := c.Subject()
 		h.send(c.id, spec, News{Task: c.New, ID: c.id})
 	}
 	for _, n := range b.feeds {

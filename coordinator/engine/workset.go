@@ -159,7 +159,7 @@ func (w *workset) room() int { return max(maxIdle-(len(w.tasks)-w.live), 0) }
 
 // put adds a change to a batch, and keeps the new version of the task in memory.
 func (w *workset) put(b *batch, c *lease.Change) {
-	id, spec := about(c)
+	id, spec := c.Subject()
 	var entry *taskEntry
 	if c.Old != nil { // a new task cannot be in memory yet
 		entry = w.find(id)
@@ -237,13 +237,4 @@ func drop[K comparable, V any](m map[K]uncommitted[V], k K, batch uint64) {
 	if f, ok := m[k]; ok && f.batch == batch {
 		delete(m, k)
 	}
-}
-
-// about returns the id and spec of the task that a change is about.
-func about(c *lease.Change) (lease.TaskID, *lease.Spec) {
-	t := c.New
-	if t == nil {
-		t = c.Old
-	}
-	return t.ID, t.Spec
 }

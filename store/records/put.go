@@ -8,7 +8,7 @@ import (
 // Put adds to b everything that c changes. A submit writes the spec, which is never written again. A renewal writes only the lease. A grant writes the lease
 // and the index.
 func Put(b *store.Batch, c *lease.Change) {
-	id := idOf(c)
+	id, _ := c.Subject()
 	var space [16]byte
 	key := store.AppendTaskKey(space[:0], id)
 	putIndex(b, c.Old, c.New)
@@ -32,13 +32,6 @@ func Put(b *store.Batch, c *lease.Change) {
 		done := &c.Ledger[i]
 		put(b, store.Ledger, store.AppendAttemptKey(nil, id, done.Attempt), done, committedFields)
 	}
-}
-
-func idOf(c *lease.Change) lease.TaskID {
-	if c.New != nil {
-		return c.New.ID
-	}
-	return c.Old.ID
 }
 
 func putLease(b *store.Batch, key []byte, c *lease.Change) {

@@ -25,7 +25,7 @@ func (v *verifier) checkOwners() error {
 			return nil
 		}
 		t, err := v.task(id)
-		keeps := t != nil && slices.ContainsFunc(t.Discarded, func(d lease.Discarded) bool { return d.Attempt == attempt })
+		keeps := t != nil && t.KeepsResultOf(attempt)
 		v.require(keeps || err != nil, store.Discarded, key, "no task keeps this result (V15)")
 		return ignoreCorrupt(err)
 	})

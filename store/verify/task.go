@@ -12,7 +12,7 @@ import (
 func (v *verifier) checkTasks() error {
 	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
-		t, err := records.Task(v.r, id)
+		t, err := v.task(id)
 		switch corrupt := (*store.CorruptError)(nil); {
 		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Task && !v.has(store.Task, key):
 			v.addFinding(store.Spec, key, "the state of its task is missing")
