@@ -3,7 +3,7 @@
 //
 // # The path of a command
 //
-//	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, store.Commit ──> answers, grants, notices, news
+//	call ──> inbox ──> loop: lease.Step ──> batch ──> committer: encode, write, sync ──> answers, grants, notices, news
 //
 // While the committer makes one batch durable, the loop already fills the next one. The loop works on the state after the first batch. No
 // timer delays a commit: a commit takes all batches that arrive during the fsync of the previous commit, up to a cap. The committer applies
@@ -23,7 +23,8 @@
 //	           These are two goroutines in turn
 //	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
 //
-// Callbacks (answers, Member.Deliver, Member.Notify, Events) run on the committer after the commit, one at a time, and must not block.
+// Callbacks must not block. Those that tell somebody what was decided (answers, Member.Deliver, Member.Notify) run on the committer after the commit, one
+// at a time, and so does Events.Committed. The other Events run on the loop, before the commit: they may count, but not tell.
 //
 // # Who gets what
 //

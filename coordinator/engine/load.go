@@ -65,6 +65,8 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	switch {
 	case err != nil:
 		return id, err
+	case found && e.cfg.Recovery == KeepLeases:
+		return id, nil
 	case !found:
 		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
 		_, _ = rand.Read(id.Key) // never fails
@@ -72,8 +74,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	case e.cfg.Recovery == InvalidateLeases:
 		id.Epoch++
 		records.PutIdentity(&b, id)
-	case e.cfg.Recovery == KeepLeases:
-		return id, nil
+	default: // RestoredStore: b has what MakeIndependent put into it
 	}
 	return id, e.st.Commit(context.Background(), &b)
 }

@@ -101,13 +101,17 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	if err != nil {
 		return nil, err
 	}
-	patience := time.NewTimer(r.Wait)
-	defer patience.Stop()
+	var patience <-chan time.Time // of a call that does not wait: never; beginLease answers it
+	if r.Wait > 0 {
+		timer := time.NewTimer(r.Wait)
+		defer timer.Stop()
+		patience = timer.C
+	}
 	for {
 		select {
 		case a := <-answers:
 			return a.granted, a.err
-		case <-patience.C:
+		case <-patience:
 			if err := e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.answerCaller(t) }}); err != nil {
 				return nil, err
 			}
