@@ -82,14 +82,14 @@ func firstEvents(events []durableEvent) []durableEvent {
 func (w *runWatcher) tell(n *engine.News) error {
 	switch {
 	case n.Feed != nil:
-		if err := w.version(n.Task); err != nil {
+		if err := w.version(n); err != nil {
 			return err
 		}
 		return w.feed(n.ID, n)
 	case n.Task == nil:
 		return w.deleted(n.ID)
 	}
-	if err := w.version(n.Task); err != nil {
+	if err := w.version(n); err != nil {
 		return err
 	}
 	if len(w.toldOf) > watchTasks {
@@ -98,12 +98,17 @@ func (w *runWatcher) tell(n *engine.News) error {
 	return nil
 }
 
-// version sends those events of a version of a task that were not sent yet. Other tasks of the same commit may follow; their sequence numbers may lie
-// between those of this task, but not below its first. So the client may resume after the first one.
-func (w *runWatcher) version(t *lease.Task) error {
+// version sends those events of the version of a task in a news that were not sent yet. Other tasks of the same commit may follow, and their sequence
+// numbers may be lower. So the client may resume only before the lowest of these.
+func (w *runWatcher) version(n *engine.News) error {
+	t := n.Task
 	fresh := unsentEvents(t, max(w.told, w.toldOf[t.ID]))
 	for i := range fresh {
-		w.sequence = max(w.sequence, fresh[0].seq)
+		safe := fresh[i].seq
+		if n.Later != 0 {
+			safe = min(safe, n.Later-1)
+		}
+		w.sequence = max(w.sequence, safe)
 		if err := w.durable(&fresh[i]); err != nil {
 			return err
 		}

@@ -252,6 +252,37 @@ func TestWatchRun(t *testing.T) {
 	})
 }
 
+// S5: the watch of a run resumes without a gap after each event, also if several tasks change in one commit, and the first change of one of them makes
+// no event: its events may then have higher sequences than those of the tasks that follow.
+func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for range 2 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
+		}
+		worker := r.openSession(t, "w", 2)
+		work := worker.receiveAssignments(2)
+		worker.report(started(work[0]), started(work[1]))
+		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
+		worker.report(started(work[0]), completed(work[1], ""), completed(work[0], "")) // one frame is one batch
+		live := stop()
+		for i, e := range live {
+			got := map[uint64]bool{}
+			for _, again := range watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: e.GetSequence()})() {
+				got[again.GetHistory().GetSequence()] = true
+			}
+			for _, later := range live[i+1:] {
+				if seq := later.GetHistory().GetSequence(); !got[seq] {
+					t.Errorf("a watch that resumes after event %d, at sequence %d, does not get event %d", e.GetHistory().GetSequence(), e.GetSequence(), seq)
+				}
+			}
+		}
+		if n := len(live); n != 10 {
+			t.Errorf("the watch has %d events (%s), want 10", n, eventNames(live))
+		}
+	})
+}
+
 // A watch needs either a task or a run; the run's workspace must exist.
 func TestWatchNeedsOneTarget(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -306,19 +337,19 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d resume %d", m.GetHistory().GetSequence(), m.GetSequence()))
 		return nil
 	}}}
-	version := func(id uint64, seqs ...uint64) *engine.News {
+	version := func(later, id uint64, seqs ...uint64) *engine.News {
 		task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: id}, Spec: &lease.Spec{}}
 		for _, seq := range seqs {
 			task.History = append(task.History, lease.Event{Seq: seq})
 		}
-		return &engine.News{ID: task.ID, Task: task}
+		return &engine.News{ID: task.ID, Task: task, Later: later}
 	}
-	for _, n := range []*engine.News{version(1, 4), version(2, 3), version(1, 4, 7), version(2, 3)} {
+	for _, n := range []*engine.News{version(2, 1, 4), version(0, 2, 3), version(6, 1, 4, 7), version(0, 2, 3, 6), version(0, 1, 4, 7, 8, 9)} {
 		if err := w.tell(n); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 2, 7 resume 7"
+	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 3, 7 resume 5, 6 resume 6, 8 resume 8, 9 resume 9"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("sent %s\nwant %s", s, want)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -188,4 +189,45 @@ func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 			r.Errorf("the live feedback is %+v, want stage x", f)
 		}
 	})
+}
+
+// S5: each news of a run says which events of its batch come with a later news. A watcher must not resume after them. The changes of a batch are not in
+// the order of their events: the first change of a task may have made no event, and the last words of an attempt come with an earlier version.
+func TestNewsSayWhichEventsComeLater(t *testing.T) {
+	t.Attr("rules", "S5")
+	version := func(id uint64, run string, events ...uint64) *lease.Task {
+		task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: id}, Spec: &lease.Spec{RunID: run}}
+		for _, seq := range events {
+			task.History = append(task.History, lease.Event{Seq: seq})
+		}
+		return task
+	}
+	changed := func(was, is *lease.Task) *change {
+		c := &change{Change: lease.Change{Old: was, New: is}}
+		c.id, _ = c.Subject()
+		return c
+	}
+	h, news := newHub(), make(chan News, newsBuffer)
+	subscribe(h.runs, runKey{1, "run"}, &Subscription{c: news, hub: h})
+	h.publish(&batch{
+		changes: []*change{
+			changed(version(1, "run"), version(1, "run", 20, 29)),
+			changed(version(2, "run", 12), version(2, "run", 12)),
+			changed(version(3, "run"), version(3, "run", 23)),
+			changed(version(4, "run"), nil),
+			changed(nil, version(22, "run", 24)),
+			changed(version(5, "other"), version(5, "other", 21)),
+			changed(version(6, "run", 13), version(6, "run", 13, 28)),
+		},
+		feeds: []ResolvedFeed{{feed: &Feed{}, id: lease.TaskID{Space: 1, Seq: 1}, task: version(1, "run", 20)}},
+	})
+	var got []string
+	for len(news) > 0 {
+		n := <-news
+		got = append(got, fmt.Sprintf("%d: %d", n.ID.Seq, n.Later))
+	}
+	want := "1: 22, 1: 22, 2: 22, 3: 22, 4: 22, 22: 28, 6: 0"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("the tasks of the news, and the first event that comes later:\n%s\nwant\n%s", s, want)
+	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -128,27 +129,66 @@ func (h *hub) publish(b *batch) {
 	for _, n := range b.feeds {
 		said[n.id] = append(said[n.id], n)
 	}
-	for _, c := range b.changes {
+	later := h.laterEvents(b.changes)
+	for i, c := range b.changes {
 		if c.New == nil && c.Old == nil {
 			continue
 		}
-		h.sendFeeds(said[c.id])
+		h.sendFeeds(said[c.id], later[i])
 		delete(said, c.id)
 		if known := h.recent[c.id]; known != nil && !leasedAs(c.New, known.Attempt) {
 			h.forget(c.id)
 		}
 		_, spec := c.Subject()
-		h.send(c.id, spec, News{Task: c.New, ID: c.id})
+		h.send(c.id, spec, News{Task: c.New, ID: c.id, Later: later[i]})
 	}
 	for _, n := range b.feeds {
-		h.sendFeeds(said[n.id])
+		h.sendFeeds(said[n.id], 0)
 		delete(said, n.id)
 	}
 }
 
-func (h *hub) sendFeeds(all []ResolvedFeed) {
+// laterEvents returns News.Later for each change of a batch. The changes are in the order in which the batch first changed their tasks. Their events
+// may have another order: for example, if a renewal, which makes no event, was the first change of a task.
+func (h *hub) laterEvents(changes []*change) []uint64 {
+	later := make([]uint64, len(changes))
+	if len(h.runs) == 0 {
+		return later
+	}
+	lowest := map[runKey]uint64{}
+	for i, c := range slices.Backward(changes) {
+		if c.New == nil && c.Old == nil {
+			continue
+		}
+		_, spec := c.Subject()
+		run := runKey{c.id.Space, spec.RunID}
+		later[i] = lowest[run]
+		if first := firstEvent(&c.Change); first != 0 && h.runs[run] != nil && (lowest[run] == 0 || first < lowest[run]) {
+			lowest[run] = first
+		}
+	}
+	return later
+}
+
+// firstEvent returns the sequence of the first event that a change has made; 0 if it has made none, or the task was deleted.
+func firstEvent(c *lease.Change) uint64 {
+	switch {
+	case c.New == nil:
+		return 0
+	case c.Old == nil:
+		return c.New.ID.Seq
+	}
+	for _, e := range c.New.Events() {
+		if e.Seq > c.Old.LastSeq() {
+			return e.Seq
+		}
+	}
+	return 0
+}
+
+func (h *hub) sendFeeds(all []ResolvedFeed, later uint64) {
 	for _, n := range all {
-		h.send(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum})
+		h.send(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum, Later: later})
 	}
 }
 
