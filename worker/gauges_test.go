@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -85,6 +86,39 @@ func TestNoNewWorkIsReportedOnce(t *testing.T) {
 		}
 		if want := []string{full, ""}; !slices.Equal(r.noNewWork, want) {
 			t.Errorf("the hook was told %q, want %q", r.noNewWork, want)
+		}
+	})
+}
+
+// W9: a worker that drains wants no new work, and its heartbeats say so. That the coordinator then gives it none is no news: neither the log nor the
+// hook is told.
+func TestNoNewWorkOfADrainIsNotReported(t *testing.T) {
+	t.Attr("rules", "W9")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		var log bytes.Buffer // has no lock: it is read when nothing writes any more
+		finish := make(chan struct{})
+		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(context.Context, *worker.Task) ([]byte, error) {
+			<-finish
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		r.stop()
+		f := s.next("heartbeat of the drain", func(f *lessorv1.SessionRequest) bool {
+			return f.GetHeartbeat() != nil && !f.GetHeartbeat().GetHealthy()
+		})
+		s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_HeartbeatAck{HeartbeatAck: &lessorv1.HeartbeatAck{NoNewWork: "not healthy"}}})
+		synctest.Wait()
+		close(finish)
+		done, _ := s.outcome()
+		s.commit(done)
+		if err := r.done(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+		if len(r.noNewWork) > 0 || strings.Contains(log.String(), "no new work") {
+			t.Errorf("the hook was told %q, want nothing; the log:\n%s", r.noNewWork, log.String())
 		}
 	})
 }

@@ -19,7 +19,8 @@ type Hooks struct {
 	// its lease as well. The error is a *StopError.
 	OnStop func(*Task, error)
 	// OnNoNewWork is called when the coordinator stops giving new work to the worker; why is the reason, for example that the memory or the disk of
-	// the machine is nearly full (W9). When the coordinator gives new work again, it is called with an empty why.
+	// the machine is nearly full (W9). When the coordinator gives new work again, it is called with an empty why. It is not called while the worker
+	// drains.
 	OnNoNewWork func(why string)
 	// OnError is called for errors that concern the operator of the worker: a session that broke or could not be opened, such as ErrNoConnection (the
 	// worker connects again by itself), an error that the coordinator reported, ErrUndelivered and ErrStuck. It is not called when the coordinator

@@ -224,10 +224,14 @@ func (s *session) handleVerdicts(corr string, verdicts []*lessorv1.ReportVerdict
 }
 
 // handleNoNewWork logs why the coordinator gives no new work, once per change, and calls the hook. Otherwise such a worker would look like
-// one for which there is no work. The reason stays known beyond the session.
+// one for which there is no work. The reason stays known beyond the session. A worker that drains has itself asked for no new work, so nothing is
+// reported.
 func (w *Worker) handleNoNewWork(reason string) {
+	w.lock()
+	draining := w.mu.drain.requested
+	w.unlock()
 	noNewWork := reason != ""
-	if noNewWork == w.noNewWork {
+	if draining || noNewWork == w.noNewWork {
 		return
 	}
 	w.noNewWork = noNewWork
