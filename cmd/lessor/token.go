@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -30,8 +32,8 @@ type tokenCreateCmd struct {
 	TTL      time.Duration `name:"ttl" type:"positive" default:"24h" placeholder:"DURATION" help:"How long the token is valid; at most 8784h."`
 	Out      string        `type:"file" placeholder:"FILE" help:"Write the token to this file, readable only by its owner, instead of printing it."`
 	Data     string        `type:"file" placeholder:"DIR" help:"Issue the token directly in the store in this directory, while no coordinator runs: for the first token, or when all are lost."`
-	Tenant   string        `default:"default" placeholder:"NAME" help:"With --data: tenant of the token. Otherwise it is the caller's."`
-	Audience string        `type:"nonempty" default:"lessor" placeholder:"NAME" help:"With --data: audience of the token, as in serve --auth-audience."`
+	Tenant   string        `type:"nonempty" placeholder:"NAME" help:"With --data: tenant of the token, by default \"default\". Otherwise it is the caller's."`
+	Audience string        `type:"nonempty" placeholder:"NAME" help:"With --data: audience of the token, as in serve --auth-audience, by default \"lessor\". Otherwise it is the coordinator's."`
 }
 
 // Help is shown below the flags.
@@ -81,12 +83,18 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 	role, _ := auth.ParseRole(c.Role)
 	if c.Data != "" {
 		err = withStore(c.Data, slog.Default(), func(st *boltstore.Store) error {
-			made, err = coordinator.IssueToken(a.ctx, st, c.Audience, auth.Request{
-				Tenant: c.Tenant, Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
+			made, err = coordinator.IssueToken(a.ctx, st, cmp.Or(c.Audience, auth.DefaultAudience), auth.Request{
+				Tenant: cmp.Or(c.Tenant, gate.DefaultTenant), Role: role, Subject: c.Subject, Life: c.TTL, IssuedBy: "lessor token create --data",
 			})
 			return err
 		})
 		return made, err
+	}
+	switch { // the coordinator would issue another token than the one asked for
+	case c.Tenant != "":
+		return nil, fail(exitUsage, "", "--tenant: needs --data; a coordinator issues tokens for the tenant of the caller")
+	case c.Audience != "":
+		return nil, fail(exitUsage, "", "--audience: needs --data; a coordinator issues tokens for its own audience")
 	}
 	err = c.with(func(cl *client) error {
 		made, err = cl.auth.CreateToken(a.ctx, &lessorv1.CreateTokenRequest{
