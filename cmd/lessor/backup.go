@@ -20,7 +20,7 @@ import (
 type backupCmd struct {
 	server `embed:""`
 
-	File  string `type:"bytes" arg:"" placeholder:"FILE" help:"Where to write the backup."`
+	File  string `type:"file" arg:"" placeholder:"FILE" help:"Where to write the backup."`
 	Force bool   `help:"Replace FILE if it exists."`
 }
 

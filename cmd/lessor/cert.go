@@ -22,7 +22,7 @@ type certCmd struct {
 type certDevCmd struct {
 	Host   []string `default:"localhost,127.0.0.1,::1" placeholder:"NAME" help:"Names and addresses of the server. Repeatable."`
 	Client []string `default:"default/operator/dev,default/worker/dev" placeholder:"TENANT/ROLE/NAME" help:"Who a client is. Repeatable."`
-	Dir    string   `arg:"" type:"bytes" help:"Directory for the files; created if it is missing."`
+	Dir    string   `arg:"" type:"file" help:"Directory for the files; created if it is missing."`
 }
 
 // Help is shown below the flags.

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,9 +123,33 @@ func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	if err := m.own.ForType(target.Type()).Decode(ctx, target); err != nil {
+		if limit := limitOf(next.String(), target.Type()); limit != "" {
+			return fmt.Errorf("is %s; the %s", next, limit)
+		}
 		return fmt.Errorf("%q is not %s", next, nounOf(target.Type()))
 	}
 	return nil
+}
+
+// limitOf returns the limit of a type, if s is a whole number that the type cannot hold.
+func limitOf(s string, t reflect.Type) string {
+	if t.PkgPath() != "" { // a type of our own or a duration, which have another form
+		return ""
+	}
+	var err error
+	var limit string
+	switch t.Kind() {
+	case reflect.Int, reflect.Int32:
+		_, err = strconv.ParseInt(s, 10, t.Bits())
+		limit = fmt.Sprintf("range is %d to %d", int64(math.MinInt64)>>(64-t.Bits()), int64(math.MaxInt64)>>(64-t.Bits()))
+	case reflect.Uint, reflect.Uint32, reflect.Uint64:
+		_, err = strconv.ParseUint(s, 10, t.Bits())
+		limit = fmt.Sprintf("limit is %d", uint64(math.MaxUint64)>>(64-t.Bits()))
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		return limit
+	}
+	return ""
 }
 
 // nounOf says what a number must be.

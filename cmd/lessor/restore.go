@@ -15,7 +15,7 @@ import (
 
 // restoreCmd is lessor restore.
 type restoreCmd struct {
-	File string `type:"bytes" arg:"" placeholder:"FILE" help:"File that lessor backup wrote."`
+	File string `type:"file" arg:"" placeholder:"FILE" help:"File that lessor backup wrote."`
 	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the new store; it must be empty or missing."`
 }
 

@@ -14,7 +14,7 @@ import (
 
 // verifyCmd is lessor verify.
 type verifyCmd struct {
-	Path string `type:"bytes" arg:"" placeholder:"PATH" help:"Data directory, or a file that lessor backup wrote."`
+	Path string `type:"file" arg:"" placeholder:"PATH" help:"Data directory, or a file that lessor backup wrote."`
 }
 
 // Help is shown below the flags.
