@@ -91,11 +91,11 @@ func TestAnotherRunIsRefusedWithTheDifference(t *testing.T) {
 		"another line":        {"a\nc\n", testOptions, "the input: 2 lines (sha256 "},
 		"another order":       {"b\na\n", testOptions, "the input: 2 lines (sha256 "},
 		"another command":     {"a\nb\n", Options{Command: "md5sum {}"}, "the command: sha256sum {} before, md5sum {} now"},
-		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: 0s before, 1s now"},
-		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr:  before, h:1 now"},
+		"another timeout":     {"a\nb\n", Options{Command: "sha256sum {}", Timeout: time.Second}, "--timeout: not set before, 1s now"},
+		"another coordinator": {"a\nb\n", Options{Command: "sha256sum {}", Addr: "h:1"}, "--addr: not set before, h:1 now"},
 		"another separator":   {"a\nb\n", Options{Command: "sha256sum {}", Nulls: true}, "--null: false before, true now"},
-		"another retry":       {"a\nb\n", Options{Command: "sha256sum {}", MaxAttempts: 7}, "--max-attempts: 0 before, 7 now"},
-		"another workspace":   {"a\nb\n", Options{Command: "sha256sum {}", Workspace: "w"}, "--workspace:  before, w now"},
+		"another retry":       {"a\nb\n", Options{Command: "sha256sum {}", MaxAttempts: 7}, "--max-attempts: not set before, 7 now"},
+		"another workspace":   {"a\nb\n", Options{Command: "sha256sum {}", Workspace: "w"}, "--workspace: not set before, w now"},
 	} {
 		_, err := open(dir, test.input, test.opts, false)
 		var changed *ChangedError

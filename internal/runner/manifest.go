@@ -96,7 +96,7 @@ func (m *manifest) changes(opts Options, in Input) []string {
 	var list []string
 	differ := func(what string, before, now any) {
 		if before != now {
-			list = append(list, fmt.Sprintf("%s: %v before, %v now", what, before, now))
+			list = append(list, fmt.Sprintf("%s: %v before, %v now", what, orNotSet(before), orNotSet(now)))
 		}
 	}
 	was := m.Options
@@ -110,6 +110,15 @@ func (m *manifest) changes(opts Options, in Input) []string {
 		list = append(list, fmt.Sprintf("the input: %v before, %v now", m.Input, in))
 	}
 	return list
+}
+
+// orNotSet returns the value of an option. The zero of one that is not a switch means that the option was not set: 0 and "" cannot be given.
+func orNotSet(value any) any {
+	switch value {
+	case "", time.Duration(0), uint32(0):
+		return "not set"
+	}
+	return value
 }
 
 // String returns a short text, enough to see that two inputs differ.
