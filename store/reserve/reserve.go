@@ -136,7 +136,11 @@ func (r *Reserve) failedLocked(msg string, err error) {
 func (r *Reserve) setFullLocked(full bool, free int64) {
 	if full != r.full {
 		if full {
-			r.log.Warn("the disk is nearly full: new tasks are refused until there is room", "free_bytes", free, "reserve_bytes", r.size)
+			needed := r.size + r.size/4
+			if !r.reserved {
+				needed += r.size // the file is made first
+			}
+			r.log.Warn("the disk is nearly full: new tasks are refused until there is room", "free_bytes", free, "needed_bytes", needed)
 		} else {
 			r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free)
 		}

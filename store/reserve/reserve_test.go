@@ -3,6 +3,7 @@ package reserve
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -76,11 +77,15 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	})
 }
 
-// On a disk without room for the reserve, Full is true from the start and no file is made.
+// On a disk without room for the reserve, Full is true from the start and no file is made. The log says how much free space is needed.
 func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
 		d.wantFull(t, 2*size-1, true, false)
+		if want := fmt.Sprintf("free_bytes=%d needed_bytes=%d", 2*size-1, 2*size+size/4); !strings.Contains(d.log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, &d.log)
+		}
+		d.wantFull(t, 2*size+size/4, false, true)
 	})
 }
 
