@@ -229,6 +229,47 @@ func TestReadAheadMissesNothing(t *testing.T) {
 	}
 }
 
+// V15: while the next part of a line is read in the background, a task of that part keeps its place and gets a new version, because a late result is
+// kept with it. The reading has the version before. The task must not be granted as it was then, because the kept result would be lost.
+func TestReadAheadUndoesNoChange(t *testing.T) {
+	t.Attr("rules", "V15")
+	before := lineHead
+	lineHead = 4
+	defer func() { lineHead = before }()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: &slowReads{Store: memstore.New()}}
+		r.start(Config{})
+		id := r.submit(work())[0].ID
+		late := r.lease(1, 0)[0]
+		first := many(4) // memory holds these, and not the place behind them
+		for _, s := range first {
+			s.Priority = 1
+		}
+		tasks := r.submit(first...)
+		var batch sync.WaitGroup
+		batch.Go(func() { // in one batch, the task gets behind the part in memory, and that part gets so short that the line is read on
+			onLoop(r, func() bool {
+				r.step(lease.Requeue{Task: id, Attempt: 1, Cause: lease.Revoked})
+				for _, task := range tasks[:2] {
+					r.step(lease.Cancel{Tenant: home.Tenant, Task: task.ID})
+				}
+				return true
+			})
+		})
+		synctest.Wait()
+		r.want(r.say(lease.KindComplete, late), lease.VerdictCancelled, lease.Revoked) // in the next batch, before the reading has begun
+		batch.Wait()
+		if onLoop(r, func() int { return len(r.readAheads) }) != 1 {
+			t.Fatal("the line is not read ahead, so the test shows nothing")
+		}
+		time.Sleep(time.Second)
+		if granted := r.lease(3, 0); len(granted) != 3 || granted[2].Task.ID != id || !granted[2].Task.KeepsResultOf(1) {
+			t.Errorf("granted are %d tasks, want 3, the last one with the late result of attempt 1", len(granted))
+		}
+		r.shutDown() // also verifies that the store has all results which the tasks list, and no others
+	})
+}
+
 // W4, T2: when the next part of a line has been read, a taker that had no room for any task of the part before it gets a task for which it has room.
 // Nothing else makes the loop look for one.
 func TestTakerGetsATaskThatWasReadAhead(t *testing.T) {
