@@ -153,10 +153,7 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()
-	<-c.done
-	for _, one := range c.take(0) {
-		one.answer(reply{err: errClosed})
-	}
+	<-c.done // each call in progress returns with it
 	return nil
 }
 
@@ -194,12 +191,11 @@ func (c *Client) retryLater(one *call, err error) bool {
 	return true
 }
 
-// requeue puts calls whose frame got no answer at the front of the queue.
+// requeue puts calls whose frame got no answer at the front of the queue. Only the sender calls it; it looks at the queue after its pause.
 func (c *Client) requeue(all []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(all, c.waiting...)
-	c.wakeSender()
 }
 
 // wakeSender wakes the sender.
@@ -210,13 +206,13 @@ func (c *Client) wakeSender() {
 	}
 }
 
-// take removes the calls for the next frame from the queue, at most n; 0 removes all. Calls whose callers have gone are dropped.
-func (c *Client) take(n int) (frame []*call) {
+// take removes the calls for the next frame from the queue. Calls whose callers have gone are dropped.
+func (c *Client) take() (frame []*call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	used, bytes := 0, 0
 	for _, one := range c.waiting {
-		if n > 0 && (len(frame) == n || len(frame) > 0 && bytes+len(one.spec) > maxBytes) {
+		if len(frame) == maxSpecs || len(frame) > 0 && bytes+len(one.spec) > maxBytes {
 			break
 		}
 		used++

@@ -49,7 +49,7 @@ func (s *countingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// S1: calls of many goroutines share frames, and each gets the result of its own spec.
+// S1: calls of many goroutines share frames, and each gets the result of its own spec. More calls than a frame may have specs take several frames.
 func TestConcurrentSubmitsShareFrames(t *testing.T) {
 	t.Attr("rules", "S1")
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestConcurrentSubmitsShareFrames(t *testing.T) {
 		conn := &counting{ClientConnInterface: c.Conn()}
 		p := producer.New(conn)
 		defer func() { _ = p.Close() }()
-		const n = 800
+		const n = 1200 // the coordinator accepts 1000 specs in a frame
 		ids := make([]string, n)
 		var wg sync.WaitGroup
 		for i := range n {
@@ -263,15 +263,19 @@ func TestSubmitCopiesTheSpec(t *testing.T) {
 	})
 }
 
-// Submit with a context that has ended fails at once with CANCELLED, and later calls work. After Close, which may be called twice, Submit fails.
+// Submit with a context that has ended fails at once with CANCELLED and sends nothing, and later calls work. After Close, which may be called twice, Submit fails.
 func TestSubmitAfterCancelAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.Start(t)
-		p := producer.New(c.Conn())
+		conn := &timed{ClientConnInterface: c.Conn()}
+		p := producer.New(conn)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := p.Submit(gone, &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.Canceled {
 			t.Errorf("Submit with a cancelled context = %v, want CANCELLED", err)
+		}
+		if synctest.Wait(); len(conn.opened) != 0 {
+			t.Error("a stream was opened for a call whose context had ended")
 		}
 		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil {
 			t.Error(err)

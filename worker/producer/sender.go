@@ -2,6 +2,8 @@ package producer
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"time"
@@ -55,7 +57,7 @@ func (s *sender) run(ctx context.Context) {
 
 // sendNext sends one frame. It opens a stream if there is none.
 func (s *sender) sendNext(ctx context.Context) {
-	frame := s.client.take(maxSpecs)
+	frame := s.client.take()
 	if len(frame) == 0 {
 		return
 	}
@@ -123,7 +125,6 @@ func (s *sender) pause(ctx context.Context) {
 	case <-time.After(span/2 + rand.N(span/2)):
 	case <-ctx.Done():
 	}
-	s.client.wakeSender()
 }
 
 type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
@@ -228,7 +229,7 @@ func (s *stream) receive() {
 		res, err := s.frames.Recv()
 		if err != nil {
 			s.err = status.Convert(err).Err()
-			if s.err == nil { // the coordinator closed the stream without an error
+			if errors.Is(err, io.EOF) { // the other side closed the stream without an error
 				s.err = status.Error(codes.Unavailable, "the stream ended")
 			}
 			return
