@@ -232,6 +232,9 @@ func TestTokensBelongToTheirTenant(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if n := len(list.GetTokens()); n > 2 {
+				t.Errorf("a page of 2 has %d tokens", n)
+			}
 			for _, one := range list.GetTokens() {
 				ids = append(ids, one.GetTokenId())
 			}
