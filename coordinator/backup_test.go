@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
@@ -163,6 +166,66 @@ func TestBackupEndsIfItsReaderStops(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// shortStore is a store whose snapshots end with an error after a few bytes, as if the disk could not be read any further.
+type shortStore struct{ *memstore.Store }
+
+func (shortStore) Snapshot(w io.Writer) (int64, error) {
+	n, _ := w.Write([]byte("the first page"))
+	return int64(n), errors.New("EIO")
+}
+
+// A11: a backup that lacks something has no last frame: not if the store cannot be read to its end, and not if a frame could not be sent. Otherwise the
+// checksum of the last frame would say that the backup is complete.
+func TestIncompleteBackupHasNoEnd(t *testing.T) {
+	t.Attr("rules", "A11")
+	t.Run("the store cannot be read", func(t *testing.T) {
+		serve(t, shortStore{memstore.New()}, func(t *testing.T, r *rig) {
+			stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, end, err := receiveBackup(stream); end != nil || status.Code(err) != codes.Internal {
+				t.Errorf("the backup ended with %v, %v, want INTERNAL", end, err)
+			}
+		})
+	})
+	t.Run("a frame is not sent", func(t *testing.T) {
+		serve(t, nil, func(t *testing.T, r *rig) {
+			for _, last := range []int{1, 2, 3} { // begin, data, end
+				lost, sent := errors.New("not sent"), 0
+				err := (&adminService{edge: r.edge}).copyTo(&backupWriter{ctx: t.Context(), stall: time.Second, sum: sha256.New(), send: func(*lessorv1.BackupResponse) error {
+					if sent++; sent == last {
+						return lost
+					}
+					return nil
+				}})
+				if !errors.Is(err, lost) || sent != last {
+					t.Errorf("frame %d is lost: %v after %d frames, want the error of that frame, and no frame after it", last, err, sent)
+				}
+			}
+		})
+	})
+}
+
+// The smallest allowed times of a backup are 1 s.
+func TestTimesOfABackup(t *testing.T) {
+	for _, tt := range []struct {
+		b  Backup
+		ok bool
+	}{
+		{Backup{}, true},
+		{Backup{Timeout: time.Second, Stall: time.Second}, true},
+		{Backup{Timeout: time.Second - 1}, false},
+		{Backup{Stall: time.Second - 1}, false},
+		{Backup{Stall: -time.Second}, false},
+	} {
+		tt.b.fill()
+		if err := tt.b.validate(); (err == nil) != tt.ok {
+			t.Errorf("%+v: %v, want it to be valid: %v", tt.b, err, tt.ok)
+		}
 	}
 }
 
