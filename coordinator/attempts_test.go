@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,9 @@ func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 			if wait := wantQuotaError(t, err, quota.Calls, "tenant", "0.016666666666666666/s"); took != want || wait != left {
 				t.Fatalf("refusal %d took %v with a wait of %v, want %v and %v", i, took, wait, want, left)
 			}
+		}
+		if n := strings.Count(r.log.String(), "quota used up"); n != 1 {
+			t.Errorf("the log has %d lines about the refusals of less than a minute, want one", n)
 		}
 		if took, err := call(quiet); err != nil || took != 0 {
 			t.Errorf("a call of another tenant took %v (%v), want no delay", took, err)

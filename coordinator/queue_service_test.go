@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -96,6 +97,45 @@ func TestPurgeDeletesWaitingTasks(t *testing.T) {
 		if err != nil || len(list.GetTasks()) != 3 {
 			t.Errorf("%d tasks are left (%v), want the two completed and the one of the other queue", len(list.GetTasks()), err)
 		}
+	})
+}
+
+// T13, S4: one call looks at 10,000 tasks at most. The next call continues with the page token, and leaves tasks that were submitted since the first
+// call. The token is valid only for the same queue.
+func TestPurgeContinuesWithAPageToken(t *testing.T) {
+	t.Attr("rules", "T13 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "other" })
+		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, 1000)
+		for range 11 {
+			if _, err := r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := r.lease(t)
+		first, err := r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})
+		token := first.GetResult().GetNextPageToken()
+		if err != nil || first.GetResult().GetChanged() != 9_998 || first.GetResult().GetSkipped() != 0 || token == "" {
+			t.Fatalf("first call: %v (%v), want 9998 deleted, none skipped, and a page token", first, err)
+		}
+		late := r.submit(t, nil)
+		wantBadField(t, errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "other", PageToken: token})), "page_token")
+		second, err := r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q", PageToken: token})
+		if err != nil || second.GetResult().GetChanged() != 1001 || second.GetResult().GetSkipped() != 0 || second.GetResult().GetNextPageToken() != "" {
+			t.Errorf("second call: %v (%v), want 1001 deleted, none skipped, and no page token", second, err)
+		}
+		if got := r.get(t, late.GetTaskId()).GetState(); got != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("the task that was submitted after the first call is %v, want READY", got)
+		}
+		if q, err := r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "other"}); err != nil || q.GetQueue().GetReady() != 1 {
+			t.Errorf("the other queue is %v (%v), want its task", q, err)
+		}
+		if done := r.complete(t, held, ""); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
+			t.Errorf("the report for the leased task: %v, want COMMITTED", done)
+		}
+		wantBadField(t, errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{})), "name")
+		wantBadField(t, errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{})), "name")
 	})
 }
 

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -275,6 +276,31 @@ func TestQuotaOfSubmits(t *testing.T) {
 		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 30 {
 			t.Errorf("the queue is %v (%v), want 30 ready tasks", q, err)
+		}
+	})
+}
+
+// X5: the status has each limit of the tenant with its use. The use of the quota of tasks is the number of tasks that have not ended.
+func TestStatusHasTheUseOfQuotas(t *testing.T) {
+	t.Attr("rules", "X5")
+	withQuotas(t, quota.Limits{Tasks: 5, Streams: 4, Watches: 3}, func(t *testing.T, r *rig) {
+		for range 3 {
+			r.submit(t, nil)
+		}
+		a := r.lease(t)
+		defer watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: a.GetTask().GetTaskId()})()
+		other := r.lease(t)
+		r.complete(t, other, "")
+		res, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, q := range res.GetQuotas() {
+			got[q.GetLimit()] = fmt.Sprint(q.GetOf(), " ", q.GetUsed(), " of ", q.GetValue())
+		}
+		for limit, want := range map[string]string{"tasks": "tenant 2 of 5", "streams": "tenant 1 of 4", "watches": "tenant 1 of 3"} {
+			wantEqual(t, limit, got[limit], want)
 		}
 	})
 }

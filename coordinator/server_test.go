@@ -3,11 +3,14 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,6 +74,9 @@ func TestStopDoesNotWaitForHealthWatches(t *testing.T) {
 		}
 		began := time.Now()
 		r.stop()
+		if res, err := watch.Recv(); err != nil || res.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("at the stop, the watch says %v (%v), want NOT_SERVING", res, err)
+		}
 		if err := <-r.served; err != nil {
 			t.Fatal(err)
 		}
@@ -138,6 +144,18 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 		if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("before the failure health is %v, want SERVING", got)
 		}
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		watches := make(chan error, 2)
+		for _, req := range []*lessorv1.WatchTaskRequest{{TaskId: id}, {RunId: "run"}} {
+			go func() {
+				events, err := watchAll(t.Context(), r, req)
+				if eventNames(events) != "SUBMITTED" {
+					err = fmt.Errorf("%s (%w)", eventNames(events), err)
+				}
+				watches <- err
+			}()
+		}
+		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
 		if status.Code(err) != codes.Unavailable || detail[*errdetails.RetryInfo](status.Convert(err)) == nil {
@@ -146,10 +164,53 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
+		for range cap(watches) {
+			if err := <-watches; status.Code(err) != codes.Unavailable {
+				t.Errorf("a watch ended with %v, want UNAVAILABLE after the one event, and no word of a deletion", err)
+			}
+		}
 		if r.ready.Load() {
 			t.Error("the coordinator is still ready after its store has failed")
 		}
 	})
+}
+
+// Serve returns after the last commit, because its caller then closes the store. If that commit fails, Serve returns the error.
+func TestServeReturnsAfterTheLastCommit(t *testing.T) {
+	for name, broken := range map[string]error{"committed": nil, "failed": errors.New("no space")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := memstore.New()
+				r := newRig(t, st)
+				defer func() { _ = r.conn.Close() }()
+				release := make(chan struct{})
+				st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+					<-release
+					if broken == nil {
+						apply()
+					}
+					return broken
+				})
+				ctx, leave := context.WithCancel(t.Context())
+				go func() {
+					_, _ = r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+				}()
+				synctest.Wait()
+				leave() // no call is under way, but a commit is
+				r.stop()
+				time.Sleep(time.Hour)
+				select {
+				case err := <-r.served:
+					t.Fatalf("Serve returned %v during a commit", err)
+				default:
+				}
+				close(release)
+				if err := <-r.served; broken == nil && err != nil || broken != nil && !errors.Is(err, engine.ErrStore) {
+					t.Errorf("Serve returned %v after a commit with the error %v", err, broken)
+				}
+			})
+		})
+	}
 }
 
 func (r *rig) healthStatus(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
@@ -334,7 +395,7 @@ func TestStatusAndQueues(t *testing.T) {
 			t.Errorf("status is %v (%v), want one lease, version test, an open store and an epoch", st, err)
 		}
 		var names []string
-		req := &lessorv1.ListQueuesRequest{PageSize: 3}
+		req := &lessorv1.ListQueuesRequest{PageSize: 2}
 		for {
 			res, err := r.admin.ListQueues(ctx, req)
 			if err != nil {
@@ -346,15 +407,48 @@ func TestStatusAndQueues(t *testing.T) {
 			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
 				break
 			}
+			names = append(names, "|")
 		}
-		if got := strings.Join(names, " "); got != "a b c q" {
-			t.Errorf("the queues are %s, want a b c q", got)
-		}
+		wantEqual(t, "the list of the queues by two", strings.Join(names, " "), "a b | c q")
 		workers, err := r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})
 		if err != nil || len(workers.GetWorkers()) != 0 {
 			t.Errorf("workers: %v (%v), want none without a session", workers, err)
 		}
 	})
+}
+
+// The two listeners share a TLS configuration. Each negotiates its own protocol, also if the configuration of a connection is chosen by a callback.
+func TestEachListenerHasItsProtocol(t *testing.T) {
+	chosen, refused := &tls.Config{ServerName: "chosen"}, errors.New("no certificate")
+	for name, shared := range map[string]*tls.Config{
+		"no callback":                  {},
+		"the callback chooses":         {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }},
+		"the callback chooses nothing": {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }},
+		"the callback refuses":         {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, refused }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, protocol := range []string{"h2", "http/1.1"} {
+				own := withProtocol(shared, protocol)
+				if !slices.Equal(own.NextProtos, []string{protocol}) || shared.NextProtos != nil {
+					t.Errorf("the listener of %s negotiates %q, and the shared configuration has %q", protocol, own.NextProtos, shared.NextProtos)
+				}
+				if shared.GetConfigForClient == nil {
+					if own.GetConfigForClient != nil {
+						t.Error("the configuration got a callback")
+					}
+					continue
+				}
+				want, wantErr := shared.GetConfigForClient(nil)
+				got, err := own.GetConfigForClient(nil)
+				if !errors.Is(err, wantErr) || (got == nil) != (want == nil) || got != nil && (got.ServerName != want.ServerName || !slices.Equal(got.NextProtos, []string{protocol})) {
+					t.Errorf("the callback of %s returns %+v (%v)", protocol, got, err)
+				}
+				if chosen.NextProtos != nil {
+					t.Errorf("the chosen configuration was changed to negotiate %q", chosen.NextProtos)
+				}
+			}
+		})
+	}
 }
 
 // The zero Config is valid and gets the defaults. The error for a limit out of range names the limit.

@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -38,6 +40,10 @@ func TestBulkCallsChangeTheSelectedTasks(t *testing.T) {
 		check("cancel again", cancel, err, 1, 2)
 		retry, err := r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}})
 		check("retry", retry, err, 3, 4)
+		cancel, err = r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true})
+		check("cancel all, of which one is leased", cancel, err, 7, 0)
+		cancel, err = r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true})
+		check("cancel all again", cancel, err, 0, 7)
 		all, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true})
 		check("delete all", all, err, 6, 1)
 		all, err = r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, Force: true})
@@ -87,13 +93,25 @@ func TestBulkCallContinuesWithAPageToken(t *testing.T) {
 	})
 }
 
-// T9, S4: a deadline in the past is refused, instead of skipping every task.
-func TestBulkRetryRefusesADeadlineInThePast(t *testing.T) {
+// T9, S4: a bulk retry sets the new deadline. A deadline in the past is refused, instead of skipping every task.
+func TestDeadlineOfABulkRetry(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		_, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: timestamppb.Now()})
 		if v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations(); len(v) != 1 || v[0].GetField() != "deadline" {
 			t.Errorf("%v, want a refusal of the field deadline", err)
+		}
+		id := r.submit(t, nil).GetTaskId()
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		deadline := timestamppb.New(time.Now().Add(time.Minute))
+		res, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: deadline})
+		if err != nil || res.GetResult().GetChanged() != 1 {
+			t.Fatalf("retry: %v (%v), want one changed", res, err)
+		}
+		if got := r.get(t, id); !proto.Equal(got.GetSpec().GetDeadline(), deadline) || got.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("the task is %v, want READY with the deadline %v", got, deadline.AsTime())
 		}
 	})
 }

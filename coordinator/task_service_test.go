@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -141,6 +143,9 @@ func TestBadRequests(t *testing.T) {
 			{"task.deadline", submit(&lessorv1.TaskSpec{Queue: "q", Deadline: &timestamppb.Timestamp{}})},
 			{"request_id", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, RequestId: long}))},
 			{"reason", errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: task, Reason: text(1025)}))},
+			{"request_id", errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: task, RequestId: long}))},
+			{"request_id", errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true, RequestId: long}))},
+			{"tasks", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{}))},
 			{"tasks", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: many}))},
 			{"tasks[1].queue", errOf(r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{
 				Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {}},
@@ -204,6 +209,9 @@ func TestUnknownTasksAreNotFound(t *testing.T) {
 					t.Errorf("%s %s: %v, want NOT_FOUND", name, id, err)
 				}
 			}
+		}
+		if strings.Contains(r.log.String(), "read of the store failed") {
+			t.Error("the log says that the store could not be read")
 		}
 	})
 }
@@ -305,6 +313,9 @@ func TestListTasksInPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			pages++
+			if n := len(res.GetTasks()); n > 50 {
+				t.Errorf("a page of 50 has %d tasks", n)
+			}
 			for _, task := range res.GetTasks() {
 				if task.GetSpec().GetTaskKey() != fmt.Sprint(next) {
 					t.Fatalf("the task listed is %s, want %d", task.GetSpec().GetTaskKey(), next)
@@ -321,6 +332,40 @@ func TestListTasksInPages(t *testing.T) {
 		}
 		if next != 251 || pages != 3 {
 			t.Errorf("the tasks before %d were listed in %d pages, want those before 251 in 3", next, pages)
+		}
+	})
+}
+
+// A page of ListTasks ends early if its tasks are large, so that it fits into a message.
+func TestPageOfLargeTasksFitsIntoAMessage(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		labels := map[string]string{}
+		for i := range 64 {
+			labels[fmt.Sprintf("%0256d", i)] = text(256)
+		}
+		const total = 150 // 4.8 MiB
+		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q", Labels: labels}}, total/3)
+		for range 3 {
+			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := 0
+		for req := (&lessorv1.ListTasksRequest{PageSize: total}); ; {
+			res, err := r.tasks.ListTasks(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := proto.Size(res); n > maxPageBytes+64<<10 {
+				t.Errorf("a page has %d bytes, want at most %d and one task more", n, maxPageBytes)
+			}
+			got += len(res.GetTasks())
+			if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+				break
+			}
+		}
+		if got != total {
+			t.Errorf("%d tasks were listed, want %d", got, total)
 		}
 	})
 }

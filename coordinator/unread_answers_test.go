@@ -50,6 +50,13 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		if err := answer(unreadHandler{}.TagConn(t.Context(), nil), 1); err != nil {
 			t.Errorf("a call on another connection: %v", err)
 		}
+		beat := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
+		for range 2 * maxUnread { // such calls neither wait nor count, so a worker keeps its leases
+			m, err := limitUnread(gone, nil, beat, func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
+			if _, counts := m.(*largeAnswer); counts || err != nil {
+				t.Fatalf("a heartbeat got %T (%v), want a plain answer", m, err)
+			}
+		}
 		<-made
 		for range more { // each answer that is sent lets one waiting call continue
 			b := <-made
