@@ -83,6 +83,9 @@ func TestRefusalsByQuotasAreDelayed(t *testing.T) {
 		if n := strings.Count(r.log.String(), "quota used up"); n != 1 {
 			t.Errorf("the log has %d lines about the refusals of less than a minute, want one", n)
 		}
+		if n := strings.Count(r.log.String(), `"level":"WARN"`); n != 1 {
+			t.Errorf("the log has %d warnings, want no line of its own for each refused call", n)
+		}
 		if took, err := call(quiet); err != nil || took != 0 {
 			t.Errorf("a call of another tenant took %v (%v), want no delay", took, err)
 		}

@@ -108,8 +108,41 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 	})
 }
 
-// withoutEngine returns a rig that serves workers with an engine that has stopped.
-func withoutEngine(t *testing.T) *rig {
+// A10: if the engine has stopped, every call that needs the engine gets UNAVAILABLE. No call answers as if it had done or seen something.
+func TestCallsWithoutAnEngineFail(t *testing.T) {
+	t.Attr("rules", "A10")
+	e, ctx := edgeWithoutEngine(t), contextAfterGate(t.Context(), t)
+	tasks, admin, workers := &taskService{edge: e}, &adminService{edge: e, open: session.NewRegistry()}, &workerService{edge: e}
+	id, spec := lease.TaskID{Space: 1, Seq: 1}.String(), &lessorv1.TaskSpec{Queue: "q"}
+	for name, err := range map[string]error{
+		"SubmitTask":       errOf(tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec})),
+		"BatchSubmitTasks": errOf(tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec}})),
+		"CancelTask":       errOf(tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
+		"RetryTask":        errOf(tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+		"DeleteTask":       errOf(tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id})),
+		"AdoptResult":      errOf(tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
+		"ExplainTask":      errOf(tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
+		"ListQueues":       errOf(admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{})),
+		"GetQueue":         errOf(admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})),
+		"UpdateQueue":      errOf(admin.UpdateQueue(ctx, &lessorv1.UpdateQueueRequest{Name: "q"})),
+		"PurgeQueue":       errOf(admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})),
+		"ListWorkers":      errOf(admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{})),
+		"GetStatus":        errOf(admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})),
+		"Lease":            errOf(workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}})),
+		"Start":            errOf(workers.Start(ctx, &lessorv1.StartRequest{TaskId: id, LeaseId: "x"})),
+		"Heartbeat":        errOf(workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: "x"})),
+		"Complete":         errOf(workers.Complete(ctx, &lessorv1.CompleteRequest{TaskId: id, LeaseId: "x"})),
+		"Fail":             errOf(workers.Fail(ctx, &lessorv1.FailRequest{TaskId: id, LeaseId: "x"})),
+		"Release":          errOf(workers.Release(ctx, &lessorv1.ReleaseRequest{TaskId: id, LeaseId: "x"})),
+	} {
+		if status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != refusal.CodeStopping {
+			t.Errorf("%s: %v, want UNAVAILABLE and %s", name, err, refusal.CodeStopping)
+		}
+	}
+}
+
+// edgeWithoutEngine returns an edge whose engine has stopped.
+func edgeWithoutEngine(t *testing.T) *edge {
 	t.Helper()
 	var cfg Config
 	cfg.fill()
@@ -123,7 +156,13 @@ func withoutEngine(t *testing.T) *rig {
 	if err := eng.Run(stopped); err != nil {
 		t.Fatal(err)
 	}
-	e := &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
+	return &edge{engine: eng, store: st, cfg: cfg, assigner: &convert.Assigner{}, stopping: ctx, quotas: noQuotas()}
+}
+
+// withoutEngine returns a rig that serves workers with an engine that has stopped.
+func withoutEngine(t *testing.T) *rig {
+	t.Helper()
+	e := edgeWithoutEngine(t)
 	s, lis := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.ChainStreamInterceptor(openGate(t).Stream)), bufconn.Listen(1<<10)
 	lessorv1.RegisterWorkerServiceServer(s, &workerService{edge: e, streams: e.streams(session.NewRegistry())})
 	go func() { _ = s.Serve(lis) }()

@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -353,6 +355,103 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("sent %s\nwant %s", s, want)
 	}
+}
+
+// S5: a watch of a run that was told of dropped news sends no event again that came with earlier news.
+func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id, _ := lease.ParseTaskID(r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId())
+		var sent []*lessorv1.WatchTaskResponse
+		w := &runWatcher{edge: r.edge, space: id.Space, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
+			send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil },
+		}}
+		newest := func() *engine.News {
+			var task *lease.Task
+			if err := r.edge.view(func(rd store.Reader) (err error) { task, err = readTask(rd, gate.DefaultTenant, id); return err }); err != nil {
+				t.Fatal(err)
+			}
+			return &engine.News{ID: id, Task: task}
+		}
+		tell := func() {
+			if err := w.tell(newest()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tell()
+		if err := w.skipped(1, 0); err != nil {
+			t.Fatal(err)
+		}
+		tell()
+		r.lease(t)
+		tell()
+		wantEqual(t, "what was sent", eventNames(sent), "SUBMITTED missed(0,1) GRANTED")
+	})
+}
+
+// S5: a watch of a run has every event of a run that is too long for one read of the store, once and in order.
+func TestWatchOfALongRun(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const tasks = watchStep/2 + 1000 // with two events each
+		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q", RunId: "run"}}, 1000)
+		for range tasks / len(specs) {
+			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for req := (&lessorv1.BatchCancelTasksRequest{All: true}); ; {
+			res, err := r.tasks.BatchCancelTasks(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if req.PageToken = res.GetResult().GetNextPageToken(); req.GetPageToken() == "" {
+				break
+			}
+		}
+		events, last := 0, uint64(0)
+		w := &runWatcher{edge: r.edge, space: 1, run: "run", eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
+			if m.GetSequence() <= last {
+				t.Errorf("event %d comes after %d", m.GetSequence(), last)
+			}
+			events, last = events+1, m.GetSequence()
+			return nil
+		}}}
+		if err := w.catchUp(); err != nil || events != 2*tasks {
+			t.Errorf("%d events (%v), want %d", events, err, 2*tasks)
+		}
+	})
+}
+
+// S5: a watch of a task sends a note that earlier events of its history are no longer kept.
+func TestWatchSaysThatEventsAreMissing(t *testing.T) {
+	t.Attr("rules", "S5")
+	var sent []*lessorv1.WatchTaskResponse
+	task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3, History: []lease.Event{{Seq: 20, Type: lease.EventGranted}}}
+	w := &taskWatcher{id: task.ID, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil }}}
+	if err := w.version(task); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "what was sent", eventNames(sent), "missed(4,0) GRANTED")
+	if sent[0].GetSequence() != 19 || sent[1].GetSequence() != 20 {
+		t.Errorf("the sequences are %d and %d, want 19 and 20", sent[0].GetSequence(), sent[1].GetSequence())
+	}
+}
+
+// S5: a watch of a task that has ended ends at once, also if it resumes after a later event of another task.
+func TestWatchAfterTheLastEventEnds(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, nil).GetTaskId()
+		runTask(t, r)
+		later := r.get(t, r.submit(t, nil).GetTaskId()).GetHistory()[0].GetSequence()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		events, err := watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: later})
+		if err != nil || len(events) != 0 {
+			t.Errorf("%s (%v), want no event and the end", eventNames(events), err)
+		}
+	})
 }
 
 // firstEvents returns the events with the lowest sequences of a long run, in order.

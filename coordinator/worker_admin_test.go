@@ -133,7 +133,16 @@ func TestOperatorKicksAWorker(t *testing.T) {
 		worker = r.openSession(t, "w", 1)
 		wantCommitted(t, worker.report(completed(a, "")))
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w"})
-		wantEqual(t, "reason", nextPayload[*lessorv1.Reset](worker).GetReason(), "an operator ended the session")
+		reset = nextPayload[*lessorv1.Reset](worker)
+		wantEqual(t, "reason", reset.GetReason(), "an operator ended the session")
+		if d := reset.GetRetryAfter().AsDuration(); d != kickedFor {
+			t.Errorf("without retry_after in the call it is %v, want %v", d, kickedFor)
+		}
+		worker = r.openSession(t, "w", 1)
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(kickedAtMost)})
+		if d := nextPayload[*lessorv1.Reset](worker).GetRetryAfter().AsDuration(); d != kickedAtMost {
+			t.Errorf("retry_after is %v, want %v", d, kickedAtMost)
+		}
 	})
 }
 
@@ -214,6 +223,8 @@ func TestWorkerCallsRefuse(t *testing.T) {
 		}
 		_, err := r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Reason: "x"})
 		wantContains(t, "undo with a reason", status.Convert(err).Message(), "undo: cannot be set together")
+		_, err = r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w", Undo: true, Deadline: timestamppb.Now()})
+		wantContains(t, "undo with a deadline", status.Convert(err).Message(), "undo: cannot be set together")
 		_, err = r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", RetryAfter: durationpb.New(25 * time.Hour)})
 		wantContains(t, "a long wait", status.Convert(err).Message(), "retry_after: is 25h0m0s")
 		if r.listedWorker(t, "w").GetState() != lessorv1.WorkerState_WORKER_STATE_REGISTERED {
