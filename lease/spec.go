@@ -314,8 +314,11 @@ func checkLabels(field string, labels map[string]string, most int, l Limits) *Fi
 		if k == "" {
 			return bad(field, "has an empty key")
 		}
-		if len(k) > l.ID || len(labels[k]) > l.ID {
-			return bad(field, "key %q: key or value is over the limit of %d bytes", clip(k, 40), l.ID)
+		if len(k) > l.ID {
+			return bad(field, "key %q has %d bytes; the limit is %d", clip(k, 40), len(k), l.ID)
+		}
+		if v := labels[k]; len(v) > l.ID {
+			return bad(field, "the value of key %q has %d bytes; the limit is %d", clip(k, 40), len(v), l.ID)
 		}
 	}
 	return nil
