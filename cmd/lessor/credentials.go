@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net"
 
 	"github.com/alecthomas/kong"
@@ -33,9 +35,10 @@ func (c credentials) overTLS() bool {
 func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 	transport := insecure.NewCredentials()
 	if c.overTLS() {
+		files := certs.Files{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey}
 		var err error
-		if transport, err = certs.Transport(certs.Files{CA: c.TLSCA, Cert: c.TLSCert, Key: c.TLSKey}); err != nil {
-			return nil, fail(exitUsage, "--tls-ca, --tls-cert and --tls-key name files in PEM", "TLS: %v", err)
+		if transport, err = certs.Transport(files); err != nil {
+			return nil, tlsError("--tls-ca", files, err)
 		}
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
@@ -52,6 +55,22 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 			"the token would be sent to %s unencrypted", addr)
 	}
 	return append(options, grpc.WithPerRPCCredentials(token)), nil
+}
+
+// tlsError returns the error for files of TLS that cannot be used. If one of them cannot be read, the error names its flag. caFlag is the flag of files.CA.
+func tlsError(caFlag string, files certs.Files, err error) *failure {
+	subject := "TLS"
+	if unreadable := (*fs.PathError)(nil); errors.As(err, &unreadable) {
+		switch unreadable.Path {
+		case files.Cert:
+			subject = "--tls-cert"
+		case files.Key:
+			subject = "--tls-key"
+		case files.CA:
+			subject = caFlag
+		}
+	}
+	return fail(exitUsage, caFlag+", --tls-cert and --tls-key name files in PEM", "%s: %v", subject, err)
 }
 
 // chooseToken clears --token or --token-file if the other one was set in a place that takes precedence. They are two ways to set one value, so

@@ -42,8 +42,9 @@ func (f accessFlags) apply(cfg *coordinator.Config) (err error) {
 	if f.Cert == "" {
 		return nil
 	}
-	if cfg.TLS, err = certs.Server(certs.Files{Cert: f.Cert, Key: f.Key, CA: f.ClientCA}, cfg.Logger); err != nil {
-		return fail(exitUsage, "--tls-cert, --tls-key and --tls-client-ca name files in PEM", "TLS: %v", err)
+	files := certs.Files{Cert: f.Cert, Key: f.Key, CA: f.ClientCA}
+	if cfg.TLS, err = certs.Server(files, cfg.Logger); err != nil {
+		return tlsError("--tls-client-ca", files, err)
 	}
 	return nil
 }

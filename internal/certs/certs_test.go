@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -339,4 +341,52 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: a server accepts the files, want an error", what)
 		}
 	}
+}
+
+// A pipe without a writer is refused. A pipe with content is read, as from a process substitution of the shell.
+func TestPipes(t *testing.T) {
+	dir := makeCerts(t)
+	good := filesIn(dir, "server")
+	empty := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(empty, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, files := range map[string]func(pipe string) Files{
+		good.Cert: func(pipe string) Files { return Files{Cert: pipe, Key: good.Key, CA: good.CA} },
+		good.Key:  func(pipe string) Files { return Files{Cert: good.Cert, Key: pipe, CA: good.CA} },
+		good.CA:   func(pipe string) Files { return Files{Cert: good.Cert, Key: good.Key, CA: pipe} },
+	} {
+		for side, read := range map[string]func(Files) error{
+			"client": func(f Files) error { _, err := Client(f); return err },
+			"server": func(f Files) error { _, err := Server(f, slog.Default()); return err },
+		} {
+			if err := read(files(empty)); !errors.Is(err, errNoWriter) || !strings.Contains(err.Error(), empty) {
+				t.Errorf("%s with a pipe without a writer for %s: error %v, want one that names the pipe", side, file, err)
+			}
+			if err := read(files(pipeWith(t, file))); err != nil {
+				t.Errorf("%s with a pipe for %s: error %v, want none", side, file, err)
+			}
+		}
+	}
+}
+
+// pipeWith returns the name of a pipe with the content of a file, whose writer has ended.
+func pipeWith(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("/dev/fd/%d", r.Fd())
 }

@@ -28,7 +28,7 @@ func Client(files Files) (*tls.Config, error) {
 	case files.Cert == "" || files.Key == "":
 		return nil, errHalf
 	}
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	pair, err := readPair(files)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (s *server) current() *tls.Config {
 
 func (s *server) load() error {
 	stamps := stampsOf(s.files)
-	pair, err := tls.LoadX509KeyPair(s.files.Cert, s.files.Key)
+	pair, err := readPair(s.files)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *server) load() error {
 
 // Pool reads the certificates of authorities.
 func Pool(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
+	text, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
