@@ -36,7 +36,7 @@ func (c auditListCmd) Run(a *app) error {
 	if c.Since.After(time.Now()) {
 		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,

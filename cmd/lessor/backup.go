@@ -59,7 +59,7 @@ func (c backupCmd) Run(a *app) (err error) {
 	}
 	defer func() { err = errors.Join(err, file.discard()) }()
 	t := backupInfo{File: c.File}
-	if err := c.with(func(cl *client) error { return receive(a.ctx, cl.admin, file, &t) }); err != nil {
+	if err := c.with(a, func(cl *client) error { return receive(a.ctx, cl.admin, file, &t) }); err != nil {
 		return stopped(a.ctx, err)
 	}
 	if err := c.check(file, &t); err != nil {

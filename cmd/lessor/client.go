@@ -4,10 +4,13 @@ import (
 	"context"
 	"math"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -88,9 +91,27 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 	return invoke(ctx, method, req, reply, conn, opts...)
 }
 
+// notedWait is the shortest wait for a coordinator that is noted.
+const notedWait = time.Second
+
+// noteWait returns an interceptor that notes, once, that the command waits because the coordinator has refused a call and asked to repeat it later. The
+// connection repeats such calls (see worker.Dial), and the user would see nothing until then.
+func (a *app) noteWait() grpc.UnaryClientInterceptor {
+	var once sync.Once
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, conn, opts...)
+		deadline, _ := ctx.Deadline()
+		left := time.Until(deadline)
+		if wait, asked := retryDelay(status.Convert(err)); asked && status.Code(err) == codes.ResourceExhausted && notedWait <= wait && wait < left {
+			once.Do(func() { a.note("waiting up to %v: %s", left.Round(time.Second), printable(explain(err).text)) })
+		}
+		return err
+	}
+}
+
 // with calls use with a connection and closes it.
-func (r server) with(use func(*client) error) error {
-	c, err := r.dial(r.Addr)
+func (r server) with(a *app, use func(*client) error) error {
+	c, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(a.noteWait()))
 	if err != nil {
 		return err
 	}

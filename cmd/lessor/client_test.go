@@ -6,8 +6,15 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
@@ -78,5 +85,60 @@ func TestBackupOfANewerStore(t *testing.T) {
 		"hint: use the coordinator's version of lessor; \"lessor status\" shows it\n", format+1, format)
 	if code != exitCannotStart || stderr.String() != want || file.Len() > 0 {
 		t.Errorf("exit code %d, %d bytes, said %s\nwant 5, none, and %s", code, file.Len(), &stderr, want)
+	}
+}
+
+// fullFor refuses submits because the disk is full, and asks to repeat them after wait, until refusals are used up.
+type fullFor struct {
+	lessorv1.UnimplementedTaskServiceServer
+	refusals int
+	wait     time.Duration
+}
+
+func (s *fullFor) SubmitTask(context.Context, *lessorv1.SubmitTaskRequest) (*lessorv1.SubmitTaskResponse, error) {
+	if s.refusals == 0 {
+		return &lessorv1.SubmitTaskResponse{Task: &lessorv1.Task{TaskId: "t1"}}, nil
+	}
+	s.refusals--
+	refused, err := status.New(codes.ResourceExhausted, "the disk is full").WithDetails(
+		&errdetails.ErrorInfo{Reason: "STORE_DISK_FULL", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(s.wait)})
+	if err != nil {
+		return nil, err
+	}
+	return nil, refused.Err()
+}
+
+// A call that is repeated because the coordinator asks for it says so once, with the cause. It says nothing if the wait is short, or if it is too long for the
+// call, whose error then says everything.
+func TestWaitsAreNoted(t *testing.T) {
+	for _, c := range []struct {
+		server *fullFor
+		code   codes.Code
+		want   string
+	}{
+		{&fullFor{refusals: 3, wait: 5 * time.Second}, codes.OK, "waiting up to 30s: the disk is full\n"},
+		{&fullFor{refusals: 100, wait: 5 * time.Second}, codes.ResourceExhausted, "waiting up to 30s: the disk is full\n"},
+		{&fullFor{refusals: 3, wait: 999 * time.Millisecond}, codes.OK, ""},
+		{&fullFor{refusals: 1, wait: time.Minute}, codes.ResourceExhausted, ""},
+		{&fullFor{}, codes.OK, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			lis, server := bufconn.Listen(1<<20), grpc.NewServer()
+			lessorv1.RegisterTaskServiceServer(server, c.server)
+			go func() { _ = server.Serve(lis) }()
+			defer server.Stop()
+			var stderr bytes.Buffer
+			a := &app{streams: streams{err: &stderr}}
+			cl, err := dial("passthrough:///coordinator", grpc.WithChainUnaryInterceptor(a.noteWait()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cl.Close() }()
+			_, err = cl.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{})
+			if status.Code(err) != c.code || stderr.String() != c.want {
+				t.Errorf("%v; the command said %q, want %v and %q", err, &stderr, c.code, c.want)
+			}
+		})
 	}
 }

@@ -117,7 +117,7 @@ func onThisMachine(addr string) bool {
 }
 
 // dial connects to the value of --addr with these credentials.
-func (c credentials) dial(addr string) (*client, error) {
+func (c credentials) dial(addr string, more ...grpc.DialOption) (*client, error) {
 	if err := checkHostPort("addr", addr); err != nil {
 		return nil, err
 	}
@@ -125,5 +125,5 @@ func (c credentials) dial(addr string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dial(addr, options...)
+	return dial(addr, append(options, more...)...)
 }

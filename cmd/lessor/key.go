@@ -21,7 +21,7 @@ type keyListCmd struct {
 }
 
 func (c keyListCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		all, err := cl.auth.ListKeys(a.ctx, &lessorv1.ListKeysRequest{})
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func (c keyRotateCmd) Run(a *app) error {
 	if c.RetireAfter != nil {
 		req.RetireAfter = durationpb.New(*c.RetireAfter)
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		made, err := cl.auth.RotateKey(a.ctx, req)
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ type queueListCmd struct {
 }
 
 func (c queueListCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		list := newListing(a, "QUEUE", "READY", "BLOCKED", "SCHEDULED", "LEASED", "AGE", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {

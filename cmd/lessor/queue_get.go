@@ -23,7 +23,7 @@ func (queueGetCmd) Help() string {
 }
 
 func (c queueGetCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.admin.GetQueue(a.ctx, &lessorv1.GetQueueRequest{WorkspaceId: c.Workspace, Name: c.Name})
 		if err != nil {
 			return about(c.Name, err)

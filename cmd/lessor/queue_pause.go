@@ -40,7 +40,7 @@ func (c queueResumeCmd) Run(a *app) error { return c.setPaused(a, c.remote, fals
 
 // setPaused pauses or resumes every queue. If one is refused, the others are changed all the same.
 func (n queueNames) setPaused(a *app, r remote, paused bool) error {
-	return r.with(func(cl *client) error {
+	return r.with(a, func(cl *client) error {
 		return changeEach(a, n.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
 			// An update would create a missing queue, and a user who mistyped the name would believe that the right one is paused.
 			if _, err := cl.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.Workspace, Name: name}); err != nil {

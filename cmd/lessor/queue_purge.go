@@ -23,7 +23,7 @@ Example:
 }
 
 func (c queuePurgeCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		if !c.Yes {
 			return c.ask(a, cl)
 		}

@@ -36,7 +36,7 @@ func (c queueUpdateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.admin.UpdateQueue(a.ctx, req)
 		if err != nil {
 			return err

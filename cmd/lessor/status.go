@@ -13,7 +13,7 @@ type statusCmd struct {
 }
 
 func (c statusCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		s, err := cl.admin.GetStatus(a.ctx, &lessorv1.GetStatusRequest{})
 		if err != nil {
 			return err

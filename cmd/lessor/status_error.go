@@ -120,12 +120,20 @@ func violations(s *status.Status) string {
 
 // waitHint returns a hint with the wait that the coordinator asked for. If it asked for none, waitHint returns otherwise.
 func waitHint(s *status.Status, otherwise string) string {
-	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok {
-			return "try again in " + info.GetRetryDelay().AsDuration().Round(time.Millisecond).String()
-		}
+	if wait, asked := retryDelay(s); asked {
+		return "try again in " + wait.Round(time.Millisecond).String()
 	}
 	return otherwise
+}
+
+// retryDelay returns the wait that the coordinator asked for, if it asked for one.
+func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration(), true
+		}
+	}
+	return 0, false
 }
 
 // existsHint names the task that exists already.

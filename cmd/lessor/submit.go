@@ -62,7 +62,7 @@ func (c submitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: spec})
 		if err != nil {
 			return aboutPayload(err, spec)

@@ -22,7 +22,7 @@ Examples:
 }
 
 func (c taskAdoptCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.AdoptResult(a.ctx, &lessorv1.AdoptResultRequest{TaskId: c.TaskID, Attempt: c.Attempt})
 		if err != nil {
 			return about(c.TaskID, err)

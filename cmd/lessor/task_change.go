@@ -32,7 +32,7 @@ func (c taskCancelCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		if filter != nil {
 			return changeAll(a, "asked to end", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: c.All, Reason: c.Reason, PageToken: token})
@@ -69,7 +69,7 @@ func (c taskRetryCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		if filter != nil {
 			return changeAll(a, "retried", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: c.All, Deadline: c.Deadline.timestamp(), PageToken: token})
@@ -107,7 +107,7 @@ func (c taskDeleteCmd) Run(a *app) error {
 	if filter != nil && !c.Yes {
 		return fail(exitUsage, "add --yes to delete them; lessor task list shows what a filter selects", "deleting by a filter or --all needs --yes")
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		if filter != nil {
 			return changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})

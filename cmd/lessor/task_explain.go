@@ -28,7 +28,7 @@ Example:
 }
 
 func (c taskExplainCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.ExplainTask(a.ctx, &lessorv1.ExplainTaskRequest{TaskId: c.TaskID})
 		if err != nil {
 			return about(c.TaskID, err)

@@ -29,7 +29,7 @@ func (taskGetCmd) Help() string {
 }
 
 func (c taskGetCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.GetTask(a.ctx, &lessorv1.GetTaskRequest{TaskId: c.TaskID})
 		if err != nil {
 			return about(c.TaskID, err)

@@ -30,7 +30,7 @@ func (c taskListCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "KEY", "ERROR")
 		list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
 		more, err := c.print(a, cl, list, filter)

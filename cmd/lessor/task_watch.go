@@ -33,7 +33,7 @@ func (c taskWatchCmd) Run(a *app) error {
 	if (c.TaskID == "") == (c.RunID == "") {
 		return fail(exitUsage, "see lessor task watch --help", "name either a task or, with --run-id, a run")
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		stream, err := cl.tasks.WatchTask(a.ctx, &lessorv1.WatchTaskRequest{
 			TaskId: c.TaskID, RunId: c.RunID, WorkspaceId: c.Workspace, AfterSequence: c.After,
 		})

@@ -96,7 +96,7 @@ func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err 
 	case c.Audience != "":
 		return nil, fail(exitUsage, "", "--audience: needs --data; a coordinator issues tokens for its own audience")
 	}
-	err = c.with(func(cl *client) error {
+	err = c.with(a, func(cl *client) error {
 		made, err = cl.auth.CreateToken(a.ctx, &lessorv1.CreateTokenRequest{
 			Role: coordinator.RoleProto(role), Subject: c.Subject, Ttl: durationpb.New(c.TTL),
 		})
@@ -111,7 +111,7 @@ type tokenListCmd struct {
 }
 
 func (c tokenListCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		list := newListing(a, "TOKEN", "ROLE", "SUBJECT", "STATE", "ISSUED", inZone("EXPIRES"), "BY")
 		var keys *lessorv1.ListKeysResponse
 		cells := func(t *lessorv1.TokenInfo) []string { return tokenCells(t, keys.GetKeys(), time.Now()) }
@@ -165,7 +165,7 @@ Examples:
 }
 
 func (c tokenRevokeCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		for _, id := range c.TokenID {
 			if _, err := cl.auth.RevokeToken(a.ctx, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
 				return about(id, err)

@@ -36,7 +36,7 @@ Examples:
 }
 
 func (c workerDrainCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		return changeEach(a, c.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
 			answer, err := cl.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, Deadline: c.Deadline.timestamp(), Undo: c.Undo,
@@ -69,7 +69,7 @@ Examples:
 }
 
 func (c workerKickCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		return changeEach(a, c.Name, func(ctx context.Context, name string) (proto.Message, string, error) {
 			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter), Requeue: c.Requeue,

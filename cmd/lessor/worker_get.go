@@ -31,7 +31,7 @@ Example:
 }
 
 func (c workerGetCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		answer, err := cl.admin.GetWorker(a.ctx, &lessorv1.GetWorkerRequest{WorkerId: c.Name, SessionId: c.Session})
 		if err != nil {
 			return about(c.Name, err)

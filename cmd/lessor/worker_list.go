@@ -23,7 +23,7 @@ type workerListCmd struct {
 }
 
 func (c workerListCmd) Run(a *app) error {
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		list := newListing(a, "WORKER", "STATE", "HEALTH", "LEASES", "SLOTS", "QUEUES", "CONNECTED", "SEEN")
 		req := &lessorv1.ListWorkersRequest{Queue: c.Queue}
 		return printPages(list, workerCells, func(token string) ([]*lessorv1.Worker, string, error) {

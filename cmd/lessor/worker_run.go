@@ -66,7 +66,7 @@ func (c workerRunCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.with(func(cl *client) error {
+	return c.with(a, func(cl *client) error {
 		w, err := worker.New(cl, c.Queue, c.config(log))
 		if err != nil {
 			return fail(exitUsage, "see lessor worker run --help", "%v", err)
