@@ -98,6 +98,11 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			openError("d", &os.PathError{Op: "mkdir", Path: "d", Err: syscall.EROFS}), 5,
 			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",
 		},
+		"torn store": {
+			storeError("d", &store.TornError{Path: "d/lessor.db", Problem: "page 7 is missing"}), 5,
+			"error: the last commit to d/lessor.db is incomplete: page 7 is missing\nhint: a loss of power can cut off a commit, which was then not acknowledged: " +
+				"lessor serve takes it back; start it on the directory, stop it, then verify again\n",
+		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,
 			"error: the store has format 9, but this version of Lessor reads only formats up to 1: use a newer version\nhint: it was not changed; start the version of lessor that wrote it, or a newer one\n",

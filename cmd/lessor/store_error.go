@@ -41,7 +41,7 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &newer):
 		return fail(exitCannotStart, "it was not changed; start the version of lessor that wrote it, or a newer one", "%v", newer)
 	case errors.As(err, &torn):
-		return fail(exitCannotStart, "a loss of power can cause this: lessor serve takes back that commit, which was not acknowledged; start it, then check again", "%v", err)
+		return fail(exitCannotStart, "a loss of power can cut off a commit, which was then not acknowledged: lessor serve takes it back; start it on the directory, stop it, then verify again", "%v", err)
 	case errors.As(err, &damaged), errors.As(err, &corrupt):
 		return fail(exitCannotStart, hintDamaged, "%v", err)
 	case errors.Is(err, fs.ErrNotExist):
