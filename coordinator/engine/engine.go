@@ -60,9 +60,9 @@ const (
 	standstill = 200 * time.Millisecond
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
-	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit. Otherwise that wait would
-	// start again after each crash (T13).
-	saveIdleClock = time.Minute
+	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit. A crash costs at most
+	// this much of the wait (T13).
+	saveIdleClock = 10 * time.Second
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
 	dueAtOnce = maxBatchOps
 )
