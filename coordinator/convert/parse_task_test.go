@@ -253,3 +253,26 @@ func TestFilterMatches(t *testing.T) {
 		}
 	}
 }
+
+// A filter selects if it has any condition besides the workspace. Bulk calls need one, so that nobody cancels all tasks by mistake.
+func TestFilterSelects(t *testing.T) {
+	for name, tt := range map[string]struct {
+		filter *lessorv1.TaskFilter
+		want   bool
+	}{
+		"nothing":   {nil, false},
+		"workspace": {&lessorv1.TaskFilter{WorkspaceId: "w"}, false},
+		"any state": {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, false},
+		"queue":     {&lessorv1.TaskFilter{Queue: "q"}, true},
+		"run":       {&lessorv1.TaskFilter{RunId: "r"}, true},
+		"type":      {&lessorv1.TaskFilter{Type: "t"}, true},
+		"host":      {&lessorv1.TaskFilter{HostNodeId: "h"}, true},
+		"state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7}}, true},
+		"label":     {&lessorv1.TaskFilter{Labels: map[string]string{"a": ""}}, true},
+	} {
+		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, tt.filter)
+		if got := filter.Selects(); got != tt.want {
+			t.Errorf("%s: the filter selects: %v, want %v", name, got, tt.want)
+		}
+	}
+}
