@@ -321,3 +321,30 @@ func (rec record) readArbitrary(t *testing.T, payload []byte) {
 		t.Errorf("%v record of %d bytes: %d bytes allocated, want at most %d", rec.keyspace, len(payload), n, limit)
 	}
 }
+
+// CheckRecord refuses a sealed record, or an entry of an index, under a key without the form of its keyspace, and an entry with a value.
+func TestCheckRecordRefusesMalformedKeys(t *testing.T) {
+	short := func(ks store.Keyspace, key, value []byte) {
+		t.Helper()
+		if err := records.CheckRecord(ks, key, value); err != nil {
+			t.Errorf("the undamaged %v record is refused: %v", ks, err)
+		}
+		key = key[:2]
+		if len(value) > 0 {
+			value = storetest.Seal(ks, key, value[0], value[store.SealSize:])
+		}
+		wantCorruptKey(t, "a short key", records.CheckRecord(ks, key, value), ks, key)
+	}
+	for _, rec := range sealedRecords(t) {
+		short(rec.keyspace, rec.key, rec.value)
+	}
+	for ks, key := range map[store.Keyspace][]byte{
+		store.Ready:   store.ReadyKey{}.Append(nil),
+		store.Parked:  store.ParkedKey{}.Append(nil),
+		store.Mounted: store.AppendMountedKey(nil, 1, id(1)),
+		store.Timer:   store.TimerKey{}.Append(nil),
+	} {
+		short(ks, key, nil)
+		wantCorruptKey(t, "an entry with a value", records.CheckRecord(ks, key, []byte{0}), ks, key)
+	}
+}

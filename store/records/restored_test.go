@@ -1,0 +1,78 @@
+package records_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// A11, T13: a copy of a store gets another epoch with the same key, skips the sequences that the original may have used since, and has no rate limit with
+// anything left.
+func TestMakeIndependent(t *testing.T) {
+	t.Attr("rules", "A11 T13")
+	const serving = lease.Instant(1000)
+	now := lease.Wall(1_800_000_000_000_000_000)
+	limited := records.Queue{Space: 1, Name: "limited", CreatedAt: 2, Ready: 3, Bucket: &lease.Bucket{Used: 0.5, At: 7}}
+	plain := records.Queue{Space: 1, Name: "plain", CreatedAt: 2}
+	spaces := []records.Space{{Tenant: "a", Workspace: "x", Number: 1, NextSeq: 10}, {Tenant: "b", Workspace: "y", Number: 2, NextSeq: 1, LostFrom: 3, LostTo: 4}}
+	st := memstore.New()
+	commit(t, st, func(b *store.Batch) {
+		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
+		records.PutClock(b, serving)
+		records.PutQueue(b, limited)
+		records.PutQueue(b, plain)
+		for _, s := range spaces {
+			records.PutSpace(b, s)
+		}
+	})
+	var epoch uint32
+	var changes store.Batch
+	view(t, st, func(r store.Reader) (err error) {
+		epoch, err = records.MakeIndependent(&changes, r, now)
+		return err
+	})
+	if want := lease.RestoredEpoch(3, now); epoch != want || epoch == 3 {
+		t.Errorf("the new epoch is %d, want %d", epoch, want)
+	}
+	if err := st.Commit(t.Context(), &changes); err != nil {
+		t.Fatal(err)
+	}
+	for i := range spaces {
+		next := lease.FirstSeq(epoch, spaces[i].NextSeq)
+		spaces[i].LostFrom, spaces[i].NextSeq, spaces[i].LostTo = spaces[i].NextSeq, next, next
+	}
+	used := lease.UsedUp(serving)
+	limited.Bucket = &used
+	view(t, st, func(r store.Reader) error {
+		identity, _, err := records.ReadIdentity(r)
+		if diff := cmp.Diff(records.Identity{Epoch: epoch, Key: []byte("secret")}, identity); diff != "" || err != nil {
+			t.Errorf("the identity: error %v, -want +got:\n%s", err, diff)
+		}
+		gotSpaces, err := collect(r, records.Spaces)
+		if diff := cmp.Diff(spaces, gotSpaces); diff != "" || err != nil {
+			t.Errorf("the spaces: error %v, -want +got:\n%s", err, diff)
+		}
+		queues, err := collect(r, records.Queues)
+		if diff := cmp.Diff([]records.Queue{limited, plain}, queues); diff != "" {
+			t.Errorf("the queues: -want +got:\n%s", diff)
+		}
+		return err
+	})
+}
+
+// A store that was never served stays as it is: its first start gives it an identity of its own.
+func TestUnservedStoreStaysAsItIs(t *testing.T) {
+	var changes store.Batch
+	view(t, memstore.New(), func(r store.Reader) error {
+		epoch, err := records.MakeIndependent(&changes, r, 1)
+		if epoch != 0 || changes.Len() != 0 {
+			t.Errorf("epoch %d and %d changes, want none", epoch, changes.Len())
+		}
+		return err
+	})
+}
