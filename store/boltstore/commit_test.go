@@ -3,6 +3,7 @@ package boltstore
 import (
 	"bytes"
 	"errors"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -66,30 +67,72 @@ func blocks[T any](function string, done <-chan T) bool {
 	return false
 }
 
-// A10: if the flush of a commit fails, the next commit, which has already begun, fails with the same error, and so does Begin. Close does not hang.
+// A10: if the flush of a commit fails, the next commit, which has already begun, fails with the same error, and so does Begin. That commit is not even
+// written: its flush could succeed although pages of the commit before are lost. Close does not hang.
 func TestFailedFlushFailsTheNextCommit(t *testing.T) {
-	s := mustOpen(t, filledStore(t))
+	dir := filledStore(t)
+	s := mustOpen(t, dir)
 	if s.background != nil {
-		s.background.done.Wait() // because it reads the file, which the test closes below
+		s.background.done.Wait() // because it reads the file, which the test replaces below
 	}
 	commitSome(t, s, 1, 1) // bbolt itself flushes the first commit after Open, in Write; from the second on, Sync does
 	first := writtenCommit(t, s, "first")
 	second := appliedCommit(t, s, "second")
-	if err := lockedFile(s).Close(); err != nil {
+	file := lockedFileField(s)
+	sound := *file
+	closed, err := os.Open(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	*file = closed
 	failed := first.Sync()
+	*file = sound // from here on, the disk works again
 	if commit := new(store.CommitError); !errors.As(failed, &commit) {
 		t.Fatalf("Sync = %v, want a CommitError", failed)
 	}
-	if err := second.Write(); !errors.Is(err, failed) {
+	switch err := second.Write(); {
+	case err == nil:
+		t.Errorf("the second commit was written, and its Sync returned %v", second.Sync())
+	case !errors.Is(err, failed):
 		t.Errorf("Write = %v, want %v", err, failed)
 	}
 	if _, err := s.Begin(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("Begin = %v, want %v", err, failed)
 	}
-	if err := s.Close(); err == nil {
-		t.Error("Close returns no error, want that of the file, which the test has closed already")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A commit with a change that cannot be applied fails as a whole. Nothing of it is written.
+func TestChangeThatCannotBeAppliedFailsTheCommit(t *testing.T) {
+	dir := filledStore(t)
+	s := mustOpen(t, dir)
+	var b store.Batch
+	b.PutSealed(store.Spec, []byte("good"), 1, nil)
+	b.PutSealed(store.Spec, nil, 1, nil) // bbolt has no empty keys
+	err := s.Commit(t.Context(), &b)
+	if commit := new(store.CommitError); !errors.As(err, &commit) {
+		t.Errorf("Commit = %v, want a CommitError", err)
+	}
+	if tx, err := s.Begin(t.Context()); err == nil {
+		tx.Rollback()
+		t.Error("the store goes on after that")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	err = mustOpen(t, dir).View(func(r store.Reader) error {
+		if r.Get(store.Spec, []byte("good")) != nil {
+			t.Error("a part of the commit is in the store")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

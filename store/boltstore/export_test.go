@@ -9,8 +9,12 @@ import (
 // filesOfMarkedStore are the files of a closed store that was found sound, as fileNames lists them.
 const filesOfMarkedStore = fileName + " " + markName
 
-// lockedFile returns the file that bbolt has open and locked, from a private field: bbolt has no function for it.
-func lockedFile(s *Store) *os.File {
+// lockedFile returns the file that bbolt has open and locked.
+func lockedFile(s *Store) *os.File { return *lockedFileField(s) }
+
+// lockedFileField returns the private field of bbolt that has this file: bbolt has no function for it. bbolt flushes the file in the field, but writes
+// pages to the file that it has opened.
+func lockedFileField(s *Store) **os.File {
 	field := reflect.ValueOf(s.db).Elem().FieldByName("file")
-	return *(**os.File)(unsafe.Pointer(field.UnsafeAddr()))
+	return (**os.File)(unsafe.Pointer(field.UnsafeAddr()))
 }
