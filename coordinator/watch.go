@@ -29,6 +29,9 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 	}
 	sub := s.engine.Watch(what)
 	defer sub.Close()
+	if err := stream.SendHeader(nil); err != nil { // now the client knows that the watch has begun: see Deleted
+		return refusal.Status(err)
+	}
 	return refusal.Status(watch(ctx, w, sub.C))
 }
 

@@ -285,6 +285,28 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 	})
 }
 
+// S5: the headers of a watch come once it has begun, even if there is no event to send. So a client that lists the tasks after that misses no deletion.
+func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		all := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})()
+		stream, err := r.tasks.WatchTask(t.Context(), &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: all[0].GetSequence()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Header(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := stream.Recv(); err != nil || e.GetDeleted() == nil || e.GetTaskId() != id {
+			t.Errorf("the first event is %v (%v), want that the task was deleted", e, err)
+		}
+	})
+}
+
 // A watch needs either a task or a run; the run's workspace must exist.
 func TestWatchNeedsOneTarget(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -156,6 +157,9 @@ type fakeWatch struct {
 	err    error // set before events is closed; the stream then ends with it
 }
 
+// Header returns at once, since the watch has begun.
+func (w *fakeWatch) Header() (metadata.MD, error) { return nil, nil }
+
 func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	select {
 	case e, ok := <-w.events:
@@ -208,9 +212,11 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 
 // sendEvent sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
 func (f *fakeCoordinator) sendEvent(e *lessorv1.WatchTaskResponse) {
-	f.sequence++
+	if e.GetDeleted() == nil { // a coordinator does not store that a task was deleted
+		f.sequence++
+		f.history = append(f.history, e)
+	}
 	e.Sequence = f.sequence
-	f.history = append(f.history, e)
 	f.watches = slices.DeleteFunc(f.watches, func(w *fakeWatch) bool {
 		if w.task == "" || w.task == e.GetTaskId() {
 			w.events <- e
@@ -541,6 +547,24 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 			r.finish("<a><c>")
 			if r.err != nil || r.summary.OK() || r.summary != (Summary{Lines: 4, Done: 2, Missing: 2}) {
 				t.Errorf("summary %+v, error %v, want 2 lines done and 2 missing", r.summary, r.err)
+			}
+		})
+	}
+}
+
+// A run that opens its stream again learns of a line whose task was deleted meanwhile, although no event says so.
+func TestLineDeletedWhileNothingIsWatched(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 2, keepOrder)
+			fake.end(1, completed)
+			synctest.Wait()
+			fake.breakStreams()
+			fake.remove(2)
+			r.finish("<a>")
+			if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) {
+				t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ type watcher struct {
 	// tally counts events for the progress bar.
 	tally *tally
 
+	began    bool      // a stream was opened before
 	sequence uint64    // sequence of the last durable event
 	saved    time.Time // when the sequence was saved last
 }
@@ -71,6 +72,11 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.began { // tasks may have been deleted while there was no stream, and no stored event says so
+		_, _ = stream.Header() // comes once the watch has begun, so that the list misses nothing; Recv returns the error
+		w.signalEventsMissed()
+	}
+	w.began = true
 	for received := false; ; received = true {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

@@ -2580,7 +2580,8 @@ func (x *Missed) GetVolatile() uint64 {
 	return 0
 }
 
-// Deleted marks the end of a task.
+// Deleted marks the end of a task. It is not stored, so a watch that resumes does not get it. A client that opens a watch again finds out which tasks
+// are gone by listing them. If it first waits for the headers of the stream, which come once the watch has begun, it misses none.
 type Deleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
