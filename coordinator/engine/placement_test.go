@@ -286,23 +286,28 @@ func TestStickyKeyStaysWithItsWorkerAfterARestart(t *testing.T) {
 	})
 }
 
-// W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another.
+// W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another. That holds
+// also if the worker has room for some tasks and not for others.
 func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 	t.Attr("rules", "W12")
-	run(t, func(r *rig) {
-		a := r.worker("a", 3, nil)
-		r.submitWith(withAffinity("k", lease.Preferred))
-		b := r.worker("b", 5, nil)
-		r.submit(work()) // a takes its turn
-		r.submitWith(withAffinity("k", lease.Preferred))
-		if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 0 {
-			r.Fatalf("%d grants to the worker of the key and %d to another, want 3 and 0", x, y)
-		}
-		r.submitWith(withAffinity("k", lease.Preferred))
-		if y := len(b.grants()); y != 1 {
-			r.Errorf("%d grants to another worker when the worker of the key has no room, want 1", y)
-		}
-	})
+	for name, limit := range map[string]func(*Wants){"slots": nil, "bytes": func(w *Wants) { w.MaxBytes = 1000 }} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				a := r.worker("a", 3, limit)
+				r.submitWith(withAffinity("k", lease.Preferred))
+				b := r.worker("b", 5, nil)
+				r.submit(work()) // a takes its turn
+				r.submitWith(withAffinity("k", lease.Preferred))
+				if x, y := len(a.grants()), len(b.grants()); x != 3 || y != 0 {
+					r.Fatalf("%d grants to the worker of the key and %d to another, want 3 and 0", x, y)
+				}
+				r.submitWith(withAffinity("k", lease.Preferred))
+				if y := len(b.grants()); y != 1 {
+					r.Errorf("%d grants to another worker when the worker of the key has no room, want 1", y)
+				}
+			})
+		})
+	}
 }
 
 // W12: a PREFERRED task goes to another worker if the worker of its key no longer takes work: because of a resize to 0 or an update to other queues, or

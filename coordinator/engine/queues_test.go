@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"reflect"
 	"strconv"
 	"testing"
@@ -92,6 +93,45 @@ func TestRateLimit(t *testing.T) {
 		if before > 9+1 {
 			r.Errorf("%d grants after five crashes in a row, want at most 9 + 1", before)
 		}
+	})
+}
+
+// T13: each of several queues is granted at its own rate: the slowest, which is the first by name, holds up no other, and neither does a queue whose next
+// grant is due at the same instant.
+func TestRateLimitsOfSeveralQueues(t *testing.T) {
+	t.Attr("rules", "T13")
+	run(t, func(r *rig) {
+		other := Space{Tenant: "other", Workspace: home.Workspace}
+		for name, rate := range map[string]float64{"a": 0.01, "b": 1, "c": 1} {
+			for _, s := range []Space{home, other} {
+				if _, err := r.UpdateQueue(r.Context(), s, name, func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: rate, Burst: 1} }); err != nil {
+					r.Fatal(err)
+				}
+				specs := many(20)
+				for _, spec := range specs {
+					spec.Queue = name
+					if err := spec.Fill(lease.DefaultLimits()); err != nil {
+						r.Fatal(err)
+					}
+				}
+				if _, _, err := r.Submit(r.Context(), s, specs, make([]lease.Digest, len(specs))); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}
+		for _, s := range []Space{home, other} {
+			c := r.joinFor(Wants{Space: s, Worker: "w", Queues: []string{"a", "b", "c"}}, 100)
+			defer func() {
+				granted := map[string]int{}
+				for _, g := range c.grants() {
+					granted[g.Task.Spec.Queue]++
+				}
+				if want := (map[string]int{"a": 1, "b": 4, "c": 4}); !maps.Equal(granted, want) {
+					r.Errorf("after 3.5 s tenant %s has got %v tasks of each queue, want %v", s.Tenant, granted, want)
+				}
+			}()
+		}
+		time.Sleep(3500 * time.Millisecond)
 	})
 }
 

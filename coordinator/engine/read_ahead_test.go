@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -268,6 +269,63 @@ func TestReadAheadUndoesNoChange(t *testing.T) {
 		}
 		r.shutDown() // also verifies that the store has all results which the tasks list, and no others
 	})
+}
+
+// brokenLines is a store in which the lines cannot be read once broken is set.
+type brokenLines struct {
+	*memstore.Store
+	broken atomic.Bool
+}
+
+func (s *brokenLines) View(fn func(store.Reader) error) error {
+	return s.Store.View(func(r store.Reader) error { return fn(brokenReader{r, s}) })
+}
+
+type brokenReader struct {
+	store.Reader
+	s *brokenLines
+}
+
+func (r brokenReader) Scan(k store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	if k == store.Ready && r.s.broken.Load() {
+		return errors.New("the disk is broken")
+	}
+	return r.Reader.Scan(k, from, to, fn)
+}
+
+// A10: if the next part of a line cannot be read, the engine stops with ErrStore, whether the reading is in the background or the loop waits for it. It
+// must not take the line for a shorter one, because then nobody would get the rest of its tasks.
+func TestLineThatCannotBeRead(t *testing.T) {
+	t.Attr("rules", "A10")
+	before := lineHead
+	lineHead = 4
+	defer func() { lineHead = before }()
+	for name, n := range map[string]int{"in the background": 2, "by the loop": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &brokenLines{Store: memstore.New()}
+				r := &rig{T: t, st: st}
+				r.start(Config{})
+				r.submit(many(8)...)
+				st.broken.Store(true)
+				_, err := r.Lease(t.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: n})
+				if n == 5 && !errors.Is(err, ErrStore) {
+					t.Errorf("Lease = %v, want ErrStore", err)
+				}
+				synctest.Wait()
+				select {
+				case err := <-r.done:
+					if !errors.Is(err, ErrStore) {
+						t.Errorf("Run = %v, want ErrStore", err)
+					}
+				default:
+					t.Error("the engine goes on, want that it stops")
+					r.stop()
+					t.Error(<-r.done)
+				}
+			})
+		})
+	}
 }
 
 // W4, T2: when the next part of a line has been read, a taker that had no room for any task of the part before it gets a task for which it has room.
