@@ -1133,7 +1133,7 @@ type FailRequest struct {
 	Error *TaskError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	// Gauges of the attempt. At most 64.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Phase in which a cancel stopped the work. Optional.
+	// Phase in which a cancel stopped the work. Optional; at most 256 bytes.
 	CancelledDuringPhase string `protobuf:"bytes,9,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
 	// What was done before a cancel stopped the work, opaque. At most 64 KiB.
 	PartialProgress []byte `protobuf:"bytes,10,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
@@ -1374,7 +1374,7 @@ type ReleaseRequest struct {
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
-	// Why, for people.
+	// Why, for people. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Wait before the next grant. 0: READY at once; at most 24 h.
 	Delay         *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`

@@ -1269,7 +1269,7 @@ type WorkerHeartbeat struct {
 	// While memory or disk is nearly full the worker gets no new work, until a heartbeat says that it is not any more (W9). inflight is how many
 	// tasks run, to show whether the worker is SATURATED; without it, the leases of the heartbeat count.
 	Metrics map[string]float64 `protobuf:"bytes,2,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Leases to renew.
+	// Leases to renew; at most 1,000.
 	Leases        []*HeartbeatRequest `protobuf:"bytes,3,rep,name=leases,proto3" json:"leases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2178,7 +2178,7 @@ func (x *Cancel) GetGrace() *durationpb.Duration {
 // Feedback is progress and output of running attempts. It is not durable and may be dropped, oldest first.
 type Feedback struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The items.
+	// The items; at most 1,000.
 	Items         []*FeedbackItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2228,13 +2228,13 @@ type FeedbackItem struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease under which it runs. Required; feedback of a dead lease is dropped.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Phase of the work.
+	// Phase of the work. At most 256 bytes.
 	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
 	// 0 to 1; 0 says nothing, see zero_progress.
 	Progress float64 `protobuf:"fixed64,4,opt,name=progress,proto3" json:"progress,omitempty"`
-	// For people.
+	// For people. At most 64 KiB.
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	// Pieces of output, in order per channel.
+	// Pieces of output, in order per channel; at most 256.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
 	// Gauges of the attempt. At most 64.
 	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`

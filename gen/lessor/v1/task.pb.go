@@ -25,13 +25,13 @@ const (
 
 // TaskState is where a task stands. States in -ED are final for the round; CANCELLING will move by itself.
 //
-// Who may move a task (rule T1-T9):
+// Who may move a task (rules T1-T9, V15):
 //
 //	submit             -> SCHEDULED (run_at ahead) or READY
 //	time               SCHEDULED -> READY; READY -> FAILED (start_timeout); SCHEDULED, READY -> FAILED (deadline, resource_refs.expires_at)
 //	coordinator grant  READY -> LEASED
 //	worker gone        READY -> FAILED (resource_refs)
-//	worker Start       LEASED -> RUNNING
+//	worker Start       LEASED -> RUNNING; CANCELLING -> CANCELLED (the first Start)
 //	worker Complete    LEASED, RUNNING, CANCELLING -> COMPLETED
 //	worker Fail        LEASED, RUNNING -> SCHEDULED (retry) or FAILED; CANCELLING -> CANCELLED
 //	worker Release     LEASED, RUNNING -> READY or SCHEDULED; CANCELLING -> CANCELLED
@@ -39,12 +39,13 @@ const (
 //	CancelTask         SCHEDULED, READY -> CANCELLED; LEASED, RUNNING -> CANCELLING
 //	cancel_grace over  CANCELLING -> FAILED
 //	RetryTask          FAILED, CANCELLED -> READY (a new round)
+//	AdoptResult        SCHEDULED, READY, FAILED, CANCELLED -> COMPLETED (by a discarded result)
 type TaskState int32
 
 const (
 	// Never sent; as a filter it means every state.
 	TaskState_TASK_STATE_UNSPECIFIED TaskState = 0
-	// Waits for its run_at, or for the backoff after a failed attempt (retry_at).
+	// Waits for its run_at, or for the backoff or delay after an attempt (retry_at).
 	TaskState_TASK_STATE_SCHEDULED TaskState = 1
 	// Waits for a worker.
 	TaskState_TASK_STATE_READY TaskState = 2
@@ -54,9 +55,9 @@ const (
 	TaskState_TASK_STATE_RUNNING TaskState = 4
 	// A cancel was asked while a worker held the lease; ends with its report, its loss or the end of cancel_grace.
 	TaskState_TASK_STATE_CANCELLING TaskState = 5
-	// Final: a worker's Complete was committed.
+	// Final: a worker's Complete was committed, or a discarded result was adopted.
 	TaskState_TASK_STATE_COMPLETED TaskState = 6
-	// Final: out of attempts, not retryable, or out of time.
+	// Final: it ended without a result; reason or error says why.
 	TaskState_TASK_STATE_FAILED TaskState = 7
 	// Final: cancelled before an outcome was committed.
 	TaskState_TASK_STATE_CANCELLED TaskState = 8
@@ -683,7 +684,7 @@ func (x *RetryPolicy) GetNonRetryableCategories() []ErrorCategory {
 	return nil
 }
 
-// TaskSpec is what a producer asks for. It never changes after the submit.
+// TaskSpec is what a producer asks for. It never changes after the submit. Every name and key in it has at most 256 bytes.
 type TaskSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of queues and idempotency keys within the tenant. Empty means "default".
@@ -1346,7 +1347,7 @@ type Artifact struct {
 	ResourceId string `protobuf:"bytes,1,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
 	// Worker that holds it. If the report leaves it empty, it is the worker that held the lease.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// What it is, for example a MIME type.
+	// What it is, for example a MIME type. At most 256 bytes.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
 	// Size where known; 0 is unknown or empty.
 	SizeBytes int64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
@@ -1354,7 +1355,7 @@ type Artifact struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The output of the report already contains it.
 	Inline bool `protobuf:"varint,6,opt,name=inline,proto3" json:"inline,omitempty"`
-	// Free text.
+	// Free text; at most 64 entries, keys and values at most 256 bytes each.
 	Metadata      map[string]string `protobuf:"bytes,7,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1444,9 +1445,9 @@ type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 to 1.
 	Fraction float64 `protobuf:"fixed64,1,opt,name=fraction,proto3" json:"fraction,omitempty"`
-	// For people.
+	// For people. At most 64 KiB.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Phase of the work, for example "running" or "uploading".
+	// Phase of the work, for example "running" or "uploading". At most 256 bytes.
 	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
 	// Gauges of the attempt. Only in answers: a heartbeat has a field of its own.
 	Metrics map[string]float64 `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
@@ -1538,7 +1539,7 @@ type LeaseInfo struct {
 	AckedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=acked_at,json=ackedAt,proto3" json:"acked_at,omitempty"`
 	// When Start was committed; absent before.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// Last renewal, absent before the first.
+	// Last heartbeat; absent before the first.
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	// When it ends unless renewed, by the coordinator's wall clock.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
@@ -1903,9 +1904,9 @@ type Task struct {
 	CancelRequestedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=cancel_requested_at,json=cancelRequestedAt,proto3" json:"cancel_requested_at,omitempty"`
 	// When it reached its final state; absent before.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	// Output of the committed Complete. Lists leave it out.
+	// Output of the committed Complete, or of the result that was adopted. Lists leave it out.
 	Output []byte `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
-	// Artifacts of the committed Complete. Lists leave them out.
+	// Artifacts of the same. Lists leave them out.
 	Artifacts []*Artifact `protobuf:"bytes,19,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	// Error of the last failed attempt; absent when none failed.
 	Error *TaskError `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`
@@ -2251,20 +2252,20 @@ func (x *Middleware) GetState() TaskState {
 // FeedbackChunk is a piece of what a running attempt prints.
 type FeedbackChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stream it belongs to: stdout, stderr, log, llm ...
+	// Stream it belongs to: stdout, stderr, log, llm ... At most 256 bytes.
 	Channel string `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
 	// Rises by one per channel and attempt, from 0.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// Type of the data. Empty: text/plain.
+	// Type of the data; at most 256 bytes. Empty: text/plain.
 	MimeType string `protobuf:"bytes,3,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
-	// The piece itself.
+	// The piece itself; at most 64 KiB.
 	//
 	// Types that are valid to be assigned to Body:
 	//
 	//	*FeedbackChunk_Text
 	//	*FeedbackChunk_Data
 	Body isFeedbackChunk_Body `protobuf_oneof:"body"`
-	// Free text.
+	// Free text; at most 64 entries, keys and values at most 256 bytes each.
 	Metadata      map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
