@@ -36,13 +36,7 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	return report(w, r, h, a.workers.Heartbeat, &lessorv1.HeartbeatRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
 		HeartbeatAt: stamp(m.HeartbeatAt), Progress: m.progress(), Metrics: m.Metrics, Checkpoint: checkpoint,
-	}, func(v *lessorv1.HeartbeatResponse) any {
-		return alive{
-			committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
-			ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
-			TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
-		}
-	})
+	}, func(v *lessorv1.HeartbeatResponse) any { return aliveOf(v) })
 }
 
 // progress returns the progress in the heartbeat, or nil if it has none.

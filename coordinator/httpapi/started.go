@@ -22,11 +22,5 @@ func (a *api) started(w http.ResponseWriter, r *http.Request, h Holder) *problem
 	return report(w, r, h, a.workers.Start, &lessorv1.StartRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
 		StartedAt: stamp(m.StartedAt),
-	}, func(v *lessorv1.StartResponse) any {
-		return alive{
-			committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
-			ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
-			TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
-		}
-	})
+	}, func(v *lessorv1.StartResponse) any { return aliveOf(v) })
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -36,7 +37,18 @@ func committedOf(v verdict) committed {
 	}
 }
 
-// alive holds the further fields of the answer to a Start or Heartbeat.
+// renewal has the further methods that the responses to Start and Heartbeat share.
+type renewal interface {
+	verdict
+	GetShouldCancel() bool
+	GetCancelReason() string
+	GetExpiresAt() *timestamppb.Timestamp
+	GetExpiresIn() *durationpb.Duration
+	GetTaskToken() string
+	GetTokenExpiresAt() *timestamppb.Timestamp
+}
+
+// alive is the body of the 200 answer to a Start or Heartbeat.
 type alive struct {
 	committed
 	ShouldCancel   bool    `json:"shouldCancel"`
@@ -45,6 +57,14 @@ type alive struct {
 	ExpiresInMs    millis  `json:"expiresInMs"`
 	TaskToken      string  `json:"taskToken"`
 	TokenExpiresAt instant `json:"tokenExpiresAt"`
+}
+
+func aliveOf(v renewal) alive {
+	return alive{
+		committed: committedOf(v), ShouldCancel: v.GetShouldCancel(), CancelReason: v.GetCancelReason(),
+		ExpiresAt: instantOf(v.GetExpiresAt()), ExpiresInMs: millisOf(v.GetExpiresIn()),
+		TaskToken: v.GetTaskToken(), TokenExpiresAt: instantOf(v.GetTokenExpiresAt()),
+	}
 }
 
 // refused returns the answer to a report that is not COMMITTED, by the table of H2, and nil for one that is.
