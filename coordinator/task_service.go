@@ -258,3 +258,19 @@ func (s *taskService) DeleteTask(ctx context.Context, req *lessorv1.DeleteTaskRe
 	}
 	return &lessorv1.DeleteTaskResponse{}, nil
 }
+
+// AdoptResult makes a discarded result the outcome of its task.
+func (s *taskService) AdoptResult(ctx context.Context, req *lessorv1.AdoptResultRequest) (*lessorv1.AdoptResultResponse, error) {
+	f := s.fields()
+	logRequestID(ctx, f, req.GetRequestId())
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	who := gate.Identify(ctx)
+	t, err := s.engine.Adopt(ctx, lease.Adopt{Tenant: who.Tenant, Task: id, Attempt: req.GetAttempt(), By: who.Subject})
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	return &lessorv1.AdoptResultResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
+}

@@ -8,14 +8,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/store"
 )
 
 // version is set by the release build with -ldflags "-X main.version=v1.2.3".
 var version string
-
-// protocolVersion is the version of the session protocol that this binary speaks.
-const protocolVersion = 1
 
 // versionCmd is lessor version.
 type versionCmd struct{}
@@ -23,7 +21,7 @@ type versionCmd struct{}
 func (versionCmd) Run(a *app) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(map[string]any{
-			"version": buildVersion(), "go": runtime.Version(), "protocol": protocolVersion, "store_format": store.Current().Format(),
+			"version": buildVersion(), "go": runtime.Version(), "protocol": session.Protocol, "store_format": store.Current().Format(),
 		})
 	}
 	_, err := fmt.Fprintln(a.out, versionLine())
@@ -31,7 +29,7 @@ func (versionCmd) Run(a *app) error {
 }
 
 func versionLine() string {
-	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), protocolVersion, store.Current().Format(), runtime.Version())
+	return fmt.Sprintf("lessor %s (protocol %d, store format %d, %s)", buildVersion(), session.Protocol, store.Current().Format(), runtime.Version())
 }
 
 // versionFlag is --version. It prints the same as lessor version, wherever it stands on the command line.

@@ -134,7 +134,8 @@ func describe(a *records.Audit, req proto.Message) {
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 
-// words returns a message as one line of text. protobuf varies the number of spaces on purpose, so words reduces each run of spaces to one.
+// words returns a message as one line of text. protobuf on purpose puts one or two spaces between two fields, and not the same number in each build; words
+// makes it one, there and in the values.
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {

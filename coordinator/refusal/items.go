@@ -14,11 +14,8 @@ import (
 
 // The errors of single items of a request or frame, of which other items may have succeeded.
 
-// ItemError returns the error of an item that got no verdict, with the wait after which to repeat the item. It returns nil if err is nil.
+// ItemError returns the error of an item that got no verdict, with the wait after which to repeat the item.
 func ItemError(err error) *lessorv1.ItemError {
-	if err == nil {
-		return nil
-	}
 	code, wait := CodeInternal, retryStopped
 	switch {
 	case errors.Is(err, engine.ErrStopped):

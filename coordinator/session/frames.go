@@ -189,7 +189,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	case frameRegister:
 		ss.register(m.GetId(), m.GetRegister(), next)
 	case frameHeartbeat:
-		ss.heartbeat(m.GetId(), m.GetHeartbeat())
+		ss.heartbeat(m.GetId(), m.GetHeartbeat(), next)
 	case frameReports:
 		ss.reports(m.GetId(), m.GetReports())
 	case frameFeedback:

@@ -8,7 +8,7 @@ import (
 )
 
 // heartbeat handles a heartbeat frame: it updates the health of the worker, and renews the leases that the frame names and no others (W4).
-func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
+func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sessionState) {
 	if !ss.fits(corr, "heartbeat.leases", len(m.GetLeases())) {
 		return
 	}
@@ -23,7 +23,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat) {
 	ss.health.update(m, ss.slots)
 	noNewWork := ss.health.whyNoWork()
 	changes := ss.health.told.next(well != (noNewWork == ""))
-	ss.state = moves[ss.state][frameHeartbeat]
+	ss.state = next
 	ss.mu.Unlock()
 	ss.logHealth(noNewWork, changes)
 	reports := make([]*lease.Report, len(m.GetLeases()))
