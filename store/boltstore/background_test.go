@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -187,6 +188,38 @@ func TestBackgroundCheckDuringCommits(t *testing.T) {
 	if err := checkData(readFile(t, dir)); err != nil {
 		t.Error(err)
 	}
+}
+
+// Commits do not overwrite the pages that a check in the background has still to read: their new content would look like damage.
+func TestPagesAreKeptForTheCheck(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	records := func(round int) *store.Batch {
+		b := new(store.Batch)
+		for n := range uint32(5000) { // a check pauses after 256 pages
+			b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, n), 1, bytes.Repeat([]byte{byte(round)}, 400))
+		}
+		return b
+	}
+	if err := errors.Join(s.Commit(t.Context(), records(0)), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !hasMark(dir) {
+		t.Skip("the file system or the machine does not provide what a mark needs")
+	}
+	synctest.Test(t, func(t *testing.T) { // so that the pause of the check does not end before the commits
+		s := mustOpen(t, dir)
+		synctest.Wait()
+		for round := range 4 {
+			if err := s.Commit(t.Context(), records(1+round)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.background.done.Wait()
+		if err := s.Commit(t.Context(), records(5)); err != nil {
+			t.Errorf("the check failed: %v", err)
+		}
+	})
 }
 
 // Close ends the check early. That is no damage, so the store gets its mark back: otherwise the next Open would check the whole store before it serves.
