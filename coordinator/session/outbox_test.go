@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -185,5 +186,39 @@ func TestStreamEndsAlthoughAnEarlierOneIsStuck(t *testing.T) {
 		if p, then := o.nextTransmission(next); then != stepEnd {
 			t.Errorf("step %v with %v, want the end of the stream", then, p)
 		}
+	})
+}
+
+// W6: the resend timer was set for a frame that is acknowledged when it fires. The next frame is then sent again when its own wait is over, not before.
+func TestResendAfterAnAcknowledgement(t *testing.T) {
+	t.Attr("rules", "W6")
+	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
+		send := func() (id string) {
+			o.put(waitingFrame{make: noFrame, wantsAck: true})
+			p, then := o.nextTransmission(w)
+			if then != stepSend {
+				t.Fatal("the outbox has no frame to send")
+			}
+			return p.id()
+		}
+		resends := func() bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return len(o.sent.toResend) > 0
+		}
+		o.acknowledged(send()) // from now on frames are sent again
+		first := send()
+		time.Sleep(resendBase / 2)
+		second := send()
+		o.acknowledged(first)
+		time.Sleep(resendBase - time.Millisecond)
+		if synctest.Wait(); resends() {
+			t.Errorf("a frame is sent again less than %v after it was sent", resendBase)
+		}
+		time.Sleep(resendBase/4 + 2*time.Millisecond)
+		if synctest.Wait(); !resends() {
+			t.Errorf("a frame without an acknowledgement is not sent again %v after it was sent", resendBase*5/4)
+		}
+		o.acknowledged(second) // ends the timer
 	})
 }
