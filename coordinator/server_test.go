@@ -175,6 +175,27 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 	})
 }
 
+// A10: a token whose commit fails is not given to the caller, and is not valid.
+func TestTokenIsDurableBeforeItIsGiven(t *testing.T) {
+	t.Attr("rules", "A10")
+	st := memstore.New()
+	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
+		ctx := r.operatorContext(t, "acme")
+		have := len(r.gate.Keyring().List("acme"))
+		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
+		made, err := lessorv1.NewAuthServiceClient(r.conn).CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "s"})
+		if status.Code(err) != codes.Unavailable || made.GetToken() != "" {
+			t.Errorf("CreateToken: %v, want UNAVAILABLE and no token", err)
+		}
+		if n := len(r.gate.Keyring().List("acme")); n != have {
+			t.Errorf("the keyring has %d tokens, want %d", n, have)
+		}
+		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
+			t.Errorf("Serve returned %v, want ErrStore", err)
+		}
+	})
+}
+
 // Serve returns after the last commit, because its caller then closes the store. If that commit fails, Serve returns the error.
 func TestServeReturnsAfterTheLastCommit(t *testing.T) {
 	for name, broken := range map[string]error{"committed": nil, "failed": errors.New("no space")} {

@@ -115,6 +115,59 @@ func TestSubmitIsIdempotent(t *testing.T) {
 // errOf returns the error of a call.
 func errOf[T any](_ T, err error) error { return err }
 
+// Every way to submit makes the task in the workspace of its spec, and returns its id and its state. The history names who cancelled and who retried a
+// task, also if that was by a filter.
+func TestSubmitsNameTheTask(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		ctx, spec := t.Context(), &lessorv1.TaskSpec{Queue: "q", WorkspaceId: "ws"}
+		single, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch, err := r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := r.tasks.SubmitStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{spec}}) // Recv returns the error
+		frame, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := []*lessorv1.SubmitResult{
+			{TaskId: single.GetTask().GetTaskId(), Created: single.GetCreated(), State: single.GetTask().GetState()},
+			batch.GetResults()[0], frame.GetResults()[0],
+		}
+		for _, one := range results {
+			if one.GetState() != lessorv1.TaskState_TASK_STATE_READY || !one.GetCreated() {
+				t.Errorf("the result is %v, want a created READY task", one)
+			}
+			wantEqual(t, "the workspace", r.get(t, one.GetTaskId()).GetSpec().GetWorkspaceId(), "ws")
+		}
+		id := results[0].GetTaskId()
+		filter := &lessorv1.TaskFilter{WorkspaceId: "ws"}
+		for _, err := range []error{
+			errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "by id"})),
+			errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+			errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: filter, All: true, Reason: "by filter"})),
+			errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{Filter: filter, All: true})),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for _, e := range r.get(t, id).GetHistory()[1:] {
+			got = append(got, fmt.Sprintf("%s by %s: %s", strings.TrimPrefix(e.GetType().String(), "HISTORY_EVENT_TYPE_"), e.GetActor(), e.GetDetail()))
+		}
+		wantEqual(t, "the history", strings.Join(got, ", "), "CANCEL_REQUESTED by anonymous: by id, RETRIED by anonymous: , "+
+			"CANCEL_REQUESTED by anonymous: by filter, RETRIED by anonymous: ")
+	})
+}
+
 // S4: a bad field is refused with INVALID_ARGUMENT and its path, and the request changes nothing.
 func TestBadRequests(t *testing.T) {
 	t.Attr("rules", "S4")
