@@ -37,6 +37,9 @@ type fakeCoordinator struct {
 	watches  []*fakeWatch
 	// failingCalls is how many of the next calls fail with UNAVAILABLE.
 	failingCalls int
+	// failingWatches and refusedWatches are how many of the next watches fail with UNAVAILABLE before there is a stream, and on their stream with
+	// RESOURCE_EXHAUSTED.
+	failingWatches, refusedWatches int
 	// refused is a kind of call that fails with PERMISSION_DENIED; empty: none.
 	refused string
 	// held, if not nil, holds up the calls for the epoch until it is closed.
@@ -157,8 +160,13 @@ type fakeWatch struct {
 	err    error // set before events is closed; the stream then ends with it
 }
 
-// Header returns at once, since the watch has begun.
-func (w *fakeWatch) Header() (metadata.MD, error) { return nil, nil }
+// Header returns at once. There are headers if the watch has begun.
+func (w *fakeWatch) Header() (metadata.MD, error) {
+	if w.err != nil {
+		return nil, nil
+	}
+	return metadata.MD{}, nil
+}
 
 func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	select {
@@ -184,10 +192,16 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	if err := f.count("watch"); err != nil {
 		return nil, err
 	}
+	if f.failingWatches > 0 {
+		f.failingWatches--
+		return nil, status.Error(codes.Unavailable, "gone for a moment")
+	}
+	if f.refusedWatches > 0 {
+		f.refusedWatches--
+		return refusedWatch(ctx, status.Error(codes.ResourceExhausted, "too many watches")), nil
+	}
 	if len(f.tasks) == 0 {
-		w := &fakeWatch{ctx: ctx, events: make(chan *lessorv1.WatchTaskResponse), err: status.Error(codes.NotFound, "no such workspace")}
-		close(w.events)
-		return w, nil
+		return refusedWatch(ctx, status.Error(codes.NotFound, "no such workspace")), nil
 	}
 	if req.GetAfterSequence() > f.sequence {
 		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
@@ -208,6 +222,13 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	}
 	f.watches = append(f.watches, w)
 	return w, nil
+}
+
+// refusedWatch returns a stream that ends with an error before it has begun.
+func refusedWatch(ctx context.Context, err error) *fakeWatch {
+	w := &fakeWatch{ctx: ctx, events: make(chan *lessorv1.WatchTaskResponse), err: err}
+	close(w.events)
+	return w
 }
 
 // sendEvent sends the last event of a task to the watches of the task and of the run. The watches of the task end with it.
@@ -568,6 +589,40 @@ func TestLineDeletedWhileNothingIsWatched(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same if the first call for the stream had failed.
+func TestLineDeletedBeforeTheFirstStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		fake.failingWatches = 1
+		r := startRun(t, fake, t.TempDir(), 2, false)
+		fake.remove(2)
+		fake.end(1, completed)
+		r.finish("<a>")
+		if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) {
+			t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
+		}
+	})
+}
+
+// A watch that is refused has seen nothing, so the run lists its tasks only once it has a stream again: each list would cost a call, of which there may be
+// a quota.
+func TestRefusedWatchListsNoTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 2, false)
+		fake.refusedWatches = 3
+		fake.breakStreams()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := fake.calls["list"]; n != 1 || fake.refusedWatches != 0 {
+			t.Errorf("the run has listed its tasks %d times, with %d refusals to come, want once after all", n, fake.refusedWatches)
+		}
+		fake.end(1, completed)
+		fake.end(2, completed)
+		r.finish("<a><b>")
+	})
 }
 
 // If it is not known in which epoch the lines were submitted, a line whose task is gone counts as deleted. It is not submitted again.

@@ -25,7 +25,7 @@ type watcher struct {
 	// tally counts events for the progress bar.
 	tally *tally
 
-	began    bool      // a stream was opened before
+	tried    bool      // to open a stream, in this process or an earlier one
 	sequence uint64    // sequence of the last durable event
 	saved    time.Time // when the sequence was saved last
 }
@@ -63,7 +63,8 @@ func (w *watcher) run(ctx context.Context) error {
 
 // follow reads one stream to its end.
 func (w *watcher) follow(ctx context.Context) error {
-	opened := time.Now()
+	opened, again := time.Now(), w.tried
+	w.tried = true
 	stream, err := w.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{
 		RunId:         w.job.RunID(),
 		WorkspaceId:   w.job.manifest.Options.Workspace,
@@ -72,11 +73,11 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.began { // tasks may have been deleted while there was no stream, and no stored event says so
-		_, _ = stream.Header() // comes once the watch has begun, so that the list misses nothing; Recv returns the error
+	// Tasks may have been deleted while there was no stream, and no stored event says so. The headers come once the watch has begun, so that the list misses
+	// nothing. There are none if the watch was refused; Recv returns the error.
+	if header, _ := stream.Header(); header != nil && again {
 		w.signalEventsMissed()
 	}
-	w.began = true
 	for received := false; ; received = true {
 		event, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
