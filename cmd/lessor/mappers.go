@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -123,33 +122,26 @@ func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	if err := m.own.ForType(target.Type()).Decode(ctx, target); err != nil {
-		if limit := limitOf(next.String(), target.Type()); limit != "" {
-			return fmt.Errorf("is %s; the %s", next, limit)
+		if errors.Is(rangeError(next.String(), target.Type()), strconv.ErrRange) {
+			return fmt.Errorf("is %s, which is out of range", next)
 		}
 		return fmt.Errorf("%q is not %s", next, nounOf(target.Type()))
 	}
 	return nil
 }
 
-// limitOf returns the limit of a type, if s is a whole number that the type cannot hold.
-func limitOf(s string, t reflect.Type) string {
+// rangeError returns strconv.ErrRange, wrapped, if s is a whole number that the type cannot hold. The limit of the flag itself may be lower.
+func rangeError(s string, t reflect.Type) (err error) {
 	if t.PkgPath() != "" { // a type of our own or a duration, which have another form
-		return ""
+		return nil
 	}
-	var err error
-	var limit string
 	switch t.Kind() {
 	case reflect.Int, reflect.Int32:
-		_, err = strconv.ParseInt(s, 10, t.Bits())
-		limit = fmt.Sprintf("range is %d to %d", int64(math.MinInt64)>>(64-t.Bits()), int64(math.MaxInt64)>>(64-t.Bits()))
+		_, err = strconv.ParseInt(s, 0, t.Bits())
 	case reflect.Uint, reflect.Uint32, reflect.Uint64:
-		_, err = strconv.ParseUint(s, 10, t.Bits())
-		limit = fmt.Sprintf("limit is %d", uint64(math.MaxUint64)>>(64-t.Bits()))
+		_, err = strconv.ParseUint(s, 0, t.Bits())
 	}
-	if errors.Is(err, strconv.ErrRange) {
-		return limit
-	}
-	return ""
+	return err
 }
 
 // nounOf says what a number must be.
