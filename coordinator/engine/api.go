@@ -126,8 +126,8 @@ type News struct {
 	Sum     *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
 	Skipped int             // how many news were dropped right before this one because the reader was slow; the store has the durable ones
 	Gone    int             // how many of the dropped news were deletions of tasks; the store has no record of these
-	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with a later news; 0: there is none. Only a
-	// watcher of a run gets it.
+	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with a later news; 0: there is none, or nobody
+	// watches the run.
 	Later uint64
 }
 

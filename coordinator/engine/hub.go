@@ -162,8 +162,11 @@ func (h *hub) laterEvents(changes []*change) []uint64 {
 		}
 		_, spec := c.Subject()
 		run := runKey{c.id.Space, spec.RunID}
+		if h.runs[run] == nil {
+			continue
+		}
 		later[i] = lowest[run]
-		if first := firstEvent(&c.Change); first != 0 && h.runs[run] != nil && (lowest[run] == 0 || first < lowest[run]) {
+		if first := firstEvent(&c.Change); first != 0 && (lowest[run] == 0 || first < lowest[run]) {
 			lowest[run] = first
 		}
 	}
