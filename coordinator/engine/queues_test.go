@@ -231,9 +231,9 @@ func TestSlowRateOfAnEarlierFormat(t *testing.T) {
 		}
 		r.kill()
 		c, _ := r.join("i", 5)
-		time.Sleep(7 * time.Minute)
+		time.Sleep(3*time.Minute + 31*time.Second)
 		if n := len(c.grants()); n != 1 {
-			r.Errorf("%d grants after 64 minutes, with three crashes that may cost a minute each, want 1", n)
+			r.Errorf("%d grants after an hour and 31 s, with three crashes that may cost 10 s each, want 1", n)
 		}
 	})
 }

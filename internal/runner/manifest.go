@@ -112,7 +112,7 @@ func (m *manifest) changes(opts Options, in Input) []string {
 	return list
 }
 
-// orNotSet returns the value of an option. The zero of one that is not a switch means that the option was not set: 0 and "" cannot be given.
+// orNotSet returns the value of an option. The zero of one that is not a switch means that the option is as if it was not set.
 func orNotSet(value any) any {
 	switch value {
 	case "", time.Duration(0), uint32(0):

@@ -17,7 +17,8 @@ import (
 // prepare may look at it and change it. The store gets its name in one step, once all of that is durable. Until then it has another name in dir, which
 // keeps Open from making an empty store there. If an earlier Restore was interrupted, Restore begins anew.
 //
-// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included.
+// Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included, unless
+// the last step failed, which gives the store its name.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
 	made, err := makeDir(dir)
 	if err != nil {
@@ -26,7 +27,10 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
-		return err // another process restores into the directory
+		if !errors.As(err, new(*store.InUseError)) { // otherwise another process restores into the directory
+			removeMade(made)
+		}
+		return err
 	}
 	defer func() {
 		if err != nil {
