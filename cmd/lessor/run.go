@@ -142,11 +142,29 @@ func (c runCmd) input(a *app) (io.ReadCloser, error) {
 		}
 		return io.NopCloser(a.in), nil
 	}
+	if info, err := os.Stat(c.Input); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return io.NopCloser(&pipe{name: c.Input}), nil
+	}
 	f, err := os.Open(c.Input)
 	if err != nil {
 		return nil, fail(exitUsage, "", "--input: %v", err)
 	}
 	return f, nil
+}
+
+// pipe is a named pipe that the first Read opens. Opening it waits for a writer, which only a signal may end; runner.Open ends a Read at a signal.
+type pipe struct {
+	name string
+	file *os.File
+}
+
+func (p *pipe) Read(b []byte) (n int, err error) {
+	if p.file == nil {
+		if p.file, err = os.Open(p.name); err != nil {
+			return 0, err
+		}
+	}
+	return p.file.Read(b)
 }
 
 func (c runCmd) options() runner.Options {
