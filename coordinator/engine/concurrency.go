@@ -130,6 +130,7 @@ func (e *Engine) unpark() {
 		}
 		if len(k.holders) == 0 && len(k.parked) == 0 {
 			delete(k.space.keys, k.key)
+			delete(e.toUnpark, k) // if a task ended when it was unparked, it has added k again; by the next call, another k of that name may have holders
 		}
 	}
 }

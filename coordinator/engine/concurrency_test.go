@@ -3,7 +3,9 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -426,6 +428,39 @@ func TestRemovedParkedTaskUnblocksThoseBehindIt(t *testing.T) {
 					r.Errorf("the queue has %d READY and %d parked tasks, want none", q.Ready, q.Parked)
 				}
 			})
+		})
+	}
+}
+
+// T11: the limit of a key also holds after a stall (A8) in which its last lease was reported and the deadline of the parked task passed. Then no timer
+// fails this task, but the command that puts it back in its line.
+func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
+	t.Attr("rules", "A8 T11")
+	for range 5 { // the order of a map matters
+		run(t, func(r *rig) {
+			c := r.joinFor(Wants{Space: home, Worker: "c", Queues: []string{"q"}}, 5)
+			parked := specWithKey("k", 1)
+			parked.Deadline = lease.WallOf(time.Now().Add(10 * time.Second))
+			r.submit(specWithKey("k", 1), parked)
+			held := c.grants()[0]
+			var all sync.WaitGroup
+			gate := make(chan struct{})
+			for _, call := range []func(){ // all but the first run in one round
+				func() { onLoop(r, func() bool { <-gate; return true }) },
+				func() { onLoop(r, func() bool { time.Sleep(20 * time.Second); return true }) },
+				func() { r.say(lease.KindComplete, held) },
+				func() { r.submit(specWithKey("k", 1)) },
+			} {
+				all.Go(call)
+				synctest.Wait()
+			}
+			close(gate)
+			all.Wait()
+			r.submit(specWithKey("k", 1))
+			time.Sleep(time.Second)
+			if n := len(c.grants()); n != 2 {
+				r.Errorf("%d grants, want 2: the first task, and after its end one more", n)
+			}
 		})
 	}
 }
