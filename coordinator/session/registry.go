@@ -42,10 +42,14 @@ func (r *Registry) add(ss *Session) *lessorv1.Drain {
 	r.all[ss] = struct{}{}
 	instance := lease.InstanceOf(ss.id)
 	d, ok := r.drains[instance]
-	if !ok || d.expired() {
+	if !ok {
 		return nil
 	}
-	r.drains[instance] = rememberedDrain{drain: d.drain}
+	if d.expired() {
+		delete(r.drains, instance) // or else remove would remember the drain for another hour
+		return nil
+	}
+	r.keepDrain(instance, d.drain)
 	return d.drain
 }
 
@@ -57,16 +61,20 @@ func (r *Registry) remove(ss *Session) {
 	}
 	delete(r.all, ss)
 	instance := lease.InstanceOf(ss.id)
-	d, ok := r.drains[instance]
-	if !ok {
-		return
+	if d, ok := r.drains[instance]; ok {
+		r.keepDrain(instance, d.drain)
 	}
-	for other := range r.all {
-		if lease.InstanceOf(other.id) == instance {
-			return
+}
+
+// keepDrain keeps the drain of an instance: for drainMemory if no stream of the instance is open.
+func (r *Registry) keepDrain(instance string, d *lessorv1.Drain) {
+	kept := rememberedDrain{drain: d, until: time.Now().Add(drainMemory)}
+	for ss := range r.all {
+		if lease.InstanceOf(ss.id) == instance {
+			kept.until = time.Time{}
 		}
 	}
-	r.drains[instance] = rememberedDrain{d.drain, time.Now().Add(drainMemory)}
+	r.drains[instance] = kept
 }
 
 func (d rememberedDrain) expired() bool { return !d.until.IsZero() && time.Now().After(d.until) }
@@ -84,7 +92,7 @@ func (r *Registry) rememberDrain(instance string, d *lessorv1.Drain) {
 		delete(r.drains, instance)
 		return
 	}
-	r.drains[instance] = rememberedDrain{drain: d}
+	r.keepDrain(instance, d) // the streams of the instance may have ended since the caller listed them
 }
 
 // Len returns how many sessions are open.

@@ -1,0 +1,51 @@
+package session
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// W10: a drain of a stream that ends while the operator's call is under way is remembered like one of a stream that ends later: for an hour.
+func TestDrainOfAStreamThatHasEnded(t *testing.T) {
+	t.Attr("rules", "W10")
+	for _, back := range []time.Duration{drainMemory, drainMemory + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r, id := NewRegistry(), "one-1"
+			ended := &Session{id: id}
+			r.add(ended)
+			r.remove(ended)
+			r.Drain([]*Session{ended}, &lessorv1.Drain{})
+			time.Sleep(back)
+			if drained := r.add(&Session{id: id}) != nil; drained != (back <= drainMemory) {
+				t.Errorf("after %v, the instance is drained: %v", back, drained)
+			}
+		})
+	}
+}
+
+// W10: the drain of one instance leaves the drains of others alone, and forgets those that have expired, so that they do not fill the memory.
+func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
+	t.Attr("rules", "W10")
+	synctest.Test(t, func(t *testing.T) {
+		r, one := NewRegistry(), &Session{id: "one-1"}
+		r.add(one)
+		r.rememberDrain("one", &lessorv1.Drain{})
+		r.rememberDrain("gone", &lessorv1.Drain{})
+		r.remove(one)
+		time.Sleep(drainMemory)
+		r.rememberDrain("two", &lessorv1.Drain{})
+		if r.add(one) == nil || r.add(&Session{id: "gone-1"}) == nil {
+			t.Error("an hour after its stream has ended, an instance is not drained any more")
+		}
+		time.Sleep(drainMemory + 1) // "one" and "gone" have streams
+		r.rememberDrain("three", &lessorv1.Drain{})
+		for instance, want := range map[string]bool{"one": true, "gone": true, "two": false, "three": true} {
+			if _, kept := r.drains[instance]; kept != want {
+				t.Errorf("the drain of instance %q is kept: %v, want %v", instance, kept, want)
+			}
+		}
+	})
+}
