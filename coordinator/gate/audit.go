@@ -80,15 +80,20 @@ func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, r
 	return err
 }
 
-// turnAway records a call that the gate refuses, and charges it to the caller's quota of calls. It returns err, or the error of that quota. If the
-// owner of the credential is not known, there is no entry in the audit, because an entry belongs to a tenant. The log has those calls.
+// turnAway records a call that the gate refuses, and returns err. A caller whose credential is valid, but who may not make the call, is charged for it, and
+// may get the error of the quota instead. Without a valid credential nothing is charged, or whoever has a revoked token could use up the quota of its tenant;
+// such calls are paced by their address. If the owner of the credential is not known, there is no entry in the audit, because an entry belongs to a
+// tenant. The log has those calls.
 func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req any, err error) error {
-	if who.Tenant != "" {
-		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
-			return refusal.Status(g.delayRefusal(ctx, who, over))
-		}
-		g.refused(newEntry(ctx, who, method, req), err)
+	if who.Tenant == "" {
+		return err
 	}
+	if status.Code(err) == codes.PermissionDenied {
+		if over := g.quotas.Spend(who.Caller(), quota.Calls, 1); over != nil {
+			return g.refuseByQuota(ctx, who, method, req, g.delayRefusal(ctx, who, over))
+		}
+	}
+	g.refused(newEntry(ctx, who, method, req), err)
 	return err
 }
 

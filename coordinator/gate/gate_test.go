@@ -200,6 +200,51 @@ func TestForbiddenCallsCount(t *testing.T) {
 	}
 }
 
+// X3, X5: calls with a revoked token are charged to nobody. So whoever has the token cannot use up the quota of its tenant, and is always told that it was
+// revoked.
+func TestRevokedTokenUsesNoQuota(t *testing.T) {
+	t.Attr("rules", "X3 X5")
+	one := quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}
+	g, _, good := newGate(t, quota.Config{Tenant: one, Credential: one}, true)
+	bad, issued, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "old"}, time.Now())
+	if err == nil {
+		_, err = g.Keyring().Revoke(t.Context(), "acme", issued.ID, "ann", time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const method = lessorv1.TaskService_GetTask_FullMethodName
+	for range 3 {
+		_, unary := g.Unary(callWith(t, bad), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
+		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)}, &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
+		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}")
+		for _, err := range []error{unary, stream, route, g.Request(callWith(t, bad), "/metrics", auth.Viewer)} {
+			if status.Code(err) != codes.Unauthenticated {
+				t.Errorf("a call with a revoked token: %v, want UNAUTHENTICATED", err)
+			}
+		}
+	}
+	_, err = g.Unary(callWith(t, good), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
+	if err != nil {
+		t.Errorf("a call with a good token after those: %v", err)
+	}
+}
+
+// X4: an audited call that its caller may not make leaves an entry even if a quota refuses it.
+func TestForbiddenCallOverItsQuotaIsAudited(t *testing.T) {
+	t.Attr("rules", "X4")
+	g, said, token := newGate(t, quota.Config{Tenant: quota.Limits{Calls: quota.Rate{PerSecond: 1.0 / 3600}}}, true)
+	for _, method := range []string{lessorv1.TaskService_SubmitTask_FullMethodName, lessorv1.TaskService_DeleteTask_FullMethodName} {
+		_, err := g.Unary(callWith(t, token), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
+		if err == nil {
+			t.Errorf("%s: a viewer made the call", method)
+		}
+	}
+	if got, want := strings.Join(said.outcomes, ", "), "SubmitTask E.AUTH.FORBIDDEN, DeleteTask E.QUOTA.CALLS"; got != want {
+		t.Errorf("the audit has %q, want %q", got, want)
+	}
+}
+
 // X3, X5: a request over HTTP ends with its credential. Guesses at a task token are paced like those at other credentials.
 func TestRequestsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X3 X5")
