@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
 var _ credentials.PerRPCCredentials = (*Token)(nil)
@@ -42,7 +42,7 @@ func StaticToken(token string) *Token { return &Token{token: token} }
 
 // TokenFile returns a token that is read from a file; white space around it is ignored. Each call checks whether the file has changed, and
 // if so reads it again, so that a new token needs no restart. While the file cannot be read, the last token stays in use. A pipe is read only
-// once, and must have a writer within a few seconds.
+// once, and must have a writer within 3 s.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no token could ever be read.
@@ -97,13 +97,12 @@ func (t *Token) read() error {
 	if t.token != "" && (isPipe || info.ModTime().Equal(t.modified) && info.Size() == t.size) {
 		return nil
 	}
-	read := os.ReadFile
-	if isPipe {
-		read = readPipe
+	text, err := pipe.ReadFile(t.file)
+	if err != nil {
+		return fmt.Errorf("token file: %w", err)
 	}
-	text, err := read(t.file)
 	token := strings.TrimSpace(string(text))
-	if err == nil && token == "" {
+	if token == "" {
 		err = errNoToken
 	}
 	if err == nil {
@@ -114,30 +113,4 @@ func (t *Token) read() error {
 	}
 	t.token, t.modified, t.size = token, info.ModTime(), info.Size()
 	return nil
-}
-
-// writerWithin is how long a pipe may have no writer.
-const writerWithin = 3 * time.Second
-
-// readPipe reads a pipe, which may be the FIFO of another program or a process substitution of the shell. Opened in the usual way, a pipe
-// that never gets a writer would hang the caller.
-func readPipe(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	var text []byte
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		more, err := io.ReadAll(f) // waits while there is a writer, and ends at once while there is none
-		text = append(text, more...)
-		switch {
-		case errors.Is(err, syscall.EAGAIN): // there is a writer; on macOS the read does not wait for it
-			began = time.Now()
-		case len(text) > 0 || err != nil:
-			return text, err
-		case time.Since(began) >= writerWithin:
-			return nil, fmt.Errorf("it is a pipe into which nobody has written within %v", writerWithin)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/pipe"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -142,8 +143,8 @@ func (c runCmd) input(a *app) (io.ReadCloser, error) {
 		}
 		return io.NopCloser(a.in), nil
 	}
-	if info, err := os.Stat(c.Input); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
-		return io.NopCloser(&pipe{name: c.Input}), nil
+	if pipe.Is(c.Input) {
+		return io.NopCloser(&pipeInput{name: c.Input}), nil
 	}
 	f, err := os.Open(c.Input)
 	if err != nil {
@@ -152,13 +153,13 @@ func (c runCmd) input(a *app) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// pipe is a named pipe that the first Read opens. Opening it waits for a writer, which only a signal may end; runner.Open ends a Read at a signal.
-type pipe struct {
+// pipeInput is a named pipe that the first Read opens. Opening it waits for a writer, which only a signal may end; runner.Open ends a Read at a signal.
+type pipeInput struct {
 	name string
 	file *os.File
 }
 
-func (p *pipe) Read(b []byte) (n int, err error) {
+func (p *pipeInput) Read(b []byte) (n int, err error) {
 	if p.file == nil {
 		if p.file, err = os.Open(p.name); err != nil {
 			return 0, err

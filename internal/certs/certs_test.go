@@ -17,6 +17,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
 // makeCerts returns a directory with an authority, a certificate for the server localhost and one for a client.
@@ -351,20 +355,54 @@ func TestPipes(t *testing.T) {
 	if err := syscall.Mkfifo(empty, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	valid := time.Now()
 	for file, files := range map[string]func(pipe string) Files{
 		good.Cert: func(pipe string) Files { return Files{Cert: pipe, Key: good.Key, CA: good.CA} },
 		good.Key:  func(pipe string) Files { return Files{Cert: good.Cert, Key: pipe, CA: good.CA} },
 		good.CA:   func(pipe string) Files { return Files{Cert: good.Cert, Key: good.Key, CA: pipe} },
 	} {
-		for side, read := range map[string]func(Files) error{
-			"client": func(f Files) error { _, err := Client(f); return err },
-			"server": func(f Files) error { _, err := Server(f, slog.Default()); return err },
-		} {
-			if err := read(files(empty)); !errors.Is(err, errNoWriter) || !strings.Contains(err.Error(), empty) {
-				t.Errorf("%s with a pipe without a writer for %s: error %v, want one that names the pipe", side, file, err)
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(valid)) // a bubble begins in the year 2000
+			for side, read := range map[string]func(Files) error{
+				"client": func(f Files) error { _, err := Client(f); return err },
+				"server": func(f Files) error { _, err := Server(f, slog.Default()); return err },
+			} {
+				if err := read(files(empty)); !errors.Is(err, pipe.ErrNoWriter) || !strings.Contains(err.Error(), empty) {
+					t.Errorf("%s with a pipe without a writer for %s: error %v, want one that names the pipe", side, file, err)
+				}
 			}
-			if err := read(files(pipeWith(t, file))); err != nil {
-				t.Errorf("%s with a pipe for %s: error %v, want none", side, file, err)
+			handshakes(t, files(pipeWith(t, file)), good)
+			handshakes(t, good, files(pipeWith(t, file)))
+		})
+	}
+}
+
+// handshakes makes two connections, neither of which waits for anything: a pipe is not read again.
+func handshakes(t *testing.T, ofServer, ofClient Files) {
+	t.Helper()
+	server, err := Server(ofServer, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Transport(ofClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		began := time.Now()
+		serverConn, clientConn := net.Pipe()
+		go func() { _, _, _ = credentials.NewTLS(server).ServerHandshake(serverConn) }()
+		if _, _, err := client.ClientHandshake(t.Context(), "localhost", clientConn); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("a handshake took %v, want that it waits for nothing", waited)
+		}
+		_ = clientConn.Close()
+		_ = serverConn.Close()
+		for _, file := range []string{ofServer.Cert, ofServer.Key, ofServer.CA} { // as if it were written again
+			if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+				t.Error(err)
 			}
 		}
 	}

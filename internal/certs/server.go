@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
 // Files has the names of the PEM files of one side of a connection. An empty name means that there is no such file.
@@ -17,13 +19,16 @@ type Files struct {
 	CA        string // the authorities that may have signed the certificate of the other side
 }
 
-// Server returns the TLS configuration of a listener. It looks for changed files at each connection, so new files take effect at once. If a new
-// file cannot be read, it logs the error and keeps the old certificates. With Files.CA, it verifies the certificate of each client that sends
-// one. The error is about the first read.
+// Server returns the TLS configuration of a listener. It looks for changed files at each connection, so new files take effect at once, unless
+// one of the files is a pipe. If a new file cannot be read, it logs the error and keeps the old certificates. With Files.CA, it verifies the
+// certificate of each client that sends one. The error is about the first read.
 func Server(files Files, log *slog.Logger) (*tls.Config, error) {
 	s := &server{files: files, log: log}
 	if err := s.load(); err != nil {
 		return nil, err
+	}
+	if readOnce(files) {
+		return s.cfg, nil
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -84,7 +89,7 @@ func (s *server) load() error {
 
 // Pool reads the certificates of authorities.
 func Pool(file string) (*x509.CertPool, error) {
-	text, err := readFile(file)
+	text, err := pipe.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -6,10 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
 // testFlags has flags of the application, of a command, of a command within a command, and flags that are shared by commands.
@@ -204,6 +208,20 @@ func TestMissingFileIsNamedInTheError(t *testing.T) {
 	if !errors.As(err, &broken) || broken.Error() != "no-such.yaml: no such file or directory" {
 		t.Errorf("error %v, want that no-such.yaml does not exist", err)
 	}
+}
+
+func TestPipeIntoWhichNobodyWritesIsAnError(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := parseTest(t, "", "--config", name, "get")
+		var broken *Error
+		if !errors.As(err, &broken) || broken.File != name || broken.Problem != pipe.ErrNoWriter.Error() {
+			t.Errorf("error %v, want that nobody writes into %s", err, name)
+		}
+	})
 }
 
 func TestEmptyFileChangesNothing(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lessor-dev/lessor/internal/pipe"
 )
 
 // File is the type of the flag that names the configuration file. The flag itself cannot be set in the file.
@@ -55,7 +57,7 @@ func (e *Error) Error() string {
 
 // parse returns the top mapping of a file, or nil if the file is empty.
 func parse(name string) (*yaml.Node, error) {
-	data, err := os.ReadFile(name)
+	data, err := pipe.ReadFile(name)
 	if err != nil {
 		return nil, &Error{File: name, Problem: withoutPath(err)}
 	}

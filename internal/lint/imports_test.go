@@ -61,7 +61,7 @@ var arrows = map[string][]string{
 	"coordinator/tasktoken": {"lease"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/wire", anyModule},
+	"worker": {"gen", "internal/pipe", "internal/wire", anyModule},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
@@ -70,6 +70,8 @@ var arrows = map[string][]string{
 	"internal": {"gen", "lease", anyModule},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {"gen", anyModule},
+	// The SDK and the command both read files with it.
+	"internal/pipe": {},
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "gen", "internal", anyModule},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.
