@@ -31,6 +31,20 @@ func backupFile(t *testing.T) (file string) {
 	return file
 }
 
+// newerStore returns the directory of a closed store of a format that this program does not know.
+func newerStore(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filledStore(t)
+	s, err := open(dir, Options{}.withDefaults(), nextMigrations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // The store gets its name only after prepare has returned, and has the records of the backup and what prepare committed.
 func TestRestore(t *testing.T) {
 	file, dir := backupFile(t), filepath.Join(t.TempDir(), "not", "there yet")
@@ -71,8 +85,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A Restore that fails leaves nothing that it has made: because prepare fails, because the backup is damaged or missing, or because a directory cannot be
-// made. A directory that was there before stays.
+// A Restore that fails leaves nothing that it has made: because prepare fails, because the backup is damaged, missing or of a newer format, because it
+// cannot be read to its end, or because a directory cannot be made. A directory that was there before stays.
 func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	no := errors.New("no")
 	whole, existing := backupFile(t), t.TempDir()
@@ -84,12 +98,19 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(cut, content[:len(content)-5000], 0o600); err != nil {
 		t.Fatal(err)
 	}
+	newer, unreadable := filepath.Join(newerStore(t), fileName), t.TempDir()
 	for _, dir := range []string{existing, filepath.Join(existing, "new"), filepath.Join(existing, "parent", "new")} {
 		if err := Restore(whole, dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
 			t.Errorf("Restore = %v, want the error of prepare", err)
 		}
 		if err := Restore(cut, dir, Options{}, noCheck); !errors.As(err, new(*store.DamagedError)) {
 			t.Errorf("Restore of a file that was cut off = %v, want a DamagedError", err)
+		}
+		if err := Restore(newer, dir, Options{}, noCheck); !errors.As(err, new(*store.NewerFormatError)) {
+			t.Errorf("Restore of a store of a newer format = %v, want a NewerFormatError", err)
+		}
+		if err := Restore(unreadable, dir, Options{}, noCheck); !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("Restore of a directory = %v, want the error of the read, EISDIR", err)
 		}
 		if err := Restore(existing+"/nowhere", dir, Options{}, noCheck); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist", err)
