@@ -87,6 +87,7 @@ func TestChangedMetaPageIsRefused(t *testing.T) {
 		copy(older, was)
 	})
 	refuse("the newest is replaced by an old one", page, func() { copy(page, old) })
+	refuse("zeros in the place of the number of the newest", page, func() { clear(page[headerSize+txAt:][:8]) })
 	for bit := range 8 * metaSize {
 		refuse("a flipped bit", page, func() { page[headerSize+bit/8] ^= 1 << (bit % 8) })
 	}

@@ -98,7 +98,7 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(cut, content[:len(content)-5000], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	newer, unreadable := filepath.Join(newerStore(t), fileName), t.TempDir()
+	newer, unreadable, missing := filepath.Join(newerStore(t), fileName), t.TempDir(), filepath.Join(existing, "nowhere")
 	for _, dir := range []string{existing, filepath.Join(existing, "new"), filepath.Join(existing, "parent", "new")} {
 		if err := Restore(whole, dir, Options{}, func(*Store) error { return no }); !errors.Is(err, no) {
 			t.Errorf("Restore = %v, want the error of prepare", err)
@@ -112,8 +112,9 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 		if err := Restore(unreadable, dir, Options{}, noCheck); !errors.Is(err, syscall.EISDIR) {
 			t.Errorf("Restore of a directory = %v, want the error of the read, EISDIR", err)
 		}
-		if err := Restore(existing+"/nowhere", dir, Options{}, noCheck); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist", err)
+		failed := new(fs.PathError)
+		if err := Restore(missing, dir, Options{}, noCheck); !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &failed) || failed.Path != missing {
+			t.Errorf("Restore of a file that does not exist = %v, want fs.ErrNotExist of %s", err, missing)
 		}
 		if err := Restore(whole, filepath.Join(dir, strings.Repeat("n", 300)), Options{}, noCheck); !errors.Is(err, syscall.ENAMETOOLONG) {
 			t.Errorf("Restore into a directory with a name of 300 bytes = %v, want ENAMETOOLONG", err)

@@ -156,6 +156,36 @@ func TestTornCommitIsTakenBack(t *testing.T) {
 	}
 }
 
+// Compact of a store whose newest commit is incomplete, and Restore of such a file, take the commit back as Open does, and log that.
+func TestTornCommitIsTakenBackByCompactAndRestore(t *testing.T) {
+	c := makeLastCommit(t)
+	torn := c.torn(t)[0]
+	for what, take := range map[string]func(dir string, opts Options) error{
+		"Compact": func(dir string, opts Options) error {
+			if err := os.WriteFile(filepath.Join(dir, fileName), torn, 0o600); err != nil {
+				return err
+			}
+			_, _, err := Compact(dir, opts, noCheck)
+			return err
+		},
+		"Restore": func(dir string, opts Options) error {
+			return Restore(filepath.Join(dirWithFile(t, torn), fileName), dir, opts, noCheck)
+		},
+	} {
+		var log strings.Builder
+		dir := t.TempDir()
+		if err := take(dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+			t.Fatalf("%s = %v, want no error", what, err)
+		}
+		if !strings.Contains(log.String(), "taken back") {
+			t.Errorf("%s logs %q, want it to contain %q", what, log.String(), "taken back")
+		}
+		if storetest.Listing(t, mustOpen(t, dir)) != c.before {
+			t.Errorf("%s: the records are not those of the commit before", what)
+		}
+	}
+}
+
 // If the newest commit of a store of a newer format is incomplete, this program refuses the store because of its format, does not call it damaged, and
 // changes nothing.
 func TestTornCommitOfNewerStoreIsRefusedForItsFormat(t *testing.T) {
