@@ -207,3 +207,17 @@ func TestIsNamedIsFalseForAReplacedFile(t *testing.T) {
 		t.Error("isNamed is true for a file that was replaced")
 	}
 }
+
+// A file that cannot be locked is an error: no process may write to a store without its lock.
+func TestFailedLockIsAnError(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock(file, syscall.LOCK_EX, 0); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("lock of a closed file = %v, want EBADF", err)
+	}
+}

@@ -296,16 +296,21 @@ func openDamaged(t *testing.T, content, whole []byte) int {
 	return 1
 }
 
-// wantDamaged checks that Open refuses a file with content as damaged, and does not change it.
+// wantDamaged checks that Open, OpenReadOnly and Compact refuse a file with content as damaged, and do not change it.
 func wantDamaged(t *testing.T, content []byte) {
 	t.Helper()
-	dir := dirWithFile(t, content)
-	_, err := Open(dir, Options{LockTimeout: time.Millisecond})
-	if damaged := new(store.DamagedError); !errors.As(err, &damaged) {
-		t.Errorf("Open of %d bytes = %v, want a DamagedError", len(content), err)
-	}
-	if !bytes.Equal(readFile(t, dir), content) {
-		t.Error("Open changed a file that it refused")
+	dir, opts := dirWithFile(t, content), Options{LockTimeout: time.Millisecond}
+	for what, open := range map[string]func() error{
+		"Open":         func() error { _, err := Open(dir, opts); return err },
+		"OpenReadOnly": func() error { _, err := OpenReadOnly(dir, opts); return err },
+		"Compact":      func() error { _, _, err := Compact(dir, opts, noCheck); return err },
+	} {
+		if err := open(); !errors.As(err, new(*store.DamagedError)) {
+			t.Errorf("%s of %d bytes = %v, want a DamagedError", what, len(content), err)
+		}
+		if names := fileNames(t, dir); names != fileName || !bytes.Equal(readFile(t, dir), content) {
+			t.Errorf("%s of %d bytes: files: %s, want %s as it was", what, len(content), names, fileName)
+		}
 	}
 }
 
