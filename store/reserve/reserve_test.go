@@ -100,6 +100,27 @@ func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	}
 }
 
+// A file of the right size that holds no space is made again, since its removal would free nothing. A copy of a data directory can have such a file, because
+// some programs copy zeros as holes.
+func TestOpenReplacesAFileWithHoles(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	Open(dir, size, slog.New(slog.DiscardHandler))
+	info, err := os.Stat(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := allocated(info); info.Size() != size || got < size {
+		t.Errorf("after Open, the file has %d bytes and takes %d of the disk, want %d of both", info.Size(), got, size)
+	}
+}
+
 // Open takes over the file of the reserve that an earlier process made: on a full disk it could not make another one. Release removes the file, and returns no
 // error if there is none.
 func TestOpenAndRelease(t *testing.T) {
