@@ -92,10 +92,16 @@ const restoreEpochStart = Wall(1_704_067_200_000_000_000) // 2024-01-01
 
 // RestoredEpoch returns the epoch for a store that was restored from a backup of epoch stored: the greater of stored + 1 and the seconds
 // since 2024 (A11). It is greater than every epoch that the store had after the backup: each such epoch was either one more than the epoch
-// before, after a recovery, or the result of a restore at an earlier second.
+// before, after a recovery, or the result of a restore at an earlier second: see UntilNextEpoch.
 func RestoredEpoch(stored uint32, now Wall) uint32 {
 	seconds := max(int64(now-restoreEpochStart)/int64(time.Second), 0)
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
+}
+
+// UntilNextEpoch returns how long it takes from now until the second ends that RestoredEpoch counts. A restore waits for so long before anybody can serve the
+// store. Otherwise a second restore of the same backup could get the same epoch, and its grants fencing tokens that were given out before (A2).
+func UntilNextEpoch(now Wall) time.Duration {
+	return time.Second - time.Duration(now-restoreEpochStart)%time.Second
 }
 
 // seqsPerSecond is how many sequences a space may use in a second, on average since 2024, without coming to those that a restore leaves free. At this

@@ -104,11 +104,13 @@ func verifyOrFail(st store.Store) (v verdict, err error) {
 // beginEpoch gives the restored store a new epoch (A11).
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch
+	now := lease.WallOf(time.Now())
 	err = st.View(func(r store.Reader) error {
-		epoch, err = records.MakeIndependent(&b, r, lease.WallOf(time.Now()))
+		epoch, err = records.MakeIndependent(&b, r, now)
 		return err
 	})
 	if err == nil && epoch != 0 {
+		time.Sleep(lease.UntilNextEpoch(now))
 		err = st.Commit(a.ctx, &b)
 	}
 	return epoch, err

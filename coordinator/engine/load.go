@@ -55,11 +55,12 @@ func (e *Engine) loadClock(r store.Reader) error {
 func (e *Engine) identify() (id records.Identity, err error) {
 	var found bool
 	var b store.Batch
+	now := lease.WallOf(time.Now())
 	err = e.st.View(func(r store.Reader) (err error) {
 		if id, found, err = records.ReadIdentity(r); err != nil || e.cfg.Recovery != RestoredStore {
 			return err
 		}
-		id.Epoch, err = records.MakeIndependent(&b, r, lease.WallOf(time.Now()))
+		id.Epoch, err = records.MakeIndependent(&b, r, now)
 		return err
 	})
 	switch {
@@ -75,6 +76,7 @@ func (e *Engine) identify() (id records.Identity, err error) {
 		id.Epoch++
 		records.PutIdentity(&b, id)
 	default: // RestoredStore: b has what MakeIndependent put into it
+		time.Sleep(lease.UntilNextEpoch(now))
 	}
 	return id, e.st.Commit(context.Background(), &b)
 }
