@@ -175,8 +175,8 @@ func TestRestoreWritesNothingThroughALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Restore(file, dir, Options{}, noCheck); err == nil {
-		t.Error("Restore wrote through a link")
+	if err := Restore(file, dir, Options{}, noCheck); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("Restore = %v, want ELOOP", err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
 		t.Errorf("the file that the link leads to has %d bytes (%v), want the content %q", len(text), err, "kept")
