@@ -19,8 +19,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // auditRecorder is a store that remembers which keyspaces the last commit with an audit entry has changed.
@@ -376,6 +378,34 @@ func TestAuditFilter(t *testing.T) {
 				}
 			}
 			wantEqual(t, tt.req.String(), strings.Join(got, " "), tt.want)
+		}
+	})
+}
+
+// One call of ListAuditEvents reads no more than maxScan entries, so a page may be empty and still have a token for the next page.
+func TestAuditScansABoundedNumber(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		var all store.Batch
+		for i := range maxScan + 1 {
+			a := &records.Audit{Tenant: gate.DefaultTenant, At: lease.Wall(time.Now().UnixNano()), Serving: lease.Instant(i), Subject: "ann", Outcome: records.OutcomeOK}
+			if i == maxScan {
+				a.Subject = "bob"
+			}
+			records.PutAudit(&all, a)
+		}
+		if err := st.Commit(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		req := &lessorv1.ListAuditEventsRequest{Subject: "bob"}
+		res, err := r.admin.ListAuditEvents(t.Context(), req)
+		if err != nil || len(res.GetEvents()) != 0 || res.GetNextPageToken() == "" {
+			t.Fatalf("first page: %v (%v), want an empty one with a token", res, err)
+		}
+		req.PageToken = res.GetNextPageToken()
+		res, err = r.admin.ListAuditEvents(t.Context(), req)
+		if err != nil || len(res.GetEvents()) != 1 || res.GetEvents()[0].GetSubject() != "bob" || res.GetNextPageToken() != "" {
+			t.Errorf("second page: %v (%v), want the entry of bob and no token", res, err)
 		}
 	})
 }

@@ -87,6 +87,9 @@ func TestBackup(t *testing.T) {
 		if begin.GetFormat() != store.Current().Format() || begin.GetEpoch() != 1 || !begin.GetTakenAt().AsTime().Equal(time.Now()) {
 			t.Errorf("the first frame is %v, want format %d, epoch 1 and the time %v", begin, store.Current().Format(), time.Now())
 		}
+		if n := begin.GetStoreBytes(); n < uint64(len(data))/2 {
+			t.Errorf("the first frame says that the store has %d bytes, and the backup has %d", n, len(data))
+		}
 		if got, want := verifyBackup(t, data), (verify.Summary{Epoch: 1, Tasks: 2, Leases: 1}); got != want {
 			t.Errorf("the backup holds %+v, want %+v", got, want)
 		}

@@ -242,6 +242,24 @@ func altered(token string) string {
 	return token[:at] + "x" + token[at+1:]
 }
 
+// H1: only the key of this store makes its task tokens: the token that another coordinator made for a task with the same id is refused.
+func TestTaskTokenOfAnotherStoreIsRefused(t *testing.T) {
+	t.Attr("rules", "H1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		other := newRig(t, memstore.New())
+		defer other.close(t)
+		other.submit(t, nil)
+		r.submit(t, nil)
+		theirs, ours := other.lease(t), r.lease(t)
+		if theirs.GetAttemptId() != ours.GetAttemptId() {
+			t.Fatalf("the attempts are %s and %s, want the same id in both stores", theirs.GetAttemptId(), ours.GetAttemptId())
+		}
+		w := r.web(t)
+		w.callback("started", theirs, "").want(t, http.StatusUnauthorized)
+		w.callback("started", ours, "").want(t, http.StatusOK)
+	})
+}
+
 // H1, H2: a task token that is not renewed expires after its TTL, which is long after the end of its lease.
 func TestTaskTokensExpire(t *testing.T) {
 	t.Attr("rules", "H1 H2")

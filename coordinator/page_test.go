@@ -1,9 +1,16 @@
 package coordinator
 
 import (
+	"bytes"
+	"context"
 	"testing"
+	"testing/synctest"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -32,6 +39,72 @@ func TestPageTokenBelongsToItsList(t *testing.T) {
 	} {
 		wantBadToken(t, name, list, bad)
 	}
+}
+
+// X2: in every list, and in every call that continues with a page token, a page token of another tenant is refused. Otherwise the pages would leave
+// out items.
+func TestPageTokensBelongToTheirTenant(t *testing.T) {
+	t.Attr("rules", "X2")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		sweep := func(kind string, request proto.Message) string { // the token of a call that has looked at all tasks
+			return newListing(kind, "acme", request).token(bytes.Repeat([]byte{0xff}, 16))
+		}
+		everything := &lessorv1.TaskFilter{}
+		calls := map[string]struct {
+			token string // empty: that of a first page with one item
+			call  func(ctx context.Context, page string) (next string, err error)
+		}{
+			"ListTasks": {call: func(ctx context.Context, page string) (string, error) {
+				res, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{PageSize: 1, PageToken: page})
+				return res.GetNextPageToken(), err
+			}},
+			"ListQueues": {call: func(ctx context.Context, page string) (string, error) {
+				res, err := r.admin.ListQueues(ctx, &lessorv1.ListQueuesRequest{PageSize: 1, PageToken: page})
+				return res.GetNextPageToken(), err
+			}},
+			"ListWorkers": {call: func(ctx context.Context, page string) (string, error) {
+				res, err := r.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{PageSize: 1, PageToken: page})
+				return res.GetNextPageToken(), err
+			}},
+			"BatchCancelTasks": {sweep("cancel", everything), func(ctx context.Context, page string) (string, error) {
+				return "", errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{All: true, PageToken: page}))
+			}},
+			"PurgeQueue": {
+				sweep("purge", &lessorv1.PurgeQueueRequest{WorkspaceId: convert.DefaultWorkspace, Name: "a"}),
+				func(ctx context.Context, page string) (string, error) {
+					return "", errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "a", PageToken: page}))
+				},
+			},
+		}
+		ctxs := map[string]context.Context{}
+		for _, tenant := range []string{"acme", "evil"} {
+			token, _ := r.issue(t, tenant, auth.Operator)
+			ctxs[tenant], r.token = withToken(t.Context(), token), token
+			for _, name := range []string{"a", "b"} {
+				if _, err := r.tasks.SubmitTask(ctxs[tenant], &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: name}}); err != nil {
+					t.Fatal(err)
+				}
+				worker := r.openStream(t, name)
+				worker.tenant = tenant
+				worker.handshake()
+				worker.send(registration(1))
+				synctest.Wait()
+			}
+		}
+		for name, c := range calls {
+			if c.token == "" {
+				next, err := c.call(ctxs["acme"], "")
+				if c.token = next; err != nil || next == "" {
+					t.Fatalf("%s: the first page has the token %q (%v), want one", name, next, err)
+				}
+			}
+			if _, err := c.call(ctxs["acme"], c.token); err != nil {
+				t.Errorf("%s: the tenant's own page token: %v, want it accepted", name, err)
+			}
+			_, err := c.call(ctxs["evil"], c.token)
+			wantBadField(t, err, "page_token")
+		}
+	})
 }
 
 // wantBadToken checks that a list refuses a page token.

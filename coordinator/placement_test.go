@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -61,6 +62,23 @@ func TestExpiredResourceFailsTheTask(t *testing.T) {
 		x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
 		if err != nil || !strings.Contains(x.GetSummary(), "a resource that it needs has expired") {
 			t.Errorf("ExplainTask says %q (%v), want that a resource has expired", x.GetSummary(), err)
+		}
+	})
+}
+
+// W12: a task whose resources are held by a worker that is not connected is FAILED after the configured time.
+func TestResourceWaitIsConfigured(t *testing.T) {
+	t.Attr("rules", "W12")
+	const wait = 10 * time.Second
+	serveWith(t, nil, Config{Sessions: session.Config{ResourceWait: wait}}, func(t *testing.T, r *rig) {
+		id := r.submit(t, func(s *lessorv1.TaskSpec) { s.ResourceRefs = []*lessorv1.ResourceRef{{ResourceId: "r", WorkerId: "w"}} }).GetTaskId()
+		time.Sleep(wait - time.Second)
+		if s := r.get(t, id).GetState(); s != lessorv1.TaskState_TASK_STATE_READY {
+			t.Errorf("a second before the end of the wait the task is %v, want READY", s)
+		}
+		time.Sleep(2 * time.Second)
+		if got := r.get(t, id); got.GetReason() != lessorv1.Reason_REASON_RESOURCE_GONE {
+			t.Errorf("a second after the wait the task is %v for %v, want RESOURCE_GONE", got.GetState(), got.GetReason())
 		}
 	})
 }

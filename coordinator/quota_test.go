@@ -504,6 +504,19 @@ func TestQuotaOfTasks(t *testing.T) {
 	})
 }
 
+// X5: a tenant may have a quota of tasks of its own. The refusal names this quota, and not that of the other tenants.
+func TestQuotaOfTasksOfOneTenant(t *testing.T) {
+	t.Attr("rules", "X5")
+	cfg := Config{Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3}, Tenants: map[string]quota.Limits{gate.DefaultTenant: {Tasks: 5}}}}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		for range 5 {
+			r.submit(t, nil)
+		}
+		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		wantQuotaError(t, err, quota.Tasks, "tenant", "5")
+	})
+}
+
 // X5, T1: a tenant with more tasks than a lowered quota allows can still repeat the submits of existing tasks.
 func TestLoweredQuotaOfTasks(t *testing.T) {
 	t.Attr("rules", "X5 T1")

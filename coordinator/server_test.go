@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -402,18 +403,25 @@ func getPath(t *testing.T, r *rig, path string, want int) string {
 	return string(body)
 }
 
-// GetStatus counts the leases, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
+// GetStatus counts the leases and says since when the coordinator runs and whether it asks for credentials, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
 func TestStatusAndQueues(t *testing.T) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Viewer)
+		if st, err := r.admin.GetStatus(withToken(t.Context(), token), &lessorv1.GetStatusRequest{}); err != nil || st.GetOpen() {
+			t.Errorf("with credentials the status is %v (%v), want open to be false", st, err)
+		}
+	})
 	serve(t, nil, func(t *testing.T, r *rig) {
-		ctx := t.Context()
+		ctx, started := t.Context(), time.Now()
+		time.Sleep(time.Minute)
 		for _, q := range []string{"b", "a", "c"} {
 			r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = q })
 		}
 		r.submit(t, nil)
 		r.lease(t)
 		st, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
-		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 {
-			t.Errorf("status is %v (%v), want one lease, version test, an open store and an epoch", st, err)
+		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) {
+			t.Errorf("status is %v (%v), want one lease, version test, no credentials asked for, an epoch, and the start at %v", st, err, started)
 		}
 		var names []string
 		req := &lessorv1.ListQueuesRequest{PageSize: 2}

@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -128,6 +135,151 @@ func TestSubmitStreamWindow(t *testing.T) {
 		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
 		if err != nil || q.GetQueue().GetReady() != 2*frames+1 {
 			t.Errorf("the queue is %v (%v), want %d ready tasks", q, err, 2*frames+1)
+		}
+	})
+}
+
+// orderStore is a store in memory that remembers in which order commits made tasks.
+type orderStore struct {
+	*memstore.Store
+	mu     sync.Mutex
+	spaces []uint32 // of the tasks
+}
+
+// Begin implements store.Store.
+func (s *orderStore) Begin(ctx context.Context) (store.Tx, error) {
+	return store.Collect(ctx, s.Commit), nil
+}
+
+func (s *orderStore) Commit(ctx context.Context, b *store.Batch) error {
+	s.mu.Lock()
+	for i := range b.Len() {
+		if w := b.At(i); w.Keyspace == store.Spec {
+			id, err := store.ParseTaskKey(w.Keyspace, w.Key)
+			if err != nil {
+				return err
+			}
+			s.spaces = append(s.spaces, id.Space)
+		}
+	}
+	s.mu.Unlock()
+	return s.Store.Commit(ctx, b)
+}
+
+// T12: while frames of two tenants wait for the engine, the tenants take turns: a frame does not wait for all frames that another tenant has sent before.
+func TestSubmitStreamsOfTenantsTakeTurns(t *testing.T) {
+	t.Attr("rules", "T12")
+	st := &orderStore{Store: memstore.New()}
+	var busy atomic.Pointer[chan struct{}] // the engine waits for it in each submit
+	cfg := Config{Auth: &gate.Auth{}, DiskFull: func() bool {
+		if wait := busy.Load(); wait != nil {
+			<-*wait
+		}
+		return false
+	}}
+	serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+		open := func(tenant string) lessorv1.TaskService_SubmitStreamClient {
+			token, _ := r.issue(t, tenant, auth.Producer)
+			stream, err := r.tasks.SubmitStream(withToken(t.Context(), token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stream
+		}
+		send := func(stream lessorv1.TaskService_SubmitStreamClient) {
+			if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		receive := func(stream lessorv1.TaskService_SubmitStreamClient) {
+			if res, err := stream.Recv(); err != nil || !res.GetResults()[0].GetCreated() {
+				t.Fatalf("%v (%v), want a created task", res, err)
+			}
+		}
+		many, one := open("many"), open("one")
+		const frames = 5
+		wait := make(chan struct{})
+		busy.Store(&wait)
+		for range frames {
+			send(many)
+		}
+		send(one)
+		busy.Store(nil)
+		close(wait)
+		for range frames {
+			receive(many)
+		}
+		receive(one)
+		if last := slices.Index(st.spaces, 2); len(st.spaces) != frames+1 || last > 2 {
+			t.Errorf("the tasks were made in the spaces %v, want the one of space 2 among the first three", st.spaces)
+		}
+	})
+}
+
+// hooks is a context that counts the functions which wait for its end.
+type hooks struct {
+	context.Context
+	all, left atomic.Int64
+}
+
+// Value hides the context inside, so that every hook is set by AfterFunc.
+func (*hooks) Value(any) any { return nil }
+
+// AfterFunc is called by context.AfterFunc.
+func (h *hooks) AfterFunc(fn func()) (stop func() bool) {
+	h.all.Add(1)
+	h.left.Add(1)
+	unhook := context.AfterFunc(h.Context, fn)
+	return func() bool {
+		h.left.Add(-1)
+		return unhook()
+	}
+}
+
+// A call that ends when the coordinator stops leaves nothing behind when it ends before that. Otherwise the memory of the coordinator would grow with each
+// such call.
+func TestEndedCallsDoNotWaitForTheStop(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		stopping := &hooks{Context: r.edge.stopping}
+		r.edge.stopping = stopping
+		for name, call := range map[string]func() error{
+			"Lease": func() error {
+				return errOf(r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}))
+			},
+			"SubmitStream": func() error {
+				stream, err := r.tasks.SubmitStream(t.Context())
+				if err != nil || stream.CloseSend() != nil {
+					return err
+				}
+				if _, err = stream.Recv(); errors.Is(err, io.EOF) {
+					return nil
+				}
+				return err
+			},
+			"WatchTask": func() error {
+				id := r.submit(t, nil).GetTaskId()
+				if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+					return err
+				}
+				return errOf(watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{TaskId: id}))
+			},
+			"Backup": func() error {
+				stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+				if err == nil {
+					_, _, _, err = receiveBackup(stream)
+				}
+				return err
+			},
+		} {
+			before := stopping.all.Load()
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			synctest.Wait()
+			if n := stopping.left.Load(); n != 0 || stopping.all.Load() == before {
+				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one", name, n, stopping.all.Load()-before)
+			}
 		}
 	})
 }

@@ -26,6 +26,7 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 	t.Attr("rules", "V4 V5 V12")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
+		time.Sleep(time.Hour) // so that no clock of the coordinator is at 0
 		task := r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload, s.Labels = []byte("in"), map[string]string{"a": "1"} })
 		if task.GetState() != lessorv1.TaskState_TASK_STATE_READY || task.GetSpec().GetPayload() != nil || task.GetTenantId() != gate.DefaultTenant {
 			t.Errorf("the submitted task is %v, want it READY, without payload, of the default tenant", task)
@@ -40,6 +41,10 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 		if a.GetExpiresIn().AsDuration() != lease.DefaultHeartbeatTimeout || a.GetTask().GetHistory() != nil {
 			t.Errorf("the assignment expires in %v and has the history %v, want %v and none",
 				a.GetExpiresIn().AsDuration(), a.GetTask().GetHistory(), lease.DefaultHeartbeatTimeout)
+		}
+		if at := time.Now(); !a.GetServerTime().AsTime().Equal(at) || !a.GetExpiresAt().AsTime().Equal(at.Add(lease.DefaultHeartbeatTimeout)) {
+			t.Errorf("the assignment has the server time %v and expires at %v, want %v and %v later",
+				a.GetServerTime().AsTime(), a.GetExpiresAt().AsTime(), at, lease.DefaultHeartbeatTimeout)
 		}
 		r.start(t, a)
 		beat, err := r.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{

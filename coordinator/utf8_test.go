@@ -9,6 +9,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -100,6 +102,14 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 			t.Errorf("%s: %v (%v), want REJECTED / INVALID_REQUEST of %s", tt.method, res, err, tt.field)
 		}
 		r.wantMetric(t, fmt.Sprintf(`lessor_verdicts_total{kind=%q,reason="INVALID_REQUEST",verdict="REJECTED"}`, strings.ToLower(tt.method)), 1)
+		served := res.(proto.Message).ProtoReflect().New().Interface().(interface {
+			proto.Message
+			GetVerdict() lessorv1.Verdict
+		})
+		err = r.conn.Invoke(t.Context(), "/"+desc.ServiceName+"/"+tt.method, rawBytes("\x0a\x01\xff"), served, grpc.ForceCodecV2(rawBytesCodec{encoding.GetCodecV2(protocodec.Name)}))
+		if err != nil || served.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED {
+			t.Errorf("%s with an invalid task_id on the wire: %v (%v), want REJECTED", tt.method, served, err)
+		}
 	}
 	if _, err := callMethod(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: invalidMark}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Lease: %v, want INVALID_ARGUMENT", err)
