@@ -92,6 +92,24 @@ func TestOwnerFileOfAnotherUserIsReplaced(t *testing.T) {
 	}
 }
 
+// If the owner file can be neither written nor replaced, nothing has the store open afterwards. Otherwise an InUseError would name a process that is gone.
+func TestOwnerFileThatCannotBeReplaced(t *testing.T) {
+	dir := filledStore(t)
+	if err := os.MkdirAll(filepath.Join(dir, ownerName, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, ownerName)) {
+		t.Errorf("Open = %v, %v, want an error that names the owner file", s, err)
+	}
+	if _, _, err := Compact(dir, Options{}, nil); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, ownerName)) {
+		t.Errorf("Compact = %v, want an error that names the owner file", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, ownerName)); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, dir)
+}
+
 // If the names of the files beside the store are symbolic links, Open replaces the links and does not write to the files that they lead to.
 func TestOpenWritesNothingThroughALink(t *testing.T) {
 	dir, other := markedStore(t), filepath.Join(t.TempDir(), "other")
