@@ -1,9 +1,11 @@
 package coordinator
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"google.golang.org/grpc/codes"
@@ -21,13 +23,15 @@ type roleCheck struct {
 	log  *slog.Logger
 }
 
-// require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise.
+// require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise. If the credential of the
+// caller ends during the request, it closes the connection without the rest of the answer (X3).
 func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
-		err := d.gate.Request(ctx, strings.TrimPrefix(r.Pattern, "GET "), asks)
+		in, leave, err := d.gate.Request(ctx, strings.TrimPrefix(r.Pattern, "GET "), asks)
 		if err == nil {
-			next.ServeHTTP(w, r)
+			defer leave()
+			serveUntilEnded(w, r.WithContext(in), next)
 			return
 		}
 		code, level, told := http.StatusUnauthorized, slog.LevelInfo, status.Convert(err)
@@ -44,4 +48,16 @@ func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 		}, logging.ExtractFields(ctx)...)...)
 		answer(w, code, told.Message()+"\n")
 	})
+}
+
+// serveUntilEnded serves a request until its context ends. Then it closes the connection: also if the handler has already written, because the server
+// may still hold that back, and if the handler waits for a client that does not read.
+func serveUntilEnded(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	stop := context.AfterFunc(r.Context(), func() {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // a writer without deadlines does not wait
+	})
+	next.ServeHTTP(w, r)
+	if !stop() {
+		panic(http.ErrAbortHandler)
+	}
 }

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -53,6 +55,45 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 					t.Errorf("%s for %s: status %d, want %d; WWW-Authenticate is %q", path, who, w.Code, want, w.Header().Get("WWW-Authenticate"))
 				}
 			}
+		}
+	})
+}
+
+// X3: a request for metrics or a profile ends with the credential of its caller, who gets nothing of the answer.
+func TestProfileEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, "acme", auth.Operator)
+		page := roleCheck{r.gate, slog.New(slog.DiscardHandler)}.require(auth.Operator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+			case <-time.After(30 * time.Second):
+			}
+			_, _ = w.Write([]byte("profile"))
+		}))
+		serve := func() (body string, took time.Duration, aborted error) {
+			begin := time.Now()
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			defer func() {
+				body, took = w.Body.String(), time.Since(begin)
+				aborted, _ = recover().(error)
+			}()
+			page.ServeHTTP(w, req)
+			return
+		}
+		if body, _, aborted := serve(); body != "profile" || aborted != nil {
+			t.Errorf("with a valid credential: %q, aborted with %v, want the profile", body, aborted)
+		}
+		const revokedAfter = 10 * time.Second
+		time.AfterFunc(revokedAfter, func() {
+			if _, err := r.gate.Keyring().Revoke(context.Background(), "acme", id, "ann", time.Now()); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, took, aborted := serve(); took != revokedAfter || !errors.Is(aborted, http.ErrAbortHandler) {
+			t.Errorf("a credential that was revoked after %v: the request took %v and ended with %v, want %v and %v", revokedAfter, took, aborted,
+				revokedAfter, http.ErrAbortHandler)
 		}
 	})
 }

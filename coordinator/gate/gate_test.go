@@ -218,7 +218,8 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 		_, unary := g.Unary(callWith(t, bad), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
 		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)}, &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
 		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}")
-		for _, err := range []error{unary, stream, route, g.Request(callWith(t, bad), "/metrics", auth.Viewer)} {
+		_, _, page := g.Request(callWith(t, bad), "/metrics", auth.Viewer)
+		for _, err := range []error{unary, stream, route, page} {
 			if status.Code(err) != codes.Unauthenticated {
 				t.Errorf("a call with a revoked token: %v, want UNAUTHENTICATED", err)
 			}

@@ -80,17 +80,19 @@ func holderOf(tenant string, task lease.TaskID) Identity {
 }
 
 // Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). It reads the
-// credential from the metadata and the peer of ctx. The error is a gRPC status.
-func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) error {
+// credential from the metadata and the peer of ctx. The context that it returns ends with the credential (X3); leave must be called at the end of the
+// request. The error is a gRPC status.
+func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) (in context.Context, leave func(), err error) {
 	who, err := g.caller(ctx)
 	logCaller(ctx, who)
 	switch {
 	case err != nil:
 		err = g.attempts.Failed(ctx, err)
 	case who.Role.Has(asks):
-		return nil
+		in, leave = g.calls.track(ctx, who)
+		return in, leave, nil
 	default:
 		err = refusal.Status(&refusal.RoleError{What: path, Has: who.Role, Asks: asks})
 	}
-	return g.turnAway(ctx, who, path, nil, err)
+	return nil, nil, g.turnAway(ctx, who, path, nil, err)
 }
