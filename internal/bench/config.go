@@ -34,7 +34,7 @@ type Config struct {
 	LimitSpan time.Duration
 
 	// Profile is a directory for profiles, of an additional run that is not measured. There are three for each phase: CPU and heap of the
-	// coordinator, and CPU of the load. Empty: none.
+	// coordinator, and CPU of the load, all during what is measured. Empty: none.
 	Profile string
 	// Version is the version of the program, for the report.
 	Version string

@@ -30,6 +30,7 @@ type coordinator struct {
 	dir        string
 	disk       flushCounter  // of dir
 	log        *bytes.Buffer // what it wrote to standard error
+	profiler   *profiler     // nil unless the phase is profiled
 }
 
 // remoteCoordinator returns the coordinator at Addr, the only kind that may need TLS or a credential.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -28,14 +29,12 @@ func idleLatency(ctx context.Context, r *rig) (samples, error) {
 	defer func() { _ = client.Close() }()
 	l := latencies{started: started, judged: judged, ended: c.ended}
 	end := r.server.begin()
-	for range n {
-		if err := l.one(ctx, r, client); err != nil {
-			_ = c.shutdown() // err is the first error
-			return nil, err
-		}
+	var err error
+	for i := 0; i < n && err == nil; i++ {
+		err = l.one(ctx, r, client)
 	}
 	r.ran = end()
-	if err := c.shutdown(); err != nil {
+	if err = cmp.Or(err, c.shutdown()); err != nil {
 		return nil, err
 	}
 	found := l.samples()

@@ -26,7 +26,11 @@ func (c Config) profiles(ctx context.Context, took map[string]time.Duration) err
 		c.progress("profile: %s", p.name)
 		seconds := min(int(took[p.name].Seconds())+1, maxProfile)
 		w := work{p.name, func(ctx context.Context) (samples, error) {
-			return nil, c.withCoordinator(ctx, func(s *coordinator) error { return c.profile(ctx, s, p, seconds) }, "--pprof")
+			return nil, c.withCoordinator(ctx, func(s *coordinator) error {
+				s.profiler = &profiler{ctx: ctx, http: s.http, path: filepath.Join(c.Profile, p.name), seconds: seconds}
+				_, err := c.measure(ctx, s, p)
+				return cmp.Or(err, s.profiler.err)
+			}, "--pprof")
 		}}
 		if _, err := w.do(ctx); err != nil {
 			return err
@@ -35,42 +39,36 @@ func (c Config) profiles(ctx context.Context, took map[string]time.Duration) err
 	return nil
 }
 
-// profile runs a phase while its coordinator and this process, the load, are profiled.
-func (c *Config) profile(ctx context.Context, s *coordinator, p phase, seconds int) error {
-	stop, err := c.profileLoad(p.name)
-	if err != nil {
-		return err
+// profiler profiles a coordinator and this process, the load, during a span, and neither what a phase prepares nor what it checks.
+type profiler struct {
+	ctx     context.Context // of one phase, as the profiler is
+	http    string          // of the coordinator
+	path    string          // of the profiles, without their endings
+	seconds int             // of the coordinator's CPU profile, which cannot be ended early
+	err     error           // the first one
+}
+
+// begin starts the profiles; end waits for them. A nil profiler does nothing.
+func (p *profiler) begin() (end func()) {
+	if p == nil {
+		return func() {}
+	}
+	load, err := os.Create(p.path + ".load.pprof")
+	if err == nil {
+		err = pprof.StartCPUProfile(load)
 	}
 	cpu := make(chan error, 1)
-	go func() {
-		cpu <- c.fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", s.http, seconds), p.name+".cpu.pprof")
-	}()
-	_, err = c.measure(ctx, s, p)
-	err = cmp.Or(err, stop(), c.fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/heap", s.http), p.name+".heap.pprof"))
-	if err != nil {
-		s.kill() // ends the other profile as well
-	}
-	return cmp.Or(err, <-cpu)
-}
-
-// profileLoad profiles the processor time of this process until stop is called.
-func (c *Config) profileLoad(phase string) (stop func() error, err error) {
-	file, err := os.Create(filepath.Join(c.Profile, phase+".load.pprof"))
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() error {
+	go func() { cpu <- p.fetch(fmt.Sprintf("profile?seconds=%d", p.seconds), ".cpu.pprof") }()
+	return func() {
 		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
+		p.err = cmp.Or(err, load.Close(), p.fetch("heap", ".heap.pprof"), <-cpu)
+	}
 }
 
-// fetch saves the answer to a request for a URL.
-func (c *Config) fetch(ctx context.Context, url, name string) (err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+// fetch saves a profile of the coordinator.
+func (p *profiler) fetch(profile, ending string) (err error) {
+	url := fmt.Sprintf("http://%s/debug/pprof/%s", p.http, profile)
+	req, err := http.NewRequestWithContext(p.ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ func (c *Config) fetch(ctx context.Context, url, name string) (err error) {
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", url, res.Status)
 	}
-	file, err := os.Create(filepath.Join(c.Profile, name))
+	file, err := os.Create(p.path + ending)
 	if err != nil {
 		return err
 	}

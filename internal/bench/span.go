@@ -14,12 +14,14 @@ type span struct {
 
 // begin starts a span; end ends it and returns it.
 func (s *coordinator) begin() (end func() span) {
+	endProfiles := s.profiler.begin()
 	flushed, counted := s.disk.read()
 	cpu, start := s.cpu(), time.Now()
 	return func() span {
 		ran := span{wall: time.Since(start), cpu: s.cpu() - cpu}
 		now, still := s.disk.read()
 		ran.flushes, ran.counted = now-flushed, counted && still
+		endProfiles()
 		return ran
 	}
 }
