@@ -9,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -88,7 +91,22 @@ func (e *embedded) dial() (*client, error) {
 	return dial("passthrough:///embedded", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", e.socket)
-	}))
+	}), grpc.WithStreamInterceptor(e.refuseIfEnded))
+}
+
+// refuseIfEnded refuses each stream for good once the coordinator has ended. Otherwise the worker would try for as long as it drains, 35 s by default, to
+// deliver its reports to a coordinator that does not come back.
+func (e *embedded) refuseIfEnded(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	if e.alive.Err() == nil {
+		return open(ctx, desc, conn, method, opts...)
+	}
+	ended := status.New(codes.Unimplemented, "the coordinator has ended")
+	if told, err := ended.WithDetails(&errdetails.ErrorInfo{Domain: "lessor", Reason: "COORDINATOR_ENDED"}); err == nil { // a worker believes only a coordinator
+		ended = told
+	}
+	return nil, ended.Err()
 }
 
 // close stops the coordinator gracefully, and closes the store.

@@ -1,13 +1,60 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // `lessor run` runs its lines even if the memory or the disk of the machine is nearly full: its embedded coordinator never holds back work for that.
 func TestRunOnFullMachine(t *testing.T) {
 	if h := embeddedConfig(slog.New(slog.DiscardHandler)).Sessions.Health; h.MemPct <= 100 || h.DiskPct <= 100 {
 		t.Errorf("no new work from %v %% of memory or %v %% of the disk in use, want limits above 100 %%", h.MemPct, h.DiskPct)
+	}
+}
+
+// The worker of `lessor run` ends soon after the embedded coordinator has ended, as it does when its store fails. The worker does not go on trying to reach
+// the coordinator, which does not come back.
+func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
+	dir := t.TempDir()
+	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := e.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := make(chan struct{}, 1)
+	w, err := worker.New(cl, []string{"q"}, worker.Config{
+		Name: "w", Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+		Hooks: worker.Hooks{OnState: func(s worker.State) {
+			if s == worker.StateRegistered {
+				registered <- struct{}{}
+			}
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // if the worker does not end by itself
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	<-registered
+	if err := e.close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ran; !errors.As(err, new(*worker.RefusedError)) {
+		t.Errorf("Run of the worker returned %v, want a refusal", err)
+	}
+	if err := cl.Close(); err != nil {
+		t.Error(err)
 	}
 }
