@@ -59,6 +59,10 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 			got.GetLease().GetFencingToken() != a.GetFencingToken() {
 			t.Errorf("the running task is %v, want progress 0.5, the checkpoint, and the fencing token %d", got, a.GetFencingToken())
 		}
+		listed, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{})
+		if shown := r.get(t, task.GetTaskId()).GetLease(); err != nil || !proto.Equal(listed.GetTasks()[0].GetLease(), shown) {
+			t.Errorf("ListTasks shows %v (%v), want the lease %v, as GetTask", listed, err, shown)
+		}
 		if done := r.complete(t, a, "out"); done.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED || done.GetReplayed() {
 			t.Errorf("complete: %v, want COMMITTED", done)
 		}
@@ -327,6 +331,43 @@ func TestCancelRetryDelete(t *testing.T) {
 			t.Errorf("complete after delete: %v, want TASK_GONE (V8)", done)
 		}
 	})
+}
+
+// S6: every field of an explanation has its place in the answer of ExplainTask.
+func TestExplanationIsShown(t *testing.T) {
+	t.Attr("rules", "S6")
+	at := func(n int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Nanos: int32(n)} }
+	got := explanationProto(&lease.Explanation{
+		Task: &lease.Task{ID: lease.TaskID{Space: 1, Seq: 5}, Rest: lease.Scheduled, Last: lease.Ended{
+			Attempt: 3, Cause: lease.LeaseExpired, At: 15, Worker: "w", GrantedAt: 11, AckedAt: 12, StartedAt: 13, HeartbeatAt: 14,
+		}},
+		Findings: []lease.Finding{
+			{Code: lease.FoundLeased, Message: "first", Since: 1, Until: 2, Remedy: "wait"}, {Code: lease.FoundLateResult, Message: "second"},
+		},
+		Story: "story", Detail: "detail",
+		Refusals: []lease.Refusal{{
+			Event:  lease.Event{At: 21, Attempt: 2, Actor: "v", Kind: lease.KindComplete, Reason: lease.Superseded, Detail: "late"},
+			LateBy: time.Second,
+		}, {Event: lease.Event{At: 22, Attempt: 3}}},
+	})
+	want := &lessorv1.ExplainTaskResponse{
+		TaskId: lease.TaskID{Space: 1, Seq: 5}.String(), State: lessorv1.TaskState_TASK_STATE_SCHEDULED, Summary: "SCHEDULED: first",
+		Findings: []*lessorv1.Finding{
+			{Code: lessorv1.FindingCode(lease.FoundLeased), Message: "first", Since: at(1), Until: at(2), Remedy: "wait"},
+			{Code: lessorv1.FindingCode(lease.FoundLateResult), Message: "second"},
+		},
+		LastLease: &lessorv1.LeaseStory{
+			Attempt: 3, WorkerId: "w", GrantedAt: at(11), AckedAt: at(12), StartedAt: at(13), HeartbeatAt: at(14), EndedAt: at(15),
+			Cause: lessorv1.Reason_REASON_LEASE_EXPIRED, Message: "story", Detail: "detail",
+		},
+		Refusals: []*lessorv1.Refusal{{
+			At: at(21), Attempt: 2, WorkerId: "v", Kind: lessorv1.RefusedKind_REFUSED_KIND_COMPLETE, Verdict: lessorv1.Verdict_VERDICT_CANCELLED,
+			Reason: lessorv1.Reason_REASON_SUPERSEDED, Detail: "late", LateBy: durationpb.New(time.Second),
+		}, refusalProto(&lease.Refusal{Event: lease.Event{At: 22, Attempt: 3}})},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("shown is\n%v\nwant\n%v", got, want)
+	}
 }
 
 // The traceparent of a submit reaches the worker; a malformed one is ignored.

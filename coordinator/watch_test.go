@@ -14,7 +14,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -215,12 +217,21 @@ func TestWatchAfterARestore(t *testing.T) {
 func TestWatchEndsWithADeletedTask(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
-		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{TaskId: id})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var events []*lessorv1.WatchTaskResponse
+		ended := make(chan error)
+		go func() {
+			var err error
+			events, err = watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})
+			ended <- err
+		}()
+		synctest.Wait()
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 			t.Fatal(err)
 		}
-		if got := eventNames(stop()); got != "SUBMITTED deleted" {
-			t.Errorf("the events are %s, want SUBMITTED deleted", got)
+		if err := <-ended; err != nil || eventNames(events) != "SUBMITTED deleted" {
+			t.Errorf("the events are %s, and the watch ended with %v; want SUBMITTED deleted, and OK", eventNames(events), err)
 		}
 	})
 }
@@ -489,6 +500,59 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 	}
 }
 
+// S5: each event of a watch names its task. An event without a sequence number of its own has that of the last durable event and its place after it, and
+// those of an attempt have the state of the task.
+func TestEventsOfAWatchNameTheirTask(t *testing.T) {
+	t.Attr("rules", "S5")
+	task := &lease.Task{
+		ID: lease.TaskID{Space: 1, Seq: 5}, Spec: &lease.Spec{}, Dropped: 3, Rest: lease.Ready,
+		History: []lease.Event{{Seq: 20, Type: lease.EventGranted, State: lease.Leased}}, Lease: &lease.Lease{StartedAt: 1},
+	}
+	news := []*engine.News{
+		{ID: task.ID, Task: task},
+		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}},
+		{ID: task.ID},
+	}
+	id := task.ID.String()
+	want := []*lessorv1.WatchTaskResponse{
+		{TaskId: id, Sequence: 19, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: 4}}},
+		{
+			TaskId: id, Sequence: 20, TaskState: lessorv1.TaskState_TASK_STATE_LEASED,
+			Event: &lessorv1.WatchTaskResponse_History{History: convert.EventProto(&task.History[0])},
+		},
+		{TaskId: id, Sequence: 20, SubSequence: 1, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Volatile: 3}}},
+		{
+			TaskId: id, Sequence: 20, SubSequence: 2, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
+			Event: &lessorv1.WatchTaskResponse_Progress{Progress: convert.ProgressProto(news[1].Sum)},
+		},
+		{
+			TaskId: id, Sequence: 20, SubSequence: 3, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
+			Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: convert.ChunksProto(news[1].Feed.Chunks)[0]},
+		},
+		{TaskId: id, Sequence: 20, SubSequence: 4, Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}}},
+	}
+	for name, newWatcher := range map[string]func(*eventSender) watcher{
+		"task": func(to *eventSender) watcher { return &taskWatcher{eventSender: to, id: task.ID} },
+		"run":  func(to *eventSender) watcher { return &runWatcher{eventSender: to, toldOf: map[lease.TaskID]uint64{}} },
+	} {
+		var got []*lessorv1.WatchTaskResponse
+		w := newWatcher(&eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
+			got = append(got, m)
+			return nil
+		}})
+		for _, n := range news {
+			if err := passOn(w, n); err != nil && !errors.Is(err, errWatchOver) {
+				t.Fatal(err)
+			}
+		}
+		for i := range max(len(got), len(want)) {
+			if i >= min(len(got), len(want)) || !proto.Equal(got[i], want[i]) {
+				t.Fatalf("watch of a %s: event %d of\n%v\nwant\n%v", name, i, got, want)
+			}
+		}
+	}
+}
+
 // S5: a watcher that does not read for a while delays nobody. When it reads again, it gets the number of volatile events that it missed, every durable
 // event, the newest volatile events, and the end.
 func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
@@ -524,6 +588,11 @@ func TestSlowWatcherIsToldWhatItMissed(t *testing.T) {
 		}
 		if newest != 1 {
 			t.Errorf("the newest progress is %v, want that of the last heartbeat, which was not among the dropped ones", newest)
+		}
+		for _, e := range events {
+			if missed := e.GetMissed(); missed != nil && (missed.GetVolatile() == 0 || e.GetTaskId() != id) {
+				t.Errorf("the event %v has no number of missed events or another task than %s", e, id)
+			}
 		}
 		words := eventNames(events)
 		if !errors.Is(err, io.EOF) || !strings.Contains(words, "missed(0,") || !strings.HasSuffix(words, " COMPLETED") ||
