@@ -137,8 +137,12 @@ func (t *backupInfo) end(said *lessorv1.BackupEnd, sum hash.Hash) error {
 // check verifies the received copy.
 func (c backupCmd) check(file *pendingFile, t *backupInfo) (err error) {
 	st, err := boltstore.OpenReadOnly(file.Name(), boltstore.Options{})
-	if err != nil {
+	_, broken := brokenStore(err)
+	switch {
+	case broken, errors.As(err, new(*store.TornError)):
 		return invalidBackup(err)
+	case err != nil: // the check flushes the file, which fails if its disk is full
+		return writeError(c.File, err)
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	v, err := verifyOrFail(st)

@@ -15,6 +15,7 @@ type pendingFile struct {
 	name  string
 	force bool // may replace a file that has the name
 	link  func(oldname, newname string) error
+	sync  func(dir string) error
 }
 
 // newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even then it replaces only a regular file: otherwise root
@@ -33,7 +34,7 @@ func newPendingFile(name string, force bool) (*pendingFile, error) {
 	if err != nil {
 		return nil, writeError(name, err)
 	}
-	return &pendingFile{File: temp, name: name, force: force, link: os.Link}, nil
+	return &pendingFile{File: temp, name: name, force: force, link: os.Link, sync: durable.SyncDir}, nil
 }
 
 func existsError(name string) error {
@@ -65,10 +66,14 @@ func (u *pendingFile) keep() error {
 	case err != nil:
 		return writeError(u.name, err)
 	}
+	if err := u.sync(filepath.Dir(u.name)); err != nil {
+		return fail(exitCannotStart, "the file is complete, but a loss of power may take it away: check the disk, then write the file again",
+			"cannot flush the directory of %s: %v", u.name, err)
+	}
 	return nil
 }
 
-// rename gives the file its name, durably. Without force it makes a link, because a link fails if somebody made a file with that name in the
+// rename gives the file its name. Without force it makes a link, because a link fails if somebody made a file with that name in the
 // meantime, and a rename does not. If the file system has no links, such as that of some network disks, it renames.
 func (u *pendingFile) rename() (err error) {
 	linked := false
@@ -84,7 +89,7 @@ func (u *pendingFile) rename() (err error) {
 	if !linked {
 		err = os.Rename(u.Name(), u.name)
 	}
-	return errors.Join(err, durable.SyncDir(filepath.Dir(u.name)))
+	return err
 }
 
 // discard removes a file that was not kept; it does nothing to one that was.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -45,5 +46,22 @@ func TestPendingFileWithoutLinks(t *testing.T) {
 		if errors.Join(err, err2) != nil || string(got) != c.want || len(files) != 1 {
 			t.Errorf("%s: the file has %q (%v), want %q; files %v", c.name, got, errors.Join(err, err2), c.want, files)
 		}
+	}
+}
+
+// If the directory of a file cannot be flushed, the file has its name already: the error does not say that nothing was changed.
+func TestPendingFileWhoseDirectoryCannotBeFlushed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	u, err := newPendingFile(name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.sync = func(string) error { return syscall.EIO }
+	f := explain(u.keep())
+	if _, err := os.Stat(name); err != nil || f.code != exitCannotStart || !strings.HasPrefix(f.hint, "the file is complete") {
+		t.Errorf("keep = %d, %q, hint %q; the file: %v; want exit code %d, a hint that the file is complete, and the file", f.code, f.text, f.hint, err, exitCannotStart)
+	}
+	if err := u.discard(); err != nil {
+		t.Error(err)
 	}
 }
