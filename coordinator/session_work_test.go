@@ -122,8 +122,12 @@ func TestTypesAreMatched(t *testing.T) {
 		got := worker.receiveAssignments(2)
 		wantEqual(t, "the types", got[0].GetTask().GetSpec().GetType()+got[1].GetTask().GetSpec().GetType(), "ab")
 		worker.wantNoFrame()
-		worker.send(registration(10)) // W2: replaces the types
+		worker.send(registration(4)) // W2: replaces the types and the slots
 		worker.receiveAssignments(2)
+		r.submitAll(t, 2)
+		worker.wantNoFrame()
+		worker.send(registration(5))
+		worker.receiveAssignments(1)
 		worker.wantNoFrame()
 	})
 }

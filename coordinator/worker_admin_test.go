@@ -70,6 +70,21 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 	})
 }
 
+// W10: a session that is drained before it has registered gets the drain once, after its register.
+func TestOperatorDrainsAWorkerThatHasNotRegistered(t *testing.T) {
+	t.Attr("rules", "W10")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openStream(t, "w")
+		worker.handshake()
+		r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w", Reason: "new kernel"})
+		worker.wantNoFrame()
+		worker.send(registration(1))
+		wantEqual(t, "the reason", nextPayload[*lessorv1.Drain](worker).GetReason(), "new kernel")
+		r.submitAll(t, 1)
+		worker.wantNoFrame()
+	})
+}
+
 // W10: a drain is for one instance of a worker. The coordinator remembers it for an hour after the instance's stream has ended. Another instance of the
 // same worker gets tasks.
 func TestDrainOutlastsAReconnect(t *testing.T) {

@@ -1,6 +1,49 @@
 package session
 
-import "testing"
+import (
+	"errors"
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/engine"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// W8, W11: before a dispatch is sent, the store is read again if one of its leases may have ended.
+func TestMayHaveEnded(t *testing.T) {
+	t.Attr("rules", "W8 W11")
+	now := lease.Now{Serving: 100, Wall: 1000}
+	for name, tt := range map[string]struct {
+		again            bool
+		ackBy, expiresAt lease.Instant
+		want             bool
+	}{
+		"new":               {false, 101, 101, false},
+		"delivered again":   {true, 101, 101, true},
+		"not acknowledged":  {false, 100, 101, true},
+		"not renewed":       {false, 101, 100, true},
+		"needs no ack":      {false, 0, 101, true},
+		"long not renewed":  {false, 101, 1, true},
+		"long without acks": {false, 1, 101, true},
+	} {
+		g := engine.Granted{Task: &lease.Task{Lease: &lease.Lease{AckBy: tt.ackBy, ExpiresAt: tt.expiresAt}}, Again: tt.again}
+		live := engine.Granted{Task: &lease.Task{Lease: &lease.Lease{AckBy: 200, ExpiresAt: 200}}}
+		if got := mayHaveEnded([]engine.Granted{live, g}, now); got != tt.want {
+			t.Errorf("%s: mayHaveEnded is %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// A dispatch of which no lease is left has no payload, and one that cannot be read is an error.
+func TestDispatchWithoutLeases(t *testing.T) {
+	unread := errors.New("unread")
+	for _, want := range []error{nil, unread} {
+		s := Server{Deps: Deps{Assign: func([]engine.Granted) ([]*lessorv1.Assignment, error) { return nil, want }}}
+		if m, err := s.dispatchOf(nil); m.GetPayload() != nil || !errors.Is(err, want) {
+			t.Errorf("the frame has the payload %v (%v), want none (%v)", m.GetPayload(), err, want)
+		}
+	}
+}
 
 // The leases of unacknowledged dispatches are forgotten when they are acknowledged. If no acknowledgement comes, their number is limited, and the oldest
 // are forgotten first.

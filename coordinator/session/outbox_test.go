@@ -92,7 +92,7 @@ func TestCloseWaitsForReservedItems(t *testing.T) {
 	})
 }
 
-// W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does.
+// W11: workWaits is true while a dispatch waits to be sent, and false while only a cancel does. Leases that wait at the same time share a dispatch.
 func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 	t.Attr("rules", "W11")
 	withOutbox(t, func(t *testing.T, o *outbox, w *streamWriter) {
@@ -101,12 +101,13 @@ func TestWorkWaitsWhileADispatchWaits(t *testing.T) {
 			t.Error("workWaits is true while only a cancel waits")
 		}
 		o.dispatch(grants(1))
+		o.dispatch(grants(2))
 		if !o.workWaits() {
 			t.Error("workWaits is false while a dispatch waits")
 		}
-		for range 2 {
-			if _, then := o.nextTransmission(w); then != stepSend {
-				t.Fatalf("the writer's next step is %v, want stepSend", then)
+		for _, leases := range []int{0, 3} { // the cancel, and the dispatch
+			if p, then := o.nextTransmission(w); then != stepSend || len(p.leases) != leases {
+				t.Fatalf("the writer's next step is %v with %d leases, want stepSend with %d", then, len(p.leases), leases)
 			}
 		}
 		if o.workWaits() {
