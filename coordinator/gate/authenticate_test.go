@@ -12,7 +12,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
@@ -141,6 +145,10 @@ func TestCertificatesEnd(t *testing.T) {
 	if until, err2 := authn.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
 		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until, errors.Join(err, err2), ends)
 	}
+	plain, err := authn.authenticate(token, certifiedConn(t)) // it names nobody, so it ends nothing
+	if until, err2 := authn.recheck(plain); err != nil || err2 != nil || !until.Equal(plain.Until) {
+		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v", until, errors.Join(err, err2), plain.Until)
+	}
 	if _, err := authn.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("the certificate is accepted at the time when it expires")
 	}
@@ -183,6 +191,64 @@ func TestCertificatesEnd(t *testing.T) {
 	for _, id := range []string{"cert-", "cert-00", "cert-" + strings.Repeat("AB", 20), who.Credential + "0", "cert-" + who.Credential} {
 		if _, err := authn.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
 			t.Errorf("revoke %q: %v, want ErrNotFound", id, err)
+		}
+	}
+}
+
+// X3: a connection is retired if its certificate names somebody and has expired or was revoked, and for no other reason.
+func TestCertificateEnded(t *testing.T) {
+	t.Attr("rules", "X3")
+	synctest.Test(t, func(t *testing.T) {
+		authn, _ := newAuthenticator(t, Auth{RequireCertificate: true})
+		ended := func(a *authenticator, conn *tls.ConnectionState) bool {
+			p := &peer.Peer{}
+			if conn != nil {
+				p.AuthInfo = credentials.TLSInfo{State: *conn}
+			}
+			return a.CertificateEnded(peer.NewContext(t.Context(), p))
+		}
+		unnamed, expires, revoked := certifiedConn(t), certifiedConn(t, "lessor://acme/worker/w"), certifiedConn(t, "lessor://acme/worker/w")
+		who, err := authn.authenticate("", revoked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, conn := range []*tls.ConnectionState{nil, unnamed, expires, revoked, certifiedConn(t, "lessor://acme/king/w")} {
+			if ended(authn, conn) {
+				t.Errorf("the certificate %v has ended", conn)
+			}
+		}
+		if _, err := authn.keyring.Revoke(t.Context(), "acme", who.Credential, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if !ended(authn, revoked) || ended(authn, expires) {
+			t.Error("not exactly the revoked certificate has ended")
+		}
+		time.Sleep(time.Hour)
+		if !ended(authn, expires) || ended(authn, unnamed) {
+			t.Error("of the expired certificates, not exactly the one with a name has ended")
+		}
+		if ended(&authenticator{}, expires) {
+			t.Error("a certificate has ended although no credentials are required")
+		}
+	})
+}
+
+// W2: a connection over TLS has a client certificate only if that was verified.
+func TestCredentialsOfACall(t *testing.T) {
+	t.Attr("rules", "W2")
+	verified := certifiedConn(t)
+	for name, tt := range map[string]struct {
+		info credentials.AuthInfo
+		want bool
+	}{
+		"no TLS":         {nil, false},
+		"no certificate": {credentials.TLSInfo{}, false},
+		"not verified":   {credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: verified.PeerCertificates}}, false},
+		"verified":       {credentials.TLSInfo{State: *verified}, true},
+	} {
+		ctx := peer.NewContext(callWith(t, "x"), &peer.Peer{AuthInfo: tt.info})
+		if token, certified := Credentials(ctx); token != "x" || certified != tt.want {
+			t.Errorf("%s: the token is %q, and there is a certificate: %v, want %v", name, token, certified, tt.want)
 		}
 	}
 }

@@ -71,11 +71,26 @@ func (*fakeAudit) Keep(context.Context, string, func(*store.Batch)) error { retu
 func (*fakeAudit) Now() lease.Now                                         { return lease.Now{} }
 
 // newGate returns a gate with these quotas, and its audit. With credentials, it has a token of a viewer of acme too.
-func newGate(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said *fakeAudit, token string) {
+func newGate(t *testing.T, quotas quota.Config, required bool) (g *Gate, said *fakeAudit, token string) {
 	t.Helper()
-	said = &fakeAudit{}
-	st := memstore.New()
-	d := Deps{
+	d, said := newDeps(quotas)
+	if required {
+		d.Auth = &Auth{}
+	}
+	g, err := New(d)
+	if err == nil && required {
+		token, _, err = g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, said, token
+}
+
+// newDeps returns what a gate that requires no credentials needs, and its audit.
+func newDeps(quotas quota.Config) (Deps, *fakeAudit) {
+	st, said := memstore.New(), &fakeAudit{}
+	return Deps{
 		Store: st, Owner: DefaultTenant, Quotas: quota.New(quotas, func(quota.Caller, *quota.Error, bool) {}),
 		Trail: audit.New(said, st, audit.DefaultRetention, slog.New(slog.DiscardHandler)),
 		Keep: func(_ context.Context, _, _ string, put func(*store.Batch)) error {
@@ -86,18 +101,76 @@ func newGate(t *testing.T, quotas quota.Config, credentials bool) (g *Gate, said
 		Holder: func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
 			return nil, "", lease.TaskID{}, false
 		},
-	}
-	if credentials {
-		d.Auth = &Auth{}
-	}
+	}, said
+}
+
+// unread is a store that cannot be read.
+type unread struct{ store.Store }
+
+func (unread) View(func(store.Reader) error) error { return errors.New("damaged") }
+
+// X1: a gate refuses callers without a certificate if its settings say so. If the credentials cannot be read there is no gate, because a gate without
+// them would admit everybody.
+func TestNewGate(t *testing.T) {
+	t.Attr("rules", "X1")
+	d, _ := newDeps(quota.Config{})
+	d.Auth = &Auth{RequireCertificate: true}
 	g, err := New(d)
-	if err == nil && credentials {
-		token, _, err = g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, time.Now())
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g, said, token
+	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.AdminService_GetStatus_FullMethodName}
+	_, err = g.Unary(callWith(t, token), nil, info, func(context.Context, any) (any, error) { return nil, nil })
+	if code := refusal.CodeOf(err); code != refusal.CodeCertificate {
+		t.Errorf("a call with a token and without a certificate: %v, want %s", err, refusal.CodeCertificate)
+	}
+	d.Store = unread{d.Store}
+	if g, err := New(d); g != nil || err == nil {
+		t.Errorf("the gate is %v (%v) although the credentials cannot be read, want none", g, err)
+	}
+}
+
+// X3: the gate watches the credential of a Lease, a stream and a request over HTTP until their end, and no longer.
+func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
+	t.Attr("rules", "X3")
+	g, _, _ := newGate(t, quota.Config{}, true)
+	token, _, err := g.Keyring().Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := callWith(t, token)
+	watched := 0
+	for name, call := range map[string]func() error{
+		"Lease": func() error {
+			_, err := g.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
+				watched = len(g.calls.calls)
+				return nil, nil
+			})
+			return err
+		},
+		"stream": func() error {
+			info := &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}
+			return g.Stream(nil, &fakeStream{ctx: ctx}, info, func(any, grpc.ServerStream) error {
+				watched = len(g.calls.calls)
+				return nil
+			})
+		},
+		"request": func() error {
+			_, leave, err := g.Admit(ctx, "GET /v1/tasks/{task_id}/events")
+			watched = len(g.calls.calls)
+			leave()
+			return err
+		},
+	} {
+		watched = 0
+		if err := call(); err != nil || watched != 1 || len(g.calls.calls) != 0 {
+			t.Errorf("%s: %d credentials are watched in the call, and %d after its end (%v), want 1 and 0", name, watched, len(g.calls.calls), err)
+		}
+	}
 }
 
 // callWith returns the context of a call with a token.
