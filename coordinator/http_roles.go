@@ -50,14 +50,17 @@ func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	})
 }
 
-// serveUntilEnded serves a request until its context ends. Then it closes the connection: also if the handler has already written, because the server
-// may still hold that back, and if the handler waits for a client that does not read.
+// serveUntilEnded serves a request until the credential of its caller ends. Then it closes the connection: also if the handler has already written, because
+// the server may still hold that back, and if the handler waits for a client that does not read. A client that has only closed its side gets the answer.
 func serveUntilEnded(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	stop := context.AfterFunc(r.Context(), func() {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // a writer without deadlines does not wait
+	ctx := r.Context()
+	stop := context.AfterFunc(ctx, func() {
+		if auth.Ended(ctx) != nil {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // a writer without deadlines does not wait
+		}
 	})
 	next.ServeHTTP(w, r)
-	if !stop() {
+	if !stop() && auth.Ended(ctx) != nil {
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -71,9 +71,9 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 			}
 			_, _ = w.Write([]byte("profile"))
 		}))
-		serve := func() (body string, took time.Duration, aborted error) {
+		serve := func(ctx context.Context) (body string, took time.Duration, aborted error) {
 			begin := time.Now()
-			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 			req.Header.Set("Authorization", "Bearer "+token)
 			defer func() {
 				body, took = w.Body.String(), time.Since(begin)
@@ -82,8 +82,13 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 			page.ServeHTTP(w, req)
 			return
 		}
-		if body, _, aborted := serve(); body != "profile" || aborted != nil {
+		if body, _, aborted := serve(t.Context()); body != "profile" || aborted != nil {
 			t.Errorf("with a valid credential: %q, aborted with %v, want the profile", body, aborted)
+		}
+		closed, cancel := context.WithTimeout(t.Context(), time.Second) // as net/http ends a request whose client has closed its side
+		defer cancel()
+		if body, _, aborted := serve(closed); body != "profile" || aborted != nil {
+			t.Errorf("to a client that has closed its side: %q, aborted with %v, want the profile", body, aborted)
 		}
 		const revokedAfter = 10 * time.Second
 		time.AfterFunc(revokedAfter, func() {
@@ -91,7 +96,7 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if _, took, aborted := serve(); took != revokedAfter || !errors.Is(aborted, http.ErrAbortHandler) {
+		if _, took, aborted := serve(t.Context()); took != revokedAfter || !errors.Is(aborted, http.ErrAbortHandler) {
 			t.Errorf("a credential that was revoked after %v: the request took %v and ended with %v, want %v and %v", revokedAfter, took, aborted,
 				revokedAfter, http.ErrAbortHandler)
 		}
