@@ -43,8 +43,8 @@ type Reserve struct {
 func Open(dir string, size int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, freeBytes: diskFree, allocate: allocate}
 	if info, err := os.Stat(r.path); err == nil {
-		r.reserved = info.Size() == size && allocated(info) >= size
-		if !r.reserved && info.Size() > 0 { // of another size, or a copy with holes: the space counts as free until the file is made again
+		r.reserved = info.Size() == size && (allocated(info) >= size || r.makeLocked()) // fills the holes of a copy, where the file system can
+		if !r.reserved && info.Size() > 0 {                                             // the space counts as free until the file is made again
 			if err := Release(dir); err != nil {
 				log.Error("cannot release the disk reserve", "error", err)
 			}

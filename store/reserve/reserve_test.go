@@ -100,24 +100,28 @@ func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	}
 }
 
-// A file of the right size that holds no space is made again, since its removal would free nothing. A copy of a data directory can have such a file, because
-// some programs copy zeros as holes.
-func TestOpenReplacesAFileWithHoles(t *testing.T) {
-	dir := t.TempDir()
-	file, err := os.Create(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
+// The holes of a file of the right size are filled, since its removal would free nothing. A copy of a data directory can have such a file, because some
+// programs copy zeros as holes.
+func TestOpenFillsTheHolesOfAFile(t *testing.T) {
+	var takes [2]int64
+	for i, dir := range []string{t.TempDir(), t.TempDir()} {
+		name := filepath.Join(dir, fileName)
+		if i == 1 {
+			if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := Open(dir, size, slog.New(slog.DiscardHandler)); !r.reserved {
+			t.Error("after Open, the space is not reserved")
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		takes[i] = allocated(info)
 	}
-	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	Open(dir, size, slog.New(slog.DiscardHandler))
-	info, err := os.Stat(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := allocated(info); info.Size() != size || got < size {
-		t.Errorf("after Open, the file has %d bytes and takes %d of the disk, want %d of both", info.Size(), got, size)
+	if takes[1] < takes[0] {
+		t.Errorf("a file that had holes takes %d bytes of the disk, want at least the %d of a new one", takes[1], takes[0])
 	}
 }
 
