@@ -49,7 +49,7 @@ func (r *Registry) add(ss *Session) *lessorv1.Drain {
 		delete(r.drains, instance) // or else remove would remember the drain for another hour
 		return nil
 	}
-	r.keepDrain(instance, d.drain)
+	r.drains[instance] = rememberedDrain{drain: d.drain} // a stream is open now
 	return d.drain
 }
 
@@ -72,6 +72,7 @@ func (r *Registry) keepDrain(instance string, d *lessorv1.Drain) {
 	for ss := range r.all {
 		if lease.InstanceOf(ss.id) == instance {
 			kept.until = time.Time{}
+			break
 		}
 	}
 	r.drains[instance] = kept
