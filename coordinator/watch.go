@@ -110,7 +110,7 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 		return nil, engine.Watching{}, err
 	}
 	logFields(ctx, "id", run)
-	w := &runWatcher{edge: s.edge, eventSender: to, space: number, run: run, told: req.GetAfterSequence()}
+	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, space: number, run: run, told: req.GetAfterSequence()}
 	return w, engine.Watching{Space: number, Run: run}, nil
 }
 

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -23,6 +24,7 @@ const (
 type runWatcher struct {
 	*edge
 	*eventSender
+	ctx   context.Context //nolint:containedctx // of the call; a runWatcher serves only one call
 	space uint32
 	run   string
 
@@ -55,7 +57,8 @@ func (w *runWatcher) catchUp() error {
 	return nil
 }
 
-// look returns the first events of the run that were not sent yet, in the order of their sequence numbers, and whether there are more.
+// look returns the first events of the run that were not sent yet, in the order of their sequence numbers, and whether there are more. If the call ends
+// meanwhile, look returns an error: events of tasks that it has not read could come before those that it has found.
 func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
@@ -65,9 +68,12 @@ func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 			if len(events) > 2*watchStep {
 				events, more = firstEvents(events), true
 			}
-			return w.stopping.Err() == nil
+			return w.ctx.Err() == nil
 		})
 	})
+	if err == nil {
+		err = context.Cause(w.ctx)
+	}
 	if len(events) > watchStep {
 		more = true
 	}

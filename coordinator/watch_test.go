@@ -19,6 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -296,6 +297,36 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 	})
 }
 
+// stoppingStore is a store whose reads begin when stop has taken effect.
+type stoppingStore struct {
+	store.Store
+	stop func()
+}
+
+func (s stoppingStore) View(fn func(store.Reader) error) error {
+	s.stop()
+	time.Sleep(time.Millisecond)
+	return s.Store.View(fn)
+}
+
+// S5: if the coordinator stops while a watch reads the history of a run, the watch sends no event. If it sent those of the tasks that it has read, the
+// client would resume after them, and miss earlier events of other tasks.
+func TestWatchOfARunDuringAStopLeavesNoEventOut(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for range 2 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
+		}
+		r.complete(t, r.lease(t), "")
+		stopping, stop := context.WithCancel(t.Context())
+		r.edge.stopping, r.edge.store = stopping, stoppingStore{r.edge.store, stop}
+		events, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run"})
+		if len(events) > 0 || refusal.CodeOf(err) != refusal.CodeStopping {
+			t.Errorf("the watch has the events %s and ended with %v, want none and %s", eventNames(events), err, refusal.CodeStopping)
+		}
+	})
+}
+
 // S5: the headers of a watch come once it has begun, even if there is no event to send. So a client that lists the tasks after that misses no deletion.
 func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
 	t.Attr("rules", "S5")
@@ -396,7 +427,7 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id, _ := lease.ParseTaskID(r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId())
 		var sent []*lessorv1.WatchTaskResponse
-		w := &runWatcher{edge: r.edge, space: id.Space, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: id.Space, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
 			send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil },
 		}}
 		newest := func() *engine.News {
@@ -443,7 +474,7 @@ func TestWatchOfALongRun(t *testing.T) {
 			}
 		}
 		events, last := 0, uint64(0)
-		w := &runWatcher{edge: r.edge, space: 1, run: "run", eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: 1, run: "run", eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
 			if m.GetSequence() <= last {
 				t.Errorf("event %d comes after %d", m.GetSequence(), last)
 			}
