@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -24,10 +25,19 @@ const submitWindow = 8
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
 	answers := make(chan chan submitAnswer, submitWindow)
 	read := make(chan error, 1)
 	go func() {
 		defer close(answers)
+		defer func() {
+			if p := recover(); p != nil { // the interceptors recover only panics of the goroutine that called this handler
+				s.cfg.Logger.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
+				read <- errPanic
+				abort(errPanic) // a frame may wait for its answer
+			}
+		}()
 		read <- s.readSubmits(ctx, stream, answers)
 	}()
 	for {
@@ -43,6 +53,9 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 		}
 	}
 }
+
+// errPanic ends a stream whose frame made the reader panic. Its status is INTERNAL.
+var errPanic = errors.New("the reader of a submit stream panicked")
 
 // nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come.
 func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {

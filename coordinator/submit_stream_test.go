@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -281,6 +282,29 @@ func TestEndedCallsDoNotWaitForTheStop(t *testing.T) {
 				t.Errorf("after %s %d functions of %d wait for the stop, want none of at least one", name, n, stopping.all.Load()-before)
 			}
 		}
+	})
+}
+
+// A panic while a frame is read fails only its own stream, with INTERNAL. The log has the stack.
+func TestPanicEndsOnlyItsSubmitStream(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		quotas := r.edge.quotas
+		r.edge.quotas = nil
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
+			t.Errorf("the stream ended with %v, want INTERNAL", err)
+		}
+		if log := r.log.String(); !strings.Contains(log, "panic in a handler") || !strings.Contains(log, "submitFrame") {
+			t.Errorf("the log lacks the panic or its stack: %s", log)
+		}
+		r.edge.quotas = quotas
+		r.submit(t, nil)
 	})
 }
 
