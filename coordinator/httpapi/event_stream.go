@@ -9,14 +9,16 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // lastWords is how long a stream that must end still waits for a client that does not read.
 const lastWords = 500 * time.Millisecond
 
-// readTimeout is how long the write of an event waits for a slow client. After that the stream ends, and the client can resume (S5).
-const readTimeout = 30 * time.Second
+// writeTimeout is how long a write waits for a slow client. After that a stream of events ends, and the client can resume (S5).
+const writeTimeout = 30 * time.Second
 
 // On a stream without events a comment is sent from time to time. So the client soon learns that the request has arrived, and no proxy closes the
 // connection as idle.
@@ -30,7 +32,7 @@ type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 
-	mu   sync.Mutex // guards writes, which follow and ping both make
+	mu   sync.Mutex // guards head and writes while comments are sent
 	head bool       // the head was written
 
 	clock  sync.Mutex // guards the deadline and ending; never held during a write
@@ -67,33 +69,11 @@ func (s *eventStream) waits(d time.Duration, ending bool) {
 	s.ending = s.ending || ending
 }
 
-// begun reports whether the head was sent.
-func (s *eventStream) begun() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.head
-}
+// nothing answers 204, which tells a browser not to reconnect, instead of a stream.
+func (s *eventStream) nothing() { s.w.WriteHeader(http.StatusNoContent) }
 
 // begin sends the head if it was not sent yet.
 func (s *eventStream) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginLocked()
-}
-
-// nothing answers 204, which tells a browser not to reconnect, if the head was not sent yet. It reports whether it has answered.
-func (s *eventStream) nothing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.head {
-		return false
-	}
-	s.head = true
-	s.w.WriteHeader(http.StatusNoContent)
-	return true
-}
-
-func (s *eventStream) beginLocked() {
 	if s.head {
 		return
 	}
@@ -108,8 +88,8 @@ func (s *eventStream) beginLocked() {
 func (s *eventStream) write(format string, args ...any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beginLocked()
-	s.waits(readTimeout, false)
+	s.begin()
+	s.waits(writeTimeout, false)
 	if _, err := fmt.Fprintf(s.w, format, args...); err != nil {
 		return err
 	}
@@ -119,9 +99,8 @@ func (s *eventStream) write(format string, args ...any) error {
 // ping starts to send comments. stop ends this and waits for a comment that is being sent.
 func (s *eventStream) ping(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var pings sync.WaitGroup
+	pings.Go(func() {
 		wait := time.NewTimer(firstPing)
 		defer wait.Stop()
 		for {
@@ -129,12 +108,27 @@ func (s *eventStream) ping(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-wait.C:
-				_ = s.write(": \n\n") // follow gets the error with its next event
+				_ = s.write(": \n\n") // tellAll gets the error with its next event
 				wait.Reset(pingEvery)
 			}
 		}
-	}()
-	return func() { cancel(); <-ended }
+	})
+	return func() { cancel(); pings.Wait() }
+}
+
+// tellAll sends the events of a watch, and comments in between, until the watch or a write ends with an error. After that no more comments are sent, so
+// that the answer can still be another one.
+func (s *eventStream) tellAll(ctx context.Context, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) error {
+	defer s.ping(ctx)()
+	for {
+		m, err := watch.Recv()
+		if err == nil {
+			err = s.tell(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // tell sends an event of a watch.

@@ -84,23 +84,15 @@ func (a *api) eventsHead(ctx context.Context, w http.ResponseWriter, id string, 
 // client already has all events.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
 	defer to.endsWith(ctx)()
-	defer to.ping(ctx)()
-	for {
-		m, err := watch.Recv()
-		if err == nil {
-			err = to.tell(m)
-		}
-		switch {
-		case err == nil:
-		case !errors.Is(err, io.EOF) && !to.begun():
-			return failed(err)
-		case errors.Is(err, io.EOF) && to.nothing():
-			return nil
-		default:
-			to.begin()
-			return nil // the client sees the end of the stream
-		}
+	err := to.tellAll(ctx, watch)
+	switch {
+	case to.head: // the client sees the end of the stream
+	case errors.Is(err, io.EOF):
+		to.nothing()
+	default:
+		return failed(err)
 	}
+	return nil
 }
 
 // lastEventID returns the id of the event after which a stream resumes; 0 is the beginning.

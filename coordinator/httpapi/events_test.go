@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X3, S5: each write waits for a slow client for at most readTimeout. When the credential has ended, all further writes together wait for lastWords.
+// X3, S5: each write waits for a slow client for at most writeTimeout. When the credential has ended, all further writes together wait for lastWords.
 func TestWriteDeadlinesOfAStream(t *testing.T) {
 	t.Attr("rules", "S5 X3")
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +27,7 @@ func TestWriteDeadlinesOfAStream(t *testing.T) {
 		for range 2 {
 			time.Sleep(time.Hour)
 			_ = s.write("x")
-			if want := time.Now().Add(readTimeout); !w.deadline.Equal(want) {
+			if want := time.Now().Add(writeTimeout); !w.deadline.Equal(want) {
 				t.Errorf("a write waits until %v, want %v", w.deadline, want)
 			}
 		}
@@ -38,6 +40,33 @@ func TestWriteDeadlinesOfAStream(t *testing.T) {
 			t.Errorf("after the end a write waits until %v, want %v", w.deadline, want)
 		}
 		forget()
+	})
+}
+
+// slowError is an error that takes a while to become a status.
+type slowError struct{}
+
+func (slowError) Error() string { return "the store does not answer" }
+
+func (slowError) GRPCStatus() *status.Status {
+	time.Sleep(2 * firstPing)
+	return status.New(codes.Unavailable, "no")
+}
+
+// failedWatch is a watch that fails.
+type failedWatch struct {
+	grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]
+}
+
+func (failedWatch) Recv() (*lessorv1.WatchTaskResponse, error) { return nil, slowError{} }
+
+// A watch that fails before its first event is answered with a problem: no comment begins a stream in the meantime.
+func TestNoCommentBeforeAProblem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := httptest.NewRecorder()
+		if p := follow(t.Context(), newEventStream(w), failedWatch{}); p == nil || p.status != http.StatusServiceUnavailable || w.Body.Len() > 0 {
+			t.Errorf("the problem is %v, after the answer %d %q; want a problem with status 503 and no answer before it", p, w.Code, w.Body)
+		}
 	})
 }
 

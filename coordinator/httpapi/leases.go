@@ -83,7 +83,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
 	})
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // patient is only for the wait, not for a client that does not read
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // patient is only for the wait, not for a client that does not read
 	if err != nil {
 		return failed(err)
 	}

@@ -80,8 +80,8 @@ func TestResponseAfterAWaitHasAWriteDeadline(t *testing.T) {
 			}, http.NewServeMux())
 			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 			api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/leases", strings.NewReader(`{"workerId": "w", "queues": ["q"]}`)))
-			if w.Code != want || !w.atHeader.Equal(time.Now().Add(readTimeout)) {
-				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want, time.Now().Add(readTimeout))
+			if w.Code != want || !w.atHeader.Equal(time.Now().Add(writeTimeout)) {
+				t.Errorf("status %d with a write deadline of %v, want %d with %v", w.Code, w.atHeader, want, time.Now().Add(writeTimeout))
 			}
 		}
 	})
