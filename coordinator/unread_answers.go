@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -30,7 +31,7 @@ func (u unreadAnswers) take(ctx context.Context) (free func(), err error) {
 	case u <- struct{}{}:
 		return sync.OnceFunc(func() { <-u }), nil
 	case <-ctx.Done():
-		return nil, asStatus(ctx.Err())
+		return nil, refusal.Status(context.Cause(ctx))
 	}
 }
 

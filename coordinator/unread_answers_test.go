@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -130,22 +131,25 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	})
 }
 
-// X5: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers.
+// X5, X3: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers, and with UNAUTHENTICATED if
+// its credential ends in that time.
 func TestLeaseOfACallerThatHasLeft(t *testing.T) {
-	t.Attr("rules", "X5")
-	conn := unreadHandler{}.TagConn(t.Context(), nil)
-	ctx, cancel := context.WithCancel(conn)
-	_, err := limitUnread(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
-		for range maxUnread { // answers that nobody reads
-			if _, err := conn.Value(unreadKey{}).(unreadAnswers).take(conn); err != nil {
-				t.Fatal(err)
+	t.Attr("rules", "X5 X3")
+	for cause, want := range map[error]codes.Code{nil: codes.Canceled, &auth.Error{Problem: auth.Revoked}: codes.Unauthenticated} {
+		conn := unreadHandler{}.TagConn(t.Context(), nil)
+		ctx, cancel := context.WithCancelCause(conn)
+		_, err := limitUnread(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
+			for range maxUnread { // answers that nobody reads
+				if _, err := conn.Value(unreadKey{}).(unreadAnswers).take(conn); err != nil {
+					t.Fatal(err)
+				}
 			}
+			cancel(cause)
+			return &lessorv1.LeaseResponse{}, nil
+		})
+		if code := status.Code(err); code != want {
+			t.Errorf("ended with %v, want %v", err, want)
 		}
-		cancel()
-		return &lessorv1.LeaseResponse{}, nil
-	})
-	if code := status.Code(err); code != codes.Canceled {
-		t.Errorf("ended with %v, want CANCELLED", err)
 	}
 }
 
