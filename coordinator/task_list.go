@@ -39,7 +39,8 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	p := taskPage{want: &want, size: size, now: s.engine.Now()}
 	err := s.view(func(r store.Reader) error {
 		p.r = r
-		return errors.Join(records.Tasks(r, number, after, p.take), p.err)
+		err := records.Tasks(r, number, after, p.take) // may set p.err
+		return errors.Join(err, p.err)
 	})
 	if err != nil {
 		return nil, refusal.Status(err)
