@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/preauth"
@@ -28,18 +29,15 @@ func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 	if cfg.TLS != nil {
 		limited = tls.NewListener(limited, withProtocol(cfg.TLS, "http/1.1"))
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Serve(limited) // http.ErrServerClosed
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(limited) }) // http.ErrServerClosed
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close()
 		}
-		<-ended
+		serving.Wait()
 		_ = lis.SetDeadline(time.Time{})
 	}
 }

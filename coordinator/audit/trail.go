@@ -103,12 +103,9 @@ func (t *Trail) again(k kind) {
 // Start begins to write the sums and to remove old entries. stop writes what is counted and not written yet, and returns when that is done.
 func (t *Trail) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		t.run(ctx)
-	}()
-	return func() { cancel(); <-done }
+	var running sync.WaitGroup
+	running.Go(func() { t.run(ctx) })
+	return func() { cancel(); running.Wait() }
 }
 
 func (t *Trail) run(ctx context.Context) {

@@ -84,11 +84,10 @@ const (
 
 // start starts a goroutine that checks all calls again whenever the wall clock has jumped. stop ends the goroutine and waits for its end.
 func (a *activeCalls) start(wall func() time.Time) (stop func()) {
-	end, ended := make(chan struct{}), make(chan struct{})
-	begin := time.Now()
+	end, begin := make(chan struct{}), time.Now()
 	ahead := func() time.Duration { return wall().Round(0).Sub(begin.Round(0)) - time.Since(begin) } // Round takes the monotonic clock off
-	go func() {
-		defer close(ended)
+	var looking sync.WaitGroup
+	looking.Go(func() {
 		next := time.NewTicker(jumpLook)
 		defer next.Stop()
 		for last := ahead(); ; {
@@ -102,8 +101,8 @@ func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 				a.recheckAll()
 			}
 		}
-	}()
-	return func() { close(end); <-ended }
+	})
+	return func() { close(end); looking.Wait() }
 }
 
 // recheckAll checks all calls again. After it has returned, no handler gets a message of a call whose credential had already ended.
