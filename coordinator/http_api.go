@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -43,8 +44,8 @@ func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 	})
 }
 
-// holder returns the function that opens task tokens (H1), see gate.Deps.
-func holder(eng *engine.Engine, tokens convert.Tokens) func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
+// holder returns the function that opens task tokens (H1).
+func holder(eng *engine.Engine, tokens convert.Tokens) gate.TokenOpener {
 	return func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool) {
 		c, ok := tokens.Open(eng.Now(), token)
 		if !ok {

@@ -28,10 +28,12 @@ type Deps struct {
 	Owner  string      // the tenant whose operators may take backups, which hold the data of all tenants
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
-	// Holder opens the task token of a call (H1). It returns the task, its tenant, and a context that carries what the handler needs of the token. ok is
-	// false if the token is not valid.
-	Holder func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
+	Holder TokenOpener
 }
+
+// TokenOpener opens the task token of a call (H1). It returns the task, its tenant, and a context that carries what the handler needs of the token. ok is false
+// if the token is not valid.
+type TokenOpener func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
 
 // Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
 type Gate struct {
@@ -40,7 +42,7 @@ type Gate struct {
 	trail    *audit.Trail
 	quotas   *quota.Book
 	refusals quota.Rejects // paces the refusals by quotas
-	holder   func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
+	holder   TokenOpener
 }
 
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
@@ -70,22 +72,21 @@ func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
 // Unary is the interceptor of unary calls. It ends a Lease when its credential ends. Other unary calls are not ended, because they do not wait for long.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	admitted, who, err := g.admit(ctx, info.FullMethod)
+	in, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, g.turnAway(ctx, who, info.FullMethod, req, err)
 	}
-	ctx = admitted
-	end, err := g.count(ctx, who, info.FullMethod)
+	end, err := g.count(in, who, info.FullMethod)
 	if err != nil {
-		return nil, g.refuseByQuota(ctx, who, info.FullMethod, req, err)
+		return nil, g.refuseByQuota(in, who, info.FullMethod, req, err)
 	}
 	defer end()
 	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
 		var done func()
-		ctx, done = g.calls.track(ctx, who)
+		in, done = g.calls.track(in, who)
 		defer done()
 	}
-	return g.audit(ctx, req, info, next)
+	return g.audit(in, req, info, next)
 }
 
 // Stream is the interceptor of streams. It ends a stream when its credential ends.
