@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -46,7 +47,7 @@ func (ss *Session) admit(corr string, h *lessorv1.Handshake) (a admission, ok bo
 	w, now, tenant := h.GetWorker(), ss.srv.Engine.Now().Wall, ss.who.Tenant
 	k, resumes := ticket{}, h.GetResume() != nil
 	if !resumes {
-		k.session = engine.NewSessionID(tenant, w.GetName(), cmp.Or(w.GetInstanceId(), newInstance()))
+		k.session = engine.NewSessionID(tenant, w.GetName(), cmp.Or(w.GetInstanceId(), rand.Text()))
 	} else if k, ok = ss.ticket(h, now); !ok {
 		return admission{}, ss.invalidToken(corr)
 	}

@@ -17,14 +17,7 @@ type recent struct {
 var recentSeed = maphash.MakeSeed()
 
 // sumOf returns a hash that identifies a frame. Its seed is random, so a worker cannot make two frames with the same hash on purpose.
-func sumOf(id, corr string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(recentSeed)
-	_, _ = h.WriteString(id)
-	_ = h.WriteByte(0) // ids hold no control characters
-	_, _ = h.WriteString(corr)
-	return h.Sum64()
-}
+func sumOf(id, corr string) uint64 { return maphash.Comparable(recentSeed, [2]string{id, corr}) }
 
 func (r *recent) has(sum uint64) bool { return slices.Contains(r.hashes, sum) }
 

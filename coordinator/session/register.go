@@ -1,8 +1,6 @@
 package session
 
 import (
-	"crypto/rand"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -10,8 +8,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
-
-func newInstance() string { return rand.Text() }
 
 // register handles a register frame: which work the worker wants. The first one makes the session a member of the engine; a later one replaces
 // the values of the one before.
