@@ -12,8 +12,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// CertificatePrefix is how the credential id of a certificate begins.
-const CertificatePrefix = "cert-"
+// certificatePrefix is how the credential id of a certificate begins.
+const certificatePrefix = "cert-"
 
 // scheme is the scheme of the URI in a certificate that names its holder: lessor://TENANT/ROLE/SUBJECT.
 const scheme = "lessor"
@@ -23,12 +23,12 @@ const idBytes = 20 // of the hash, in the id
 // CertificateID returns the credential id of a certificate: "cert-" and the first 20 bytes of its SHA-256, in hex.
 func CertificateID(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
-	return CertificatePrefix + hex.EncodeToString(sum[:idBytes])
+	return certificatePrefix + hex.EncodeToString(sum[:idBytes])
 }
 
 // isCertificate reports whether an id has the form of CertificateID.
 func isCertificate(id string) bool {
-	digits, ok := strings.CutPrefix(id, CertificatePrefix)
+	digits, ok := strings.CutPrefix(id, certificatePrefix)
 	raw, err := hex.DecodeString(digits)
 	return ok && err == nil && len(raw) == idBytes && strings.ToLower(digits) == digits
 }

@@ -270,7 +270,7 @@ func TestTokenLimit(t *testing.T) {
 }
 
 // certificate is the id of a certificate.
-var certificate = auth.CertificatePrefix + strings.Repeat("0a", 20)
+var certificate = "cert-" + strings.Repeat("0a", 20)
 
 // X3: a token that was good ends at its own expiry or when its key retires, whichever is first.
 func TestRecheck(t *testing.T) {
