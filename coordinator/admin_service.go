@@ -19,7 +19,7 @@ type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
 	open    *session.Registry
-	asks    bool        // callers need credentials
+	noAuth  bool        // no credentials are required
 	backup  atomic.Bool // a backup is under way
 	started lease.Wall
 }
@@ -76,7 +76,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(s.open.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
-		Open: !s.asks, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
+		Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
 	}, nil
 }
 

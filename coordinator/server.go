@@ -120,7 +120,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(open)}
-	admin := &adminService{edge: e, asks: !c.gate.Open(), open: open, started: c.engine.Now().Wall}
+	admin := &adminService{edge: e, noAuth: c.gate.Open(), open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, true, nil), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
@@ -191,10 +191,10 @@ func newCodec() encoding.CodecV2 {
 // Marshal encodes a message, see encode.
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
 
-// worthASpan reports whether a call is traced. Streams are not, because a span that lasts as long as a session is of no use.
+// worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, because such a span is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
-	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
+	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
 		healthv1.Health_Watch_FullMethodName:
 		return false
 	}
