@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,7 @@ func (c workerRunCmd) Run(a *app) error {
 		if err != nil {
 			return fail(exitUsage, "see lessor worker run --help", "%v", err)
 		}
-		for _, t := range c.Type {
+		for _, t := range slices.Compact(slices.Sorted(slices.Values(c.Type))) { // Handle panics if a type comes twice
 			w.Handle(t, handler)
 		}
 		if len(c.Type) == 0 {
