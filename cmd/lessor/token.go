@@ -157,7 +157,8 @@ type tokenRevokeCmd struct {
 
 // Help is shown below the flags.
 func (tokenRevokeCmd) Help() string {
-	return `When the command returns, they are no longer accepted; streams that they opened end within a second.
+	return `When the command returns, they are no longer accepted; streams that they opened end within a second. If an id is not known, the others are
+revoked all the same.
 
 Examples:
   lessor token revoke k3m9x0a7d2w8f5tc
@@ -166,11 +167,12 @@ Examples:
 
 func (c tokenRevokeCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
+		var refused []*failure
 		for _, id := range c.TokenID {
 			if _, err := cl.auth.RevokeToken(a.ctx, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
-				return about(id, err)
+				refused = append(refused, withID(id, err))
 			}
 		}
-		return nil
+		return joined(refused)
 	})
 }
