@@ -26,8 +26,8 @@
 // # How a worker stops
 //
 // End the context of Run, for example by a signal. The worker then takes no new work, running handlers have Config.DrainTimeout to
-// finish, their reports get their verdicts, and Run returns nil. If an operator drains the worker, the same happens, but Run
-// returns ErrDraining. A restart of the coordinator does not disturb a drain: the worker only sees a broken stream.
+// finish, their reports get their verdicts, and Run returns nil. If an operator drains the worker, the same happens. A restart of
+// the coordinator does not disturb a drain: the worker only sees a broken stream.
 //
 // # How it works
 //

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -21,12 +20,6 @@ type drainState struct {
 	result []error
 }
 
-// hasResult reports whether Run already returns such an error. The coordinator tells each new stream of a drain that is still going on, so
-// the same error may come several times.
-func (d *drainState) hasResult(result error) bool {
-	return slices.ContainsFunc(d.result, func(err error) bool { return err.Error() == result.Error() })
-}
-
 // addSaturating adds two durations that are not negative. If the sum overflows it returns the longest duration: a DrainTimeout may be the
 // longest duration, to mean for ever.
 func addSaturating(first, next time.Duration) time.Duration {
@@ -37,23 +30,20 @@ func addSaturating(first, next time.Duration) time.Duration {
 }
 
 // beginDrain starts a drain: the worker takes no new work, running handlers may go on for timeout, and then the worker ends.
-func (w *Worker) beginDrain(reason string, timeout time.Duration, result error) {
-	w.requestDrain(reason, timeout, result)
+func (w *Worker) beginDrain(reason string, timeout time.Duration) {
+	w.requestDrain(reason, timeout)
 	w.lock() // a second time, so that OnState reports the drain before checkDrainedLocked ends the worker
 	defer w.unlock()
 	w.checkDrainedLocked()
 	w.wakeWriter()
 }
 
-// requestDrain marks the worker as draining and starts the timers of the drain. If the worker already drains, requestDrain only adds the
-// result, and shortens the timeout if the new one ends earlier.
-func (w *Worker) requestDrain(reason string, timeout time.Duration, result error) {
+// requestDrain marks the worker as draining and starts the timers of the drain. If the worker already drains, requestDrain only shortens the
+// timeout, if the new one ends earlier.
+func (w *Worker) requestDrain(reason string, timeout time.Duration) {
 	w.lock()
 	defer w.unlock()
 	d := &w.mu.drain
-	if result != nil && !d.hasResult(result) {
-		d.result = append(d.result, result)
-	}
 	if until := time.Now().Add(timeout); !d.requested || until.Before(d.stopHandlersAt) {
 		d.stopHandlersAt = until
 		d.timers = append(d.timers,
@@ -133,9 +123,9 @@ func (w *Worker) endDrainLocked() {
 // must stop.
 func (w *Worker) abort(refused *RefusedError) error {
 	w.abandonAll(refused.Error())
-	w.beginDrain("the session was refused", 0, refused)
+	w.beginDrain("the session was refused", 0)
 	<-w.drained.Done()
-	return w.drainResult()
+	return errors.Join(refused, w.drainResult())
 }
 
 func (w *Worker) abandonAll(why string) {

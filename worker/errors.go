@@ -20,10 +20,6 @@ var (
 	// ErrDraining: the worker is stopping and Config.DrainTimeout is over. What the handler returns within Config.StopTimeout is still
 	// reported. If it returns an error, the task is given back, and that does not count as a failure, unless the error is one of Permanent,
 	// RetryAfter or WithCategory.
-	//
-	// Run returns an error of this kind when an operator drained the worker. That is no failure: the process should exit normally and
-	// should not be restarted, because the drain ends with the process. If a handler did not stop or a report got no verdict, the same
-	// error also wraps ErrStuck or ErrUndelivered.
 	ErrDraining = errors.New("worker is draining")
 )
 

@@ -298,5 +298,5 @@ func (s *session) handleDrain(d *lessorv1.Drain, now time.Time) {
 		timeout = min(timeout, span-min(s.w.cfg.StopTimeout, span/2))
 	}
 	reason := strings.TrimSuffix("the coordinator asked: "+d.GetReason(), ": ") // the reason may be empty
-	s.w.beginDrain(reason, timeout, fmt.Errorf("%w: %s", ErrDraining, reason))
+	s.w.beginDrain(reason, timeout)
 }

@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Run connects, takes tasks and runs their handlers until ctx ends, and then drains. A drain has these steps: the worker takes no new work;
-// running handlers may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the worker waits at most Config.StopTimeout
-// for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil.
+// Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
+// steps: the worker takes no new work; running handlers may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the
+// worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil. If Run returns
+// nil although ctx has not ended, an operator drained the worker. The process should then exit normally and not be restarted, because the
+// drain ends with the process.
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
-// cannot go on, or if it had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrDraining if the
-// coordinator drained the worker; ErrStuck for handlers that were still running at the end, and ErrUndelivered for reports without a
-// verdict; ErrAlreadyRun.
+// cannot go on, or if it had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrStuck for handlers
+// that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
 	defer w.setDrained()
-	stop := context.AfterFunc(ctx, func() { w.beginDrain("the worker is stopping", w.cfg.DrainTimeout, nil) })
+	stop := context.AfterFunc(ctx, func() { w.beginDrain("the worker is stopping", w.cfg.DrainTimeout) })
 	defer stop()
 	err := w.serve()
 	w.move(ended)

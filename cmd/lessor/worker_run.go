@@ -163,20 +163,15 @@ func (c workerRunCmd) spool() (execworker.Spool, error) {
 	return execworker.NewSpool(filepath.Join(state, "lessor", "spool")), nil
 }
 
-// workerError returns the error for the end of a worker. It returns nil if the coordinator drained the worker.
+// workerError returns the error for the end of a worker, or nil for nil.
 func workerError(err error) error {
-	var refused *worker.RefusedError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &refused):
-		hint := refused.Remediation
-		if hint == "" && strings.HasPrefix(refused.Code, "E.AUTH.") {
-			hint = hintCredential
-		}
-		return fail(exitFailed, hint, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
-	case errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered):
-		return nil
+	refused, ok := errors.AsType[*worker.RefusedError](err)
+	if !ok {
+		return err
 	}
-	return err
+	hint := refused.Remediation
+	if hint == "" && strings.HasPrefix(refused.Code, "E.AUTH.") {
+		hint = hintCredential
+	}
+	return fail(exitFailed, hint, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
 }

@@ -145,8 +145,8 @@ func (c *Coordinator) Worker(queue string, cfg worker.Config) *worker.Worker {
 }
 
 // Run runs w in the background. stop drains w, and fails the test if w had to give something up; the end of the test does the same. It is
-// no failure if somebody else has drained w before. If w ends by itself with another error, for example because it has no handler, every
-// call that waits for a task fails.
+// no failure if somebody else has drained w before. If w ends by itself with an error, for example because it has no handler, every call
+// that waits for a task fails.
 func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	c.tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.tb.Context()))
@@ -155,7 +155,7 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 	go func() {
 		defer close(ended)
 		err = w.Run(ctx)
-		if ctx.Err() == nil && isFailure(err) {
+		if ctx.Err() == nil && err != nil {
 			c.endWaiting(fmt.Errorf("a worker has ended: %w", err))
 		}
 	}()
@@ -164,19 +164,13 @@ func (c *Coordinator) Run(w *worker.Worker) (stop func()) {
 		c.tb.Helper()
 		cancel()
 		<-ended
-		if isFailure(err) && !stopped {
+		if err != nil && !stopped {
 			c.tb.Errorf("workertest: worker: %v", err)
 		}
 		stopped = true
 	}
 	c.tb.Cleanup(stop)
 	return stop
-}
-
-// isFailure reports whether the result of Worker.Run is an error other than an ordered drain that left nothing behind.
-func isFailure(err error) bool {
-	drained := errors.Is(err, worker.ErrDraining) && !errors.Is(err, worker.ErrStuck) && !errors.Is(err, worker.ErrUndelivered)
-	return err != nil && !drained
 }
 
 // Submit submits a task and returns its id. The test fails if the coordinator refuses the spec.
