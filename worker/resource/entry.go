@@ -15,8 +15,8 @@ type entry struct {
 	leases     int
 	// expiresAt is when the time to live ends, unless the resource is leased then; zero: never.
 	expiresAt time.Time
-	// cancelTimer stops the timer that removes the entry; nil if there is none.
-	cancelTimer func() bool
+	// timer removes the entry at expiresAt; nil if there was none yet.
+	timer *time.Timer
 }
 
 // expired reports whether the time to live has ended. At expiresAt it has ended, as with all leases.
@@ -26,9 +26,8 @@ func (e *entry) expired(now time.Time) bool {
 
 // stopTimer stops the timer.
 func (e *entry) stopTimer() {
-	if e.cancelTimer != nil {
-		e.cancelTimer()
-		e.cancelTimer = nil
+	if e.timer != nil {
+		e.timer.Stop()
 	}
 }
 
@@ -50,16 +49,16 @@ func (r *Registry) restartTTLLocked(e *entry) {
 	if e.TTL <= 0 {
 		return
 	}
-	e.expiresAt = r.cfg.Now().Add(e.TTL)
+	e.expiresAt = time.Now().Add(e.TTL)
 	if e.leases == 0 {
-		e.cancelTimer = r.cfg.AfterFunc(e.TTL, func() { r.expire(e) })
+		e.timer = time.AfterFunc(e.TTL, func() { r.expire(e) })
 	}
 }
 
 // expire runs when the timer fires. If a lease or a Touch came at the same moment, the end has already moved.
 func (r *Registry) expire(e *entry) {
 	r.mu.Lock()
-	idle := e.registered && e.expired(r.cfg.Now()) && r.removeLocked(e)
+	idle := e.registered && e.expired(time.Now()) && r.removeLocked(e)
 	r.mu.Unlock()
 	if idle {
 		r.closeAndReport(e)

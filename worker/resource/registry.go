@@ -22,9 +22,6 @@ var (
 
 // Config holds the settings of a registry that have a default. The zero Config is usable.
 type Config struct {
-	// Now and AfterFunc are the clock. AfterFunc returns a function that stops the timer. Default: the functions of package time.
-	Now       func() time.Time
-	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 	// OnError is called with the error of Resource.Close if no caller waits for it. It must not call the registry. Default: such errors are
 	// ignored.
 	OnError func(id string, err error)
@@ -60,12 +57,6 @@ type Registry struct {
 
 // New makes an empty registry.
 func New(cfg Config) *Registry {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.AfterFunc == nil {
-		cfg.AfterFunc = func(d time.Duration, f func()) (stop func() bool) { return time.AfterFunc(d, f).Stop }
-	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(string, error) {}
 	}
@@ -103,7 +94,7 @@ func (r *Registry) removeExpired(id string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.mu.entries[id]
-	if e == nil || !e.expired(r.cfg.Now()) {
+	if e == nil || !e.expired(time.Now()) {
 		return nil
 	}
 	r.removeLocked(e) // it is not leased, or it would not have expired
@@ -145,7 +136,7 @@ func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.mu.closed = true
 	var idle []*entry
-	for e := range maps.Values(r.mu.entries) {
+	for _, e := range r.mu.entries {
 		if r.removeLocked(e) {
 			idle = append(idle, e)
 		}
@@ -168,7 +159,7 @@ func (r *Registry) Len() int {
 // findLocked returns a registered resource. A resource whose time to live is over counts as missing, even if its timer has not fired yet.
 func (r *Registry) findLocked(id string) (*entry, error) {
 	e := r.mu.entries[id]
-	if e == nil || e.expired(r.cfg.Now()) {
+	if e == nil || e.expired(time.Now()) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return e, nil

@@ -159,38 +159,6 @@ func TestLeaseAll(t *testing.T) {
 	})
 }
 
-// The registry uses the clock and the timers of its Config. A timer that fires although Touch has replaced it closes nothing, and a resource whose
-// TTL is over cannot be leased even if its timer has not fired yet. OnError gets the error of a Close function that a timer called.
-func TestClockAndErrors(t *testing.T) {
-	now, failure := time.Unix(0, 0), errors.New("stuck")
-	var due func()
-	var onErrorGot error
-	r := resource.New(resource.Config{
-		Now:       func() time.Time { return now },
-		AfterFunc: func(_ time.Duration, f func()) (stop func() bool) { due = f; return func() bool { return false } },
-		OnError:   func(_ string, err error) { onErrorGot = err },
-	})
-	if _, err := r.Register(resource.Resource{ID: "a", TTL: ttl, Close: func() error { return failure }}); err != nil {
-		t.Fatal(err)
-	}
-	early := due
-	if _, err := r.Touch("a"); err != nil {
-		t.Error(err)
-	}
-	early() // it was not stopped in time
-	if r.Len() != 1 {
-		t.Error("the timer that Touch replaced closed the resource")
-	}
-	now = now.Add(ttl)
-	if _, err := r.Lease("a"); !errors.Is(err, resource.ErrNotFound) {
-		t.Errorf("Lease after the TTL, before the timer fires = %v, want %v", err, resource.ErrNotFound)
-	}
-	due()
-	if !errors.Is(onErrorGot, failure) {
-		t.Errorf("OnError got %v, want %v", onErrorGot, failure)
-	}
-}
-
 // The Close function of each resource is called exactly once, even if many goroutines register, lease and remove the same ID at the same time and its
 // TTL ends.
 func TestCloseFunctionIsCalledOnce(t *testing.T) {
