@@ -73,15 +73,18 @@ func (t *Token) current() (string, error) {
 	return t.token, nil
 }
 
-// errNoToken is the error for an empty file, errInvalidToken the error for text that cannot be a token.
+// errNoToken is the error for an empty token, errInvalidToken the error for text that cannot be a token.
 var (
 	errNoToken      = errors.New("it is empty")
 	errInvalidToken = errors.New("it contains a space, a line break or a character that is not ASCII")
 )
 
-// checkToken returns an error for a token that gRPC could not send.
+// checkToken returns an error for a text that is no token, or that gRPC could not send.
 func checkToken(token string) error {
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	switch {
+	case token == "":
+		return errNoToken
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errInvalidToken
 	}
 	return nil
@@ -102,13 +105,7 @@ func (t *Token) read() error {
 		return fmt.Errorf("token file: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" {
-		err = errNoToken
-	}
-	if err == nil {
-		err = checkToken(token)
-	}
-	if err != nil {
+	if err := checkToken(token); err != nil {
 		return fmt.Errorf("token file %s: %w", t.file, err)
 	}
 	t.token, t.modified, t.size = token, info.ModTime(), info.Size()

@@ -64,6 +64,21 @@ func TestInvalidTokenIsNotSent(t *testing.T) {
 	}
 }
 
+// X1: an empty token, such as the value of a variable that is not set, is refused with UNAUTHENTICATED and an error that says so.
+func TestEmptyTokenIsNotSent(t *testing.T) {
+	t.Attr("rules", "X1")
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]*Token{"file": TokenFile(file), "static": StaticToken("")} {
+		_, err := token.GetRequestMetadata(t.Context())
+		if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), errNoToken.Error()) {
+			t.Errorf("%s: %v, want UNAUTHENTICATED with %q", name, err, errNoToken)
+		}
+	}
+}
+
 // X1: Dial refuses to send a token over a connection without TLS, unless its PlainText is set.
 func TestTokenNeedsTLS(t *testing.T) {
 	t.Attr("rules", "X1")
