@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -131,7 +130,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 		Name:         r.job.RunID(),
 		Version:      buildVersion(),
 		Workspace:    r.Workspace,
-		Concurrency:  r.jobs(),
+		Concurrency:  int(r.Jobs),
 		DrainTimeout: r.DrainTimeout,
 		Logger:       r.logger(),
 		Hooks: worker.Hooks{
@@ -148,13 +147,6 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 	}
 	w.Handle(runner.TaskType, handler)
 	return w, nil
-}
-
-func (r *runWork) jobs() int {
-	if r.Jobs == 0 {
-		return runtime.NumCPU()
-	}
-	return int(r.Jobs)
 }
 
 // logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose, everything.
