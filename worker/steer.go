@@ -47,8 +47,8 @@ func Permanent(err error) error {
 	return &steerError{error: err, retryable: &retryable}
 }
 
-// RetryAfter asks for another attempt after d instead of the policy's own wait, at most 24 h. The policy's limits on
-// the number of attempts still hold. RetryAfter(d, nil) is nil.
+// RetryAfter asks for another attempt after d instead of the policy's own wait, at most 24 h; with 0, the policy decides on the wait. The
+// policy's limits on the number of attempts still hold. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

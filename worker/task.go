@@ -11,7 +11,7 @@ import (
 )
 
 // Task is one attempt at a task, as its handler sees it. The handler may read the fields. Several goroutines may call the methods, which do
-// nothing after the handler has returned.
+// nothing after the handler has returned. The methods work only for a Task that a worker made: test handlers with package workertest.
 type Task struct {
 	// ID is the id of the task, the same in every attempt.
 	ID string

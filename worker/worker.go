@@ -130,8 +130,8 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	return w, nil
 }
 
-// Handle registers h as the handler for tasks of the given type. It panics if the type already has a handler, or if Run was called: both
-// are mistakes in the program.
+// Handle registers h as the handler for tasks of the given type; tasks without a type have the empty one. It panics if the type already has a
+// handler, or if Run was called: both are mistakes in the program.
 func (w *Worker) Handle(taskType string, h Handler) {
 	w.lock()
 	defer w.unlock()
