@@ -117,7 +117,7 @@ func defaultName() string {
 
 // validate checks a Config whose defaults are filled in.
 func (c Config) validate() error {
-	for _, check := range []error{
+	return cmp.Or(
 		checkName("Name", c.Name),
 		checkName("Tenant", cmp.Or(c.Tenant, firstTenant)),
 		checkName("Workspace", cmp.Or(c.Workspace, "default")),
@@ -132,12 +132,7 @@ func (c Config) validate() error {
 		checkLeast("ReportTries", c.ReportTries, 1),
 		checkLeast("MaxMessageBytes", c.MaxMessageBytes, minMessageBytes),
 		checkRange("OutputBuffer", c.OutputBuffer, maxChunk, c.MaxMessageBytes/4),
-	} {
-		if check != nil {
-			return check
-		}
-	}
-	return nil
+	)
 }
 
 // checkTypeLimits checks PerTypeLimits.
