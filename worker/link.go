@@ -39,8 +39,8 @@ type link struct {
 	unacked []unackedFrame
 	// resend says when the first frame of unacked is sent again.
 	resend retryTimer
-	// resendFrom is the seq from which on the coordinator wants all frames again; 0: it wants none.
-	resendFrom uint64
+	// resendAll: the coordinator wants all frames of unacked again.
+	resendAll bool
 
 	// lastSeq is the seq of the last frame that was processed in order, and lastID is the id of that frame. ackSent: that frame was
 	// acknowledged. ackRequested: it must be acknowledged even if there is nothing else to send.
@@ -133,7 +133,7 @@ func (l *link) resendRequested(seq uint64) {
 		return // an old request: the frame was acknowledged meanwhile
 	}
 	l.forget(int(seq - l.unacked[0].frame.GetSeq()))
-	l.resendFrom = seq
+	l.resendAll = true
 }
 
 // order says what to do with a frame of the coordinator.
@@ -192,8 +192,8 @@ func (l *link) due() (at time.Time, waits bool) {
 // resends returns the frames to send again now: all that the coordinator asked for, or else the oldest one if it has waited too long. The
 // error means that the stream is broken.
 func (l *link) resends(now time.Time) (frames []*lessorv1.SessionRequest, err error) {
-	if l.resendFrom != 0 {
-		l.resendFrom = 0
+	if l.resendAll {
+		l.resendAll = false
 		for _, k := range l.unacked {
 			l.clearClosedGapRequest(k.frame)
 			frames = append(frames, k.frame)
