@@ -131,10 +131,9 @@ type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lesso
 
 // stream is one stream with the frames that wait for their answers.
 type stream struct {
-	retryLater    func(*call, error) bool // sends a refused call again
-	onFirstAnswer func()                  // is called with the first answer
-	frames        submitStream
-	cancel        context.CancelFunc
+	client *Client
+	frames submitStream
+	cancel context.CancelFunc
 	// unanswered holds the frames in the order of their answers. The receiver removes the first when its answer comes. Once ended is
 	// closed, the rest belongs to the sender.
 	unanswered  chan []*call
@@ -154,7 +153,7 @@ func openStream(ctx context.Context, c *Client) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{
-		retryLater: c.retryLater, onFirstAnswer: func() { c.setStreamErr(nil) }, frames: frames, cancel: cancel,
+		client: c, frames: frames, cancel: cancel,
 		unanswered: make(chan []*call, window), oneAnswered: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	go s.receive()
@@ -248,10 +247,10 @@ func (s *stream) receive() {
 		}
 		if !s.hasAnswer {
 			s.hasAnswer = true
-			s.onFirstAnswer() // before any call gets its answer
+			s.client.setStreamErr(nil) // before any call gets its answer
 		}
 		for i, one := range frame {
-			if r := replyOf(res.GetResults()[i]); !s.retryLater(one, r.err) {
+			if r := replyOf(res.GetResults()[i]); !s.client.retryLater(one, r.err) {
 				one.answer(r)
 			}
 		}
