@@ -77,12 +77,17 @@ func missingHint(s *status.Status) string {
 
 // reasonOf returns the coordinator's reason for an error, or "" if the error is not from the coordinator.
 func reasonOf(s *status.Status) string {
+	return detailOf[*errdetails.ErrorInfo](s).GetReason()
+}
+
+// detailOf returns the first detail of type T, or nil if there is none.
+func detailOf[T any](s *status.Status) (found T) {
 	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok {
-			return info.GetReason()
+		if t, ok := detail.(T); ok {
+			return t
 		}
 	}
-	return ""
+	return found
 }
 
 // exhausted says which limit is used up. Without a reason of the coordinator, the status is from gRPC or a proxy.
@@ -105,12 +110,8 @@ func exhaustedHint(s *status.Status) string {
 // violations lists the bad fields, one on each line.
 func violations(s *status.Status) string {
 	var lines []string
-	for _, detail := range s.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok {
-			for _, v := range bad.GetFieldViolations() {
-				lines = append(lines, v.GetField()+": "+v.GetDescription())
-			}
-		}
+	for _, v := range detailOf[*errdetails.BadRequest](s).GetFieldViolations() {
+		lines = append(lines, v.GetField()+": "+v.GetDescription())
 	}
 	if len(lines) == 0 {
 		return s.Message()
@@ -128,22 +129,17 @@ func waitHint(s *status.Status, otherwise string) string {
 
 // retryDelay returns the wait that the coordinator asked for, if it asked for one.
 func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
-	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok {
-			return info.GetRetryDelay().AsDuration(), true
-		}
-	}
-	return 0, false
+	info := detailOf[*errdetails.RetryInfo](s)
+	return info.GetRetryDelay().AsDuration(), info != nil
 }
 
 // existsHint names the task that exists already.
 func existsHint(s *status.Status) string {
-	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetMetadata()["task_id"] != "" {
-			return fmt.Sprintf("look at it with \"lessor task get %s\", or use another key", info.GetMetadata()["task_id"])
-		}
+	id := detailOf[*errdetails.ErrorInfo](s).GetMetadata()["task_id"]
+	if id == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("look at it with \"lessor task get %s\", or use another key", id)
 }
 
 // sizes matches gRPC's error about a message that is too large. The status code alone does not distinguish this from overload.
