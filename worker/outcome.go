@@ -69,8 +69,7 @@ func (a *attempt) outcomeOf(output []byte, err error) *report {
 	if err == nil {
 		return a.complete(output)
 	}
-	var release *releaseError
-	if errors.As(err, &release) {
+	if release, ok := errors.AsType[*releaseError](err); ok {
 		return a.release(release.delay, release.reason)
 	}
 	steer, cause := steering(err), context.Cause(a.ctx)

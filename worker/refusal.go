@@ -64,8 +64,7 @@ func (e *resetError) Error() string {
 // refused for good. A session that was established and then ended is opened again, perhaps with renewed credentials; then the answer to the
 // opening decides.
 func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError {
-	var e *frameError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*frameError](err); ok {
 		return refusalOfFrame(e.frame)
 	}
 	if st, ok := status.FromError(err); ok && !established {
@@ -114,12 +113,10 @@ func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 
 // retryAfterOf returns the wait that the coordinator asked for; 0 if it asked for none.
 func retryAfterOf(err error) time.Duration {
-	var failed *frameError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*frameError](err); ok {
 		return failed.frame.GetRetryAfter().AsDuration()
 	}
-	var reset *resetError
-	if errors.As(err, &reset) {
+	if reset, ok := errors.AsType[*resetError](err); ok {
 		return reset.frame.GetRetryAfter().AsDuration()
 	}
 	st, _ := status.FromError(err)

@@ -98,8 +98,7 @@ func (s *session) suspendLocked(err error) {
 
 // tokenRefused reports whether the resume token was refused.
 func tokenRefused(err error) bool {
-	var refused *frameError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*frameError](err); ok {
 		return refused.frame.GetCode() == codeInvalidToken
 	}
 	return status.Code(err) == codes.Unauthenticated
@@ -107,12 +106,10 @@ func tokenRefused(err error) bool {
 
 // endsSession reports whether the coordinator has ended the session, so that the next stream must begin a new one.
 func endsSession(err error) bool {
-	var refused *frameError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*frameError](err); refused {
 		return true
 	}
-	var reset *resetError
-	if errors.As(err, &reset) {
+	if reset, ok := errors.AsType[*resetError](err); ok {
 		return reset.frame.GetCode() == codeStaleBinding || reset.frame.GetCode() == codeInvalidToken
 	}
 	return status.Code(err) == codes.Unauthenticated

@@ -58,8 +58,7 @@ func (w *Worker) serve() error {
 			w.move(waited)
 			continue
 		}
-		var refused *RefusedError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			return w.abort(refused)
 		}
 		w.pause(err, max(retry.next(lasted), retryAfterOf(err)))

@@ -99,8 +99,7 @@ func Release(delay time.Duration, reason string) error {
 // error decides, and of joined errors the first. For a panic, stack and category are always those of the panic.
 func steering(err error) steerError {
 	var sum steerError
-	var crash *PanicError
-	if errors.As(err, &crash) {
+	if crash, ok := errors.AsType[*PanicError](err); ok {
 		sum.category, sum.stack = UserCode, clip(string(crash.Stack), maxText) // the innermost frames come first
 	}
 	sum.collect(err)

@@ -73,7 +73,7 @@ func (c backupCmd) Run(a *app) (err error) {
 
 // stopped returns the signal that ended ctx, if one did, else err.
 func stopped(ctx context.Context, err error) error {
-	if signal := (*interruptedError)(nil); errors.As(context.Cause(ctx), &signal) {
+	if signal, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
 		return signal
 	}
 	return err

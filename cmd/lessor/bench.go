@@ -48,7 +48,7 @@ func (c benchCmd) Run(a *app) error {
 		return err
 	}
 	report, err := c.measure(a, config)
-	if out := (*bench.RangeError)(nil); errors.As(err, &out) {
+	if out, ok := errors.AsType[*bench.RangeError](err); ok {
 		return fail(exitUsage, "see lessor bench --help", "%v", out)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

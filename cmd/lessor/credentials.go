@@ -60,7 +60,7 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 // tlsError returns the error for files of TLS that cannot be used. If one of them cannot be read, the error names its flag. caFlag is the flag of files.CA.
 func tlsError(caFlag string, files certs.Files, err error) *failure {
 	subject := "TLS"
-	if unreadable := (*fs.PathError)(nil); errors.As(err, &unreadable) {
+	if unreadable, ok := errors.AsType[*fs.PathError](err); ok {
 		switch unreadable.Path {
 		case files.Cert:
 			subject = "--tls-cert"

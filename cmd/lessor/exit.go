@@ -59,10 +59,10 @@ func report(s streams, err error) int {
 
 // explain returns the text and the exit code for any error.
 func explain(err error) *failure {
-	if f := (*failure)(nil); errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	if interrupted := (*interruptedError)(nil); errors.As(err, &interrupted) {
+	if interrupted, ok := errors.AsType[*interruptedError](err); ok {
 		return fail(interrupted.exitCode(), "", "%v", interrupted)
 	}
 	if errors.Is(err, syscall.EPIPE) {
@@ -79,11 +79,11 @@ func explain(err error) *failure {
 
 // usageOf explains an error of parsing the arguments, the environment or the configuration file.
 func usageOf(err error) error {
-	if broken := (*config.Error)(nil); errors.As(err, &broken) {
+	if broken, ok := errors.AsType[*config.Error](err); ok {
 		return fail(exitUsage, "--config or $LESSOR_CONFIG names this file; docs/configuration.md lists its keys", "%v", broken)
 	}
 	help := "lessor --help"
-	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		if node := parse.Context.Selected(); node != nil {
 			help = "lessor " + strings.TrimPrefix(node.FullPath(), "lessor ") + " --help"
 		}

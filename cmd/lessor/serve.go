@@ -233,7 +233,7 @@ func (c serveCmd) listenHTTP() (net.Listener, error) {
 
 // bareNetError returns a network error without its operation and address, because the message already has them.
 func bareNetError(err error) error {
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -79,7 +79,7 @@ func parse(name string) (*yaml.Node, error) {
 }
 
 func withoutPath(err error) string {
-	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		return pathErr.Err.Error()
 	}
 	return err.Error()
