@@ -3,7 +3,12 @@
 package coordinator
 
 import (
+	"context"
+	"io"
+	"log/slog"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -22,5 +27,17 @@ func TestAllocationsOfAFrame(t *testing.T) {
 	})
 	if n > 20 {
 		t.Errorf("%v allocations for a frame of 100 items, want at most 20", n)
+	}
+}
+
+// The log line of a call that is below the level of the log costs two allocations: the place for the fields that handlers add, and its context.
+func TestAllocationsOfAnUnwrittenLogLine(t *testing.T) {
+	lines := callLog{slog.New(slog.NewJSONHandler(io.Discard, nil))}
+	info := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
+	n := testing.AllocsPerRun(100, func() {
+		_, _ = lines.unary(t.Context(), nil, info, func(context.Context, any) (any, error) { return nil, nil })
+	})
+	if n > 2 {
+		t.Errorf("%v allocations, want at most 2", n)
 	}
 }

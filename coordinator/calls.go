@@ -22,9 +22,12 @@ func newCalls() *calls {
 	return c
 }
 
+// ours reports whether a method belongs to a service of Lessor.
+func ours(method string) bool { return strings.HasPrefix(method, "/lessor.") }
+
 // begin counts a call as under way until end is called.
 func (c *calls) begin(method string) (end func()) {
-	if !strings.HasPrefix(method, "/lessor.") {
+	if !ours(method) {
 		return func() {}
 	}
 	c.mu.Lock()

@@ -2,17 +2,19 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"path"
 	"runtime/debug"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -26,79 +28,92 @@ type chain struct {
 }
 
 // newChain returns the interceptors of every call, over gRPC or from within the process. The log comes before the recovery from panics, so that it shows
-// a panic as the error that the caller gets. The log also comes before the gate, so that calls which the gate refuses are logged too. Calls of other
-// services (health, reflection) are not logged, and sessions write their own lines.
+// a panic as the error that the caller gets. The log also comes before the gate, so that calls which the gate refuses are logged too.
 func newChain(log *slog.Logger, underWay *calls, g *gate.Gate) chain {
-	ours := selector.MatchFunc(func(_ context.Context, c interceptors.CallMeta) bool {
-		return strings.HasPrefix(c.Service, "lessor.") && c.FullMethod() != lessorv1.WorkerService_Session_FullMethodName
-	})
 	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
 		return refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil)
 	})
-	lines, opts := callLogger(log), callLogOptions()
+	lines := callLog{log}
 	return chain{
-		unary: []grpc.UnaryServerInterceptor{
-			underWay.unary,
-			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(lines, opts...), ours),
-			recovery.UnaryServerInterceptor(caught),
-			g.Unary,
-			limitUnread,
-		},
-		stream: []grpc.StreamServerInterceptor{
-			underWay.stream,
-			selector.StreamServerInterceptor(logging.StreamServerInterceptor(lines, opts...), ours),
-			recovery.StreamServerInterceptor(caught),
-			g.Stream,
-		},
+		unary:  []grpc.UnaryServerInterceptor{underWay.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, limitUnread},
+		stream: []grpc.StreamServerInterceptor{underWay.stream, lines.stream, recovery.StreamServerInterceptor(caught), g.Stream},
 	}
 }
 
-// callLogger returns a logger that writes to slog. Both libraries use the same numbers for levels.
-func callLogger(log *slog.Logger) logging.Logger {
-	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		if loggedElsewhere(fields) {
-			level = logging.LevelDebug
+// callLog writes a line at the end of every call, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
+// handler adds one, and errors name fields but do not quote their content. Calls of other services (health, reflection) have no line, and sessions write
+// their own lines.
+type callLog struct{ *slog.Logger }
+
+func logged(method string) bool {
+	return ours(method) && method != lessorv1.WorkerService_Session_FullMethodName
+}
+
+func (l callLog) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if !logged(info.FullMethod) {
+		return next(ctx, req)
+	}
+	begin := time.Now()
+	ctx = logging.InjectFields(ctx, nil)
+	res, err := next(ctx, req)
+	l.end(ctx, info.FullMethod, begin, err)
+	return res, err
+}
+
+func (l callLog) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if !logged(info.FullMethod) {
+		return next(srv, stream)
+	}
+	begin := time.Now()
+	ctx := logging.InjectFields(stream.Context(), nil)
+	err := next(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+	l.end(ctx, info.FullMethod, begin, err)
+	return err
+}
+
+// end writes the line of a call. Most lines are below the level of the log, so their fields are not put together.
+func (l callLog) end(ctx context.Context, method string, begin time.Time, err error) {
+	took, result := time.Since(begin), status.Code(err)
+	level, code := levelOf(result), ""
+	if err != nil {
+		if code = refusal.CodeOf(err); loggedElsewhere(code) {
+			level = slog.LevelDebug
 		}
-		log.Log(ctx, slog.Level(level), msg, fields...)
-	})
+	}
+	if !l.Enabled(ctx, level) {
+		return
+	}
+	fields := append([]any{"type", path.Base(method)}, logging.ExtractFields(ctx)...)
+	if p, ok := peer.FromContext(ctx); ok {
+		fields = append(fields, "peer.address", p.Addr.String())
+	}
+	fields = append(fields, "grpc.start_time", begin.Format(time.RFC3339))
+	if d, ok := ctx.Deadline(); ok {
+		fields = append(fields, "grpc.request.deadline", d.Format(time.RFC3339))
+	}
+	fields = append(fields, "grpc.code", result.String())
+	if err != nil {
+		fields = append(fields, "grpc.error", err.Error(), "code", code)
+	}
+	l.Log(ctx, level, "finished call", append(fields, "grpc.time_ms", fmt.Sprint(float32(took.Microseconds())/1000))...)
 }
 
-// loggedElsewhere reports whether a call was refused for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full disk
-// (store/reserve), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
-func loggedElsewhere(fields []any) bool {
-	i := slices.Index(fields, any("code"))
-	if i < 0 || i+1 == len(fields) {
-		return false
-	}
-	code, _ := fields[i+1].(string)
+// loggedElsewhere reports whether a call was refused with a code for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full
+// disk (store/reserve), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
+func loggedElsewhere(code string) bool {
 	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
 }
 
-// callLogOptions gives every call one log line, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
-// handler adds one, and errors name fields but do not quote their content.
-func callLogOptions() []logging.Option {
-	return []logging.Option{
-		logging.WithLogOnEvents(logging.FinishCall),
-		logging.WithLevels(levelOf),
-		logging.WithDisableLoggingFields(logging.SystemTag[0], logging.ComponentFieldKey, logging.ServiceFieldKey,
-			logging.MethodFieldKey, logging.MethodTypeFieldKey),
-		logging.WithFieldsFromContextAndCallMeta(func(_ context.Context, c interceptors.CallMeta) logging.Fields {
-			return logging.Fields{"type", c.Method}
-		}),
-		logging.WithErrorFields(func(err error) logging.Fields { return logging.Fields{"code", refusal.CodeOf(err)} }),
-	}
-}
-
 // levelOf returns the level of a call's log line. The level is low if the call succeeded or if its error is the caller's own fault.
-func levelOf(c codes.Code) logging.Level {
+func levelOf(c codes.Code) slog.Level {
 	switch c {
 	case codes.OK, codes.Canceled:
-		return logging.LevelDebug
+		return slog.LevelDebug
 	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
-		return logging.LevelWarn
+		return slog.LevelWarn
 	case codes.Internal, codes.Unknown, codes.DataLoss:
-		return logging.LevelError
+		return slog.LevelError
 	}
-	return logging.LevelInfo
+	return slog.LevelInfo
 }
