@@ -48,15 +48,19 @@ func (c benchCmd) Run(a *app) error {
 		return err
 	}
 	report, err := c.measure(a, config)
+	if report != nil { // also if only what came after the measurement failed
+		err = errors.Join(err, c.print(a, report))
+	}
 	if out, ok := errors.AsType[*bench.RangeError](err); ok {
 		return fail(exitUsage, "see lessor bench --help", "%v", out)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fail(exitUsage, "--dir and --profile must name writable directories, --plot a file in a writable directory", "%v", err)
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (benchCmd) print(a *app, report *bench.Report) error {
 	if a.json {
 		return json.NewEncoder(a.out).Encode(report)
 	}
@@ -77,7 +81,7 @@ func (c benchCmd) measure(a *app, config bench.Config) (*bench.Report, error) {
 		err = report.Plot(picture)
 	}
 	if err = errors.Join(err, picture.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(picture.Name()))
+		return report, errors.Join(err, os.Remove(picture.Name()))
 	}
 	return report, os.Rename(picture.Name(), c.Plot)
 }

@@ -34,7 +34,8 @@ func relaxGC() (restore func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. No process or directory is left behind.
+// Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. If only the profiles fail, Run returns the report with the
+// error. No process or directory is left behind.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
