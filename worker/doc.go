@@ -31,6 +31,8 @@
 //
 // # How it works
 //
+// Rule numbers in the comments (A2, K4, W9 ...) are those of docs/rules.md.
+//
 // One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox does not hold frames. It holds what has to be
 // said: a lease to renew, a report without a verdict, output that was not sent. The writer makes frames of whatever waits. So
 // handlers that finish at the same time share a frame, and a slow stream makes frames larger instead of the queue longer.
