@@ -12,7 +12,7 @@
 //			ID: t.ID, Type: "browser", Value: browser, TTL: 10 * time.Minute, Close: browser.Quit,
 //		})
 //		if err != nil {
-//			return nil, err
+//			return nil, errors.Join(err, browser.Quit())
 //		}
 //		t.AddArtifact(artifact)
 //		return nil, nil
