@@ -56,7 +56,7 @@ func (r *resumption) forget() { r.id, r.token, r.lastSeen = "", "", 0 }
 func (s *session) beginOrResumeLocked(f *lessorv1.SessionResponse, now time.Time) {
 	a, r := f.GetAccept(), &s.w.mu.resume
 	s.link = link{next: max(a.GetNextSeq(), 1), lastSeq: f.GetSeq()}
-	if goesOn := a.GetResumed() && a.GetNextSeq() > 1; goesOn {
+	if a.GetResumed() && a.GetNextSeq() > 1 { // with 1, both sides count from the beginning
 		s.link.lastSeq = r.lastSeen
 	}
 	for _, frame := range r.unanswered {
