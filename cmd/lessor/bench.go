@@ -22,7 +22,7 @@ type benchCmd struct {
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
 	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
-	LimitSpan time.Duration `default:"200ms" placeholder:"TIME" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
+	LimitSpan time.Duration `default:"200ms" placeholder:"DURATION" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
 	Dir       string        `type:"bytes" placeholder:"DIR" help:"Directory for temporary data, on the disk to measure; by default the system's temporary directory."`
 	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more and write CPU and heap profiles of the coordinator, and CPU profiles of the load, to this directory."`
 	Plot      string        `type:"bytes" placeholder:"FILE" help:"Write a chart of the shares of the limits to this file, as SVG."`

@@ -24,7 +24,7 @@ type workerRunCmd struct {
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
 	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB; at most the coordinator's --limit-output."`
-	DrainTimeout time.Duration `type:"positive" default:"30s" help:"How long running commands may go on after a signal to stop."`
+	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
 	Capabilities capabilities  `embed:""`
 	Log          logging       `embed:"" prefix:"log-"`
 
