@@ -204,6 +204,31 @@ func TestDrainOnBlockedStream(t *testing.T) {
 	})
 }
 
+// K5: a report that is given up after ReportTries during a drain is an error of Run.
+func TestReportIsGivenUpDuringADrain(t *testing.T) {
+	t.Attr("rules", "K5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{ReportTries: 2}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		begun := time.Now()
+		r.stop()
+		close(release)
+		for range 2 {
+			f, _ := s.outcome()
+			s.answer(f, func(*lessorv1.Report) *lessorv1.ReportVerdict {
+				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL"}}
+			})
+		}
+		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || !r.gotError(worker.ErrUndelivered) || time.Since(begun) > 10*time.Second {
+			t.Errorf("Run = %v after %v, and OnError got %v; want %v from both at once", err, time.Since(begun), r.errors, worker.ErrUndelivered)
+		}
+	})
+}
+
 // A drain ends even if the coordinator is away: Run returns ErrUndelivered because of the outcome that it could not deliver.
 func TestDrainWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

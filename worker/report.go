@@ -156,10 +156,14 @@ func (w *Worker) requeueLocked(r *report) {
 // giveUpReportLocked ends an attempt whose outcome got no verdict; its lease expires.
 func (w *Worker) giveUpReportLocked(a *attempt, why string) {
 	err := undeliveredError(a, why)
-	w.deferLocked(func() {
-		a.log().Error("report given up", "error", err)
-		w.callOnError(err)
-	})
+	if w.mu.drain.requested {
+		w.addResultLocked(err)
+	} else {
+		w.deferLocked(func() {
+			a.log().Error("report given up", "error", err)
+			w.callOnError(err)
+		})
+	}
 	w.endLocked(a)
 }
 

@@ -14,8 +14,9 @@ import (
 // drain ends with the process.
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
-// cannot go on, or if it had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrStuck for handlers
-// that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun.
+// cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrStuck for
+// handlers that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun. What is given up before a
+// drain is only told to Hooks.OnError.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
