@@ -54,7 +54,7 @@ func (e *LimitError) Error() string {
 
 // Ended returns the *Error for which the gate ended the call of ctx, because its credential ended while the call was under way; else nil.
 func Ended(ctx context.Context) error {
-	if bad := (*Error)(nil); errors.As(context.Cause(ctx), &bad) {
+	if bad, ok := errors.AsType[*Error](context.Cause(ctx)); ok {
 		return bad
 	}
 	return nil

@@ -17,7 +17,7 @@ func ParseCapabilities(f *Fields, name string, m *lessorv1.Capabilities, w *engi
 	w.Capabilities = lease.Capabilities{
 		Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(), Resources: m.GetResources(),
 	}
-	if bad := new(lease.FieldError); errors.As(w.Capabilities.Check(f.Limits), &bad) {
+	if bad, ok := errors.AsType[*lease.FieldError](w.Capabilities.Check(f.Limits)); ok {
 		f.keep(bad.Under(name))
 	}
 	c := m.GetConcurrency()

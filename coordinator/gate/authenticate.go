@@ -106,8 +106,8 @@ func (a *authenticator) CertificateEnded(ctx context.Context) bool {
 		return false
 	}
 	_, err := a.certified(preauth.TLSState(ctx))
-	var bad *auth.Error
-	return errors.As(err, &bad) && (bad.Problem == auth.Expired || bad.Problem == auth.Revoked)
+	bad, ok := errors.AsType[*auth.Error](err)
+	return ok && (bad.Problem == auth.Expired || bad.Problem == auth.Revoked)
 }
 
 // checkedKey is the context key of the identity that CheckCredential has found. The gate checks the identity again when the call's message has been read.

@@ -164,7 +164,7 @@ func (p *panicked) Error() string { return fmt.Sprintf("%v, at\n%s", p.with, p.s
 
 // rethrow panics if err is a panicked, else it returns err.
 func rethrow(err error) error {
-	if p := (*panicked)(nil); errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicked](err); ok {
 		panic(p.Error())
 	}
 	return err

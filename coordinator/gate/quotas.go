@@ -69,7 +69,7 @@ func (g *Gate) count(ctx context.Context, who Identity, method string) (end func
 // more than a caller that is served. delayRefusal returns the refusal, with the wait shortened by the delay.
 func (g *Gate) delayRefusal(ctx context.Context, who Identity, err error) error {
 	held := g.refusals.Answer(ctx, who.Caller())
-	if over := (*quota.Error)(nil); errors.As(err, &over) && held > 0 {
+	if over, ok := errors.AsType[*quota.Error](err); ok && held > 0 {
 		left := *over
 		left.Wait = max(over.Wait-held, time.Millisecond)
 		return &left
