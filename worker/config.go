@@ -118,9 +118,9 @@ func defaultName() string {
 // validate checks a Config whose defaults are filled in.
 func (c Config) validate() error {
 	return cmp.Or(
-		checkName("Name", c.Name),
-		checkName("Tenant", cmp.Or(c.Tenant, firstTenant)),
-		checkName("Workspace", cmp.Or(c.Workspace, "default")),
+		checkName("Config.Name", c.Name),
+		checkName("Config.Tenant", cmp.Or(c.Tenant, firstTenant)),
+		checkName("Config.Workspace", cmp.Or(c.Workspace, "default")),
 		checkRange("Concurrency", c.Concurrency, 1, maxParallel),
 		checkTypeLimits(c.PerTypeLimits),
 		checkLeast("MaxBytes", c.MaxBytes, 0),
@@ -137,40 +137,35 @@ func (c Config) validate() error {
 
 // checkTypeLimits checks PerTypeLimits.
 func checkTypeLimits(limits map[string]int) error {
-	if len(limits) > maxTypes {
-		return fmt.Errorf("worker: PerTypeLimits has %d types; at most %d are allowed", len(limits), maxTypes)
-	}
-	for t, n := range limits {
-		if err := checkID("PerTypeLimits", t); err != nil {
-			return err
-		}
-		if err := checkRange("PerTypeLimits", n, 0, maxParallel); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		checkCount("PerTypeLimits", len(limits), maxTypes),
+		firstError(maps.Keys(limits), func(t string) error {
+			return cmp.Or(checkID("a type in Config.PerTypeLimits", t), checkRange(entry("PerTypeLimits", t), limits[t], 0, maxParallel))
+		}),
+	)
 }
 
 // checkCapabilities checks Runtimes, Features, Labels and Resources.
 func checkCapabilities(c Config) error {
-	for field, n := range map[string]int{
-		"Runtimes": len(c.Runtimes), "Features": len(c.Features), "Labels": len(c.Labels), "Resources": len(c.Resources),
-	} {
-		if err := checkRange(field, n, 0, maxCapabilities); err != nil {
-			return err
-		}
-	}
 	return cmp.Or(
-		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("Runtimes", name) }),
-		firstError(slices.Values(c.Features), func(name string) error { return checkName("Features", name) }),
+		checkCount("Runtimes", len(c.Runtimes), maxCapabilities),
+		checkCount("Features", len(c.Features), maxCapabilities),
+		checkCount("Labels", len(c.Labels), maxCapabilities),
+		checkCount("Resources", len(c.Resources), maxCapabilities),
+		firstError(slices.Values(c.Runtimes), func(name string) error { return checkName("a name in Config.Runtimes", name) }),
+		firstError(slices.Values(c.Features), func(name string) error { return checkName("a name in Config.Features", name) }),
 		firstError(maps.Keys(c.Labels), func(name string) error {
-			return cmp.Or(checkNotEmpty("Labels", name), checkText("Labels", name), checkText("Labels", c.Labels[name]))
+			const field = "a name in Config.Labels"
+			return cmp.Or(checkNotEmpty(field, name), checkText(field, name), checkText("a value in Config.Labels", c.Labels[name]))
 		}),
 		firstError(maps.Keys(c.Resources), func(name string) error {
-			return cmp.Or(checkName("Resources", name), checkAmount("Resources", c.Resources[name]))
+			return cmp.Or(checkName("a name in Config.Resources", name), checkAmount(entry("Resources", name), c.Resources[name]))
 		}),
 	)
 }
+
+// entry names one entry of a map.
+func entry(field, key string) string { return fmt.Sprintf("%s[%q]", field, key) }
 
 func firstError(names iter.Seq[string], check func(string) error) error {
 	for name := range names {
@@ -218,6 +213,13 @@ func checkID(field, id string) error { return text.CheckID("worker: "+field, id)
 
 // checkText checks free text.
 func checkText(field, free string) error { return text.Check("worker: "+field, free) }
+
+func checkCount(field string, n, most int) error {
+	if n > most {
+		return fmt.Errorf("worker: Config.%s has %d entries; at most %d are allowed", field, n, most)
+	}
+	return nil
+}
 
 func checkRange(field string, value, least, most int) error {
 	if value < least || value > most {

@@ -143,7 +143,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 		},
 	})
 	if err != nil {
-		return nil, fail(exitUsage, "write the command and its arguments after --", "%v", err)
+		return nil, configError("run", err)
 	}
 	w.Handle(runner.TaskType, handler)
 	return w, nil

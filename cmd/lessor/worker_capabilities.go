@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/lessor-dev/lessor/worker"
 )
 
@@ -24,4 +26,16 @@ func (c capabilities) apply(cfg *worker.Config) {
 	cfg.MaxBytes = int64(c.MaxBytes)
 	cfg.Runtimes, cfg.Features = c.Runtime, c.Feature
 	cfg.Labels, cfg.Resources = c.Label, c.Resource
+}
+
+// flagNames replaces the fields of worker.Config by the flags that set them.
+var flagNames = strings.NewReplacer(
+	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.Concurrency", "--jobs",
+	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
+	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.DrainTimeout", "--drain-timeout",
+)
+
+// configError returns the error for settings that the worker refuses.
+func configError(command string, err error) error {
+	return fail(exitUsage, "see lessor "+command+" --help", "%s", flagNames.Replace(strings.TrimPrefix(err.Error(), "worker: ")))
 }

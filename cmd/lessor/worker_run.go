@@ -70,7 +70,7 @@ func (c workerRunCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		w, err := worker.New(cl, c.Queue, c.config(log))
 		if err != nil {
-			return fail(exitUsage, "see lessor worker run --help", "%v", err)
+			return configError("worker run", err)
 		}
 		for _, t := range slices.Compact(slices.Sorted(slices.Values(c.Type))) { // Handle panics if a type comes twice
 			w.Handle(t, handler)
