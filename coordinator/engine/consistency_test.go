@@ -539,6 +539,7 @@ func (i *inspection) checkWorkers() {
 	}
 	i.eachTaker(func(t *taker) {
 		takers[t.key()]++
+		known[t.coolingDown] = true
 		if p := i.workers[t.key()]; p == nil {
 			i.problem("worker %q is there, and is unknown", t.wants.Worker)
 		} else if _, there := p.takers[t]; !there {
@@ -589,7 +590,7 @@ func (i *inspection) checkWorkers() {
 		}
 	}
 	i.alarms.set.Scan(func(a *alarm) bool {
-		if !known[a] && a.at > i.now.Serving.Add(coolDownTime) { // nothing refers to the alarm of a session that rests
+		if !known[a] {
 			i.problem("an alarm is set that nobody can stop")
 		}
 		return true

@@ -38,7 +38,7 @@ func (t *taker) delayed() (d delay) {
 	switch {
 	case t.awaitsFrame:
 		d = delay{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
-	case t.coolingDown:
+	case t.coolingDown != nil:
 		d = delay{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time is over"}
 	case t.backlogged():
 		d = delay{"it does not read what was sent to it", "the worker reads it"}

@@ -79,6 +79,7 @@ func callerOf(t *lease.Task) workerKey {
 // takerLeft records that a taker is gone.
 func (e *Engine) takerLeft(t *taker) {
 	t.left = true
+	e.stopAlarm(t.coolingDown)
 	delete(e.takers, t)
 	p := e.workers[t.key()]
 	if p == nil {

@@ -30,6 +30,18 @@ func TestRefusedTask(t *testing.T) {
 			r.Errorf("the refusal counts as %d failures, %d losses and %d releases, want none", f.Failures, f.Losses, f.Releases)
 		}
 	})
+	run(t, func(r *rig) { // a second refusal begins the time without work anew
+		c := r.worker("w", 10, nil)
+		r.submitWith(withKey("k", 5))
+		r.submitWith(withKey("other", 5))
+		refuse(r, c, c.grants()[0])
+		time.Sleep(coolDownTime - time.Second)
+		refuse(r, c, c.grants()[1])
+		time.Sleep(coolDownTime - time.Millisecond)
+		r.wantGranted(c, "k", "other")
+		time.Sleep(2 * time.Millisecond)
+		r.wantGranted(c, "k", "other", "k", "other")
+	})
 	run(t, func(r *rig) {
 		c := r.worker("w", 10, nil)
 		r.submitWith(withKey("k", 5))

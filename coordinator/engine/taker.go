@@ -15,9 +15,9 @@ type taker struct {
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
 	// awaitsFrame is set after a dispatch that was not acknowledged: the session gets no work until it sends a frame (W5).
 	awaitsFrame  bool
-	coolingDown  bool // it has refused a task for a reason that the engine does not see; see Refuse
-	forcedSingle bool // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
-	left         bool // its session has ended, or the call waits no more
+	coolingDown  *alarm // ends the time without work after it has refused a task for a reason that the engine does not see; see Refuse
+	forcedSingle bool   // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
+	left         bool   // its session has ended, or the call waits no more
 	used         usage
 	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
@@ -56,7 +56,7 @@ func (e *Engine) assignmentSize(t *lease.Task) int {
 
 // free returns how many more leases the taker may get now.
 func (t *taker) free() int {
-	if t.left || t.awaitsFrame || t.coolingDown || t.bytes >= maxHandOver || t.backlogged() {
+	if t.left || t.awaitsFrame || t.coolingDown != nil || t.bytes >= maxHandOver || t.backlogged() {
 		return 0
 	}
 	return t.slots - len(t.leases)
