@@ -156,11 +156,17 @@ func (i *inspection) checkCounts() {
 	}
 }
 
-// checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant under which it is found (T1, X2).
+// checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant under which it is found (T1, X2), and that a space
+// without a number is in memory only while a taker waits in it.
 func (i *inspection) checkSpaces() {
 	for number, s := range i.spaces {
 		if found, ok := i.dir.lookup(s.name); s.number != number || i.byName[s.name] != s || !ok || found != number {
 			i.problem("space %d is %v, which has number %d in memory and %d in the directory", number, s.name, s.number, found)
+		}
+	}
+	for name, s := range i.byName {
+		if s.number == 0 && len(s.queues) == 0 {
+			i.problem("space %v is remembered for nothing", name)
 		}
 	}
 	for id, t := range i.tasks {

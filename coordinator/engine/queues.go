@@ -53,15 +53,15 @@ func (q *queue) info() QueueInfo {
 // set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (QueueInfo, error) {
-		s := e.spaceOf(name)
 		settings := lease.Settings{}
-		if q := s.queues[queue]; q != nil {
-			settings = *q.settings
+		if s := e.byName[name]; s != nil && s.queues[queue] != nil {
+			settings = *s.queues[queue].settings
 		}
 		change(&settings)
 		if err := settings.Check(e.rules.Limits); err != nil {
 			return QueueInfo{}, err
 		}
+		s := e.spaceOf(name)
 		if err := e.assignNumber(s); err != nil {
 			return QueueInfo{}, err
 		}

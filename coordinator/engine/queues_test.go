@@ -290,14 +290,17 @@ func TestQueueExistsFromItsFirstUpdate(t *testing.T) {
 		if _, found, err := r.Queue(r.Context(), home, "q"); found || err != nil {
 			r.Errorf("before its first update the queue is found: %v (%v), want false", found, err)
 		}
-		_, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.Rate.Burst = 1 })
-		var field *lease.FieldError
-		if !errors.As(err, &field) || field.Field != "rate_limit.per_second" {
-			r.Errorf("a burst without a rate: %v, want a FieldError of rate_limit.per_second", err)
+		for _, workspace := range []Space{home, {Tenant: home.Tenant, Workspace: "new"}} {
+			_, err := r.UpdateQueue(r.Context(), workspace, "q", func(s *lease.Settings) { s.Rate.Burst = 1 })
+			var field *lease.FieldError
+			if !errors.As(err, &field) || field.Field != "rate_limit.per_second" {
+				r.Errorf("a burst without a rate: %v, want a FieldError of rate_limit.per_second", err)
+			}
 		}
 		if _, found, _ := r.Queue(r.Context(), home, "q"); found {
 			r.Error("bad settings made a queue")
 		}
+		r.consistent()
 		r.setQueue(func(s *lease.Settings) { s.MaxInflight, s.Weights = 7, map[string]float64{"gold": 3} })
 		r.kill()
 		if q := r.queueInfo(); q.Settings.MaxInflight != 7 || q.Settings.Weights["gold"] != 3 || q.CreatedAt == 0 {
