@@ -33,22 +33,11 @@ func (s *step) issuedForTask(k Ticket) bool {
 
 // refusedBefore reports whether the history already has a refusal with this kind, attempt and reason.
 func (s *step) refusedBefore(kind Kind, attempt uint32, reason Reason) bool {
-	matches := func(e *Event) bool {
+	matches := func(e Event) bool {
 		return e.Type == EventRefused && e.Kind == kind && e.Attempt == attempt && e.Reason == reason
 	}
-	for i := range s.task.History {
-		if matches(&s.task.History[i]) {
-			return true
-		}
-	}
-	if l := s.task.Lease; l != nil {
-		for i := range l.Events {
-			if matches(&l.Events[i]) {
-				return true
-			}
-		}
-	}
-	return false
+	l := s.task.Lease
+	return slices.ContainsFunc(s.task.History, matches) || l != nil && slices.ContainsFunc(l.Events, matches)
 }
 
 // keepDiscarded keeps the first result that arrives under a lease after the lease has ended, so that an operator can still adopt hours of
@@ -96,12 +85,7 @@ func (s *step) holderOf(attempt uint32) string {
 
 // KeepsResultOf reports whether the task keeps a discarded result of the attempt (V15).
 func (t *Task) KeepsResultOf(attempt uint32) bool {
-	for i := range t.Discarded {
-		if t.Discarded[i].Attempt == attempt {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Discarded, func(d Discarded) bool { return d.Attempt == attempt })
 }
 
 // size returns about how many bytes a result has.

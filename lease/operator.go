@@ -1,5 +1,7 @@
 package lease
 
+import "cmp"
+
 // cancel asks a task to end. A task that no worker holds ends at once; otherwise its worker has cancel_grace to stop (T7).
 func (s *step) cancel(c Cancel) error {
 	t, err := s.openForTenant(c.Tenant, c.Task)
@@ -32,10 +34,7 @@ func (s *step) retry(c Retry) error {
 	if t.Rest != Failed && t.Rest != Cancelled {
 		return &StateError{Task: t.ID, State: t.State(), Why: "only a FAILED or CANCELLED task can be retried"}
 	}
-	deadline := t.Deadline
-	if c.Deadline != 0 {
-		deadline = c.Deadline
-	}
+	deadline := cmp.Or(c.Deadline, t.Deadline)
 	if deadline != 0 && deadline <= s.now.Wall {
 		return bad("deadline", "%s has passed; a later one is required", deadline.Time().Format(clockTime))
 	}

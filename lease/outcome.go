@@ -1,5 +1,7 @@
 package lease
 
+import "cmp"
+
 // commit applies a report, Start, heartbeat or acknowledgement under the live lease, and returns the answer COMMITTED (V12, V19).
 func (s *step) commit(r *Report) Answer {
 	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
@@ -100,7 +102,7 @@ func (s *step) fail(r *Report) Answer {
 	} else {
 		s.countFailure(r.Failure, s.now)
 	}
-	category := r.Failure.Category.or(UserCode)
+	category := cmp.Or(r.Failure.Category, UserCode)
 	s.note(EventFailed, s.now.Wall, l.Worker, None, category.String()+": "+r.Failure.Message)
 	return s.recordVerdict(r)
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"maps"
@@ -73,7 +74,7 @@ func (r *Result) Empty() bool {
 // returns a copy and does not write to r, because the digest covers what the worker sent (V13).
 func (r *Result) withWorker(worker string) *Result {
 	nameless := func(a Artifact) bool { return a.WorkerID == "" }
-	if r == nil || worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
+	if worker == "" || !slices.ContainsFunc(r.Artifacts, nameless) {
 		return r
 	}
 	filled := *r
@@ -132,7 +133,7 @@ func (r *Report) Digest() Digest {
 		}
 	}
 	if f := r.Failure; f != nil {
-		h = h.num(uint64(f.Category.or(UserCode)))
+		h = h.num(uint64(cmp.Or(f.Category, UserCode)))
 		h = h.text(f.Message)
 		h = h.text(f.Stack)
 		switch {
@@ -146,14 +147,6 @@ func (r *Report) Digest() Digest {
 	}
 	sum := sha256.Sum256(h)
 	return Digest(sum[:16])
-}
-
-// or returns c, or other if c is not set.
-func (c Category) or(other Category) Category {
-	if c == NoCategory {
-		return other
-	}
-	return c
 }
 
 // digester is the input of a digest. It writes the length before each value, so that different contents never give the same bytes. A long

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -352,7 +353,7 @@ func (s *step) writeLease() *Lease {
 	t := s.newVersion()
 	if s.old == nil || t.Lease == s.old.Lease {
 		l := *t.Lease
-		l.Events = l.Events[:len(l.Events):len(l.Events)]
+		l.Events = slices.Clip(l.Events)
 		t.Lease = &l
 	}
 	return t.Lease
@@ -362,7 +363,7 @@ func (s *step) writeLease() *Lease {
 func (s *step) newVersion() *Task {
 	if !s.fresh {
 		t := *s.task
-		t.History = t.History[:len(t.History):len(t.History)]
+		t.History = slices.Clip(t.History)
 		s.task, s.fresh = &t, true
 	}
 	return s.task

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -100,19 +101,16 @@ func (s *step) countUnacked(l *Lease, at Now) {
 
 // retries reports whether the policy grants another attempt after this failure (T4). It does not check max_attempts.
 func (p *RetryPolicy) retries(f *Failure) bool {
-	category := f.Category.or(UserCode)
-	for _, c := range p.NonRetryable {
-		if c == category {
-			return false
-		}
-	}
-	if category == CategoryCancelled { // T7
+	switch category := cmp.Or(f.Category, UserCode); {
+	case slices.Contains(p.NonRetryable, category):
 		return false
-	}
-	if f.Retryable != nil {
+	case category == CategoryCancelled: // T7
+		return false
+	case f.Retryable != nil:
 		return *f.Retryable
+	default:
+		return category.retried()
 	}
-	return category.retried()
 }
 
 // backoff returns the wait after n earlier waits: initial_backoff * multiplier^n, at most max_backoff, and then up to Jitter longer or shorter
