@@ -20,15 +20,9 @@ type codec struct {
 	names   [4]string // see sharedStr
 }
 
-// sinceV2 reports whether the record has the fields that version 2 added. Older records are read as they are, and get the new fields when their task changes
-// next.
-func (c *codec) sinceV2() bool { return c.version >= 2 }
-
-// sinceV3 is sinceV2 for version 3.
-func (c *codec) sinceV3() bool { return c.version >= 3 }
-
-// sinceV6 is sinceV2 for version 6.
-func (c *codec) sinceV6() bool { return c.version >= 6 }
+// since reports whether the record has the fields that this version added. Older records are read as they are, and get the new fields when their task
+// changes next.
+func (c *codec) since(version byte) bool { return c.version >= version }
 
 var codecs = sync.Pool{New: func() any { return new(codec) }}
 

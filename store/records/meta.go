@@ -58,7 +58,7 @@ type Space struct {
 func spaceFields(c *codec, s *Space) {
 	num(c, &s.Number)
 	num(c, &s.NextSeq)
-	if c.sinceV6() {
+	if c.since(6) {
 		num(c, &s.LostFrom)
 		num(c, &s.LostTo)
 	}
@@ -91,10 +91,10 @@ func queueFields(c *codec, q *Queue) {
 	num(c, &q.Ready)
 	num(c, &q.Scheduled)
 	num(c, &q.Leased)
-	if c.sinceV2() {
+	if c.since(2) {
 		num(c, &q.Parked)
 	}
-	if c.sinceV6() {
+	if c.since(6) {
 		optional(c, &q.Bucket, bucketFields)
 	}
 }

@@ -30,12 +30,12 @@ func specFields(c *codec, t *lease.Task) {
 	table(c, &s.Labels, (*codec).str)
 	num(c, &s.Retention)
 	c.str(&s.Traceparent)
-	if c.sinceV2() {
+	if c.since(2) {
 		c.str(&s.ConcurrencyKey)
 		num(c, &s.ConcurrencyLimit)
 		c.str(&s.FairnessKey)
 	}
-	if c.sinceV3() {
+	if c.since(3) {
 		optional(c, &s.Requirements, requirementsFields)
 		list(c, &s.ResourceRefs, refFields)
 		optional(c, &s.Affinity, affinityFields)
@@ -142,7 +142,7 @@ func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Last.Nonce)
 	num(c, &t.Last.Cause)
 	num(c, &t.Last.At)
-	if c.sinceV2() {
+	if c.since(2) {
 		c.str(&t.Last.Worker)
 		num(c, &t.Last.GrantedAt)
 		num(c, &t.Last.AckedAt)
@@ -154,7 +154,7 @@ func taskFields(c *codec, t *lease.Task) {
 	num(c, &t.Dropped)
 	c.bool(&t.HasCheckpoint)
 	c.bool(&t.HasFailure)
-	if c.sinceV2() {
+	if c.since(2) {
 		c.bool(&t.Parked)
 		list(c, &t.Discarded, discardedFields)
 	}
@@ -194,7 +194,7 @@ func eventFields(c *codec, e *lease.Event) {
 	num(c, &e.Reason)
 	c.str(&e.Detail)
 	num(c, &e.State)
-	if c.sinceV2() {
+	if c.since(2) {
 		num(c, &e.Kind)
 	}
 }

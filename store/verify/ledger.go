@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"bytes"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -33,7 +35,7 @@ func (v *verifier) checkLedgers() error {
 			return ignoreCorrupt(err)
 		}
 		v.require(report.Attempt == attempt, store.Ledger, key, "it is of attempt %d", report.Attempt)
-		current.key, current.last = append([]byte{}, key...), attempt
+		current.key, current.last = bytes.Clone(key), attempt
 		if report.State.Final() {
 			current.outcomes++
 		}

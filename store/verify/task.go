@@ -13,11 +13,11 @@ func (v *verifier) checkTasks() error {
 	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
 		t, err := v.task(id)
-		switch corrupt := (*store.CorruptError)(nil); {
-		case errors.As(err, &corrupt) && corrupt.Keyspace == store.Task && !v.has(store.Task, key):
+		if corrupt, ok := errors.AsType[*store.CorruptError](err); ok && corrupt.Keyspace == store.Task && !v.has(store.Task, key) {
 			v.addFinding(store.Spec, key, "the state of its task is missing")
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return ignoreCorrupt(err)
 		}
 		v.checkState(t, key)

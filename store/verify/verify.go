@@ -75,7 +75,7 @@ func (v *verifier) require(ok bool, ks store.Keyspace, key []byte, format string
 
 // ignoreCorrupt returns the error of reading a record, or nil if the error is a *store.CorruptError: v.checkRecords has already reported corrupt records.
 func ignoreCorrupt(err error) error {
-	if corrupt := (*store.CorruptError)(nil); errors.As(err, &corrupt) {
+	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt {
 		return nil
 	}
 	return err
@@ -86,7 +86,7 @@ func (v *verifier) checkRecords() error {
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		err := v.r.Scan(ks, nil, nil, func(key, value []byte) bool {
 			v.sum.Records++
-			if corrupt := (*store.CorruptError)(nil); errors.As(records.CheckRecord(ks, key, value), &corrupt) {
+			if corrupt, ok := errors.AsType[*store.CorruptError](records.CheckRecord(ks, key, value)); ok {
 				v.addFinding(ks, key, "%s", corrupt.Problem)
 			}
 			return true
