@@ -102,7 +102,7 @@ func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 		sum.Metrics = next.Metrics
 	}
 	if len(next.Chunks) > 0 {
-		sum.Chunks = lastChunks(append(sum.Chunks[:len(sum.Chunks):len(sum.Chunks)], next.Chunks...))
+		sum.Chunks = lastChunks(append(slices.Clip(sum.Chunks), next.Chunks...))
 	}
 	return &sum
 }

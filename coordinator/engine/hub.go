@@ -140,7 +140,7 @@ func (h *hub) publish(b *batch) {
 			h.forget(c.id)
 		}
 		_, spec := c.Subject()
-		h.send(c.id, spec, News{Task: c.New, ID: c.id, Later: later[i]})
+		h.send(spec, News{Task: c.New, ID: c.id, Later: later[i]})
 	}
 	for _, n := range b.feeds {
 		h.sendFeeds(said[n.id], 0)
@@ -191,16 +191,16 @@ func firstEvent(c *lease.Change) uint64 {
 
 func (h *hub) sendFeeds(all []ResolvedFeed, later uint64) {
 	for _, n := range all {
-		h.send(n.id, n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum, Later: later})
+		h.send(n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum, Later: later})
 	}
 }
 
-func (h *hub) send(id lease.TaskID, spec *lease.Spec, n News) {
-	for s := range h.tasks[id] {
+func (h *hub) send(spec *lease.Spec, n News) {
+	for s := range h.tasks[n.ID] {
 		s.send(n)
 	}
 	if spec.RunID != "" {
-		for s := range h.runs[runKey{id.Space, spec.RunID}] {
+		for s := range h.runs[runKey{n.ID.Space, spec.RunID}] {
 			s.send(n)
 		}
 	}

@@ -74,7 +74,7 @@ func (l *lanes[V]) pop() (v V, ok bool) {
 		return v, true
 	}
 	delete(l.byKey, in.key)
-	l.ring = append(l.ring[:l.next], l.ring[l.next+1:]...)
+	l.ring = slices.Delete(l.ring, l.next, l.next+1)
 	l.spare = in
 	return v, true
 }

@@ -47,28 +47,27 @@ func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 	return p
 }
 
-// group returns the map for a pool that is not plain.
-func (ps *pools) group(k poolKey) map[poolKey]*pool {
-	switch {
-	case k.preferred:
-		return ps.preferred[k.worker]
-	case k.worker != "":
-		return ps.tied[k.worker]
+// byWorker returns the pools among which a pool with a worker belongs.
+func (ps *pools) byWorker(k poolKey) map[string]map[poolKey]*pool {
+	if k.preferred {
+		return ps.preferred
 	}
-	return ps.demanding
+	return ps.tied
 }
 
 func (k poolKey) isPlain() bool { return k.worker == "" && k.class == "" }
 
 func (ps *pools) find(k poolKey) *pool {
-	if k.isPlain() {
+	switch {
+	case k.isPlain():
 		return ps.plain[k.typ]
+	case k.worker == "":
+		return ps.demanding[k]
 	}
-	return ps.group(k)[k]
+	return ps.byWorker(k)[k.worker][k]
 }
 
 func (ps *pools) add(p *pool) {
-	of := ps.tied
 	switch {
 	case p.isPlain():
 		ps.plain[p.typ] = p
@@ -76,9 +75,8 @@ func (ps *pools) add(p *pool) {
 	case p.worker == "":
 		ps.demanding[p.poolKey] = p
 		return
-	case p.preferred:
-		of = ps.preferred
 	}
+	of := ps.byWorker(p.poolKey)
 	if of[p.worker] == nil {
 		of[p.worker] = map[poolKey]*pool{}
 	}
@@ -97,12 +95,9 @@ func (ps *pools) drop(p *pool) {
 		delete(ps.demanding, p.poolKey)
 		return
 	}
-	delete(ps.group(p.poolKey), p.poolKey)
-	if len(ps.tied[p.worker]) == 0 {
-		delete(ps.tied, p.worker)
-	}
-	if len(ps.preferred[p.worker]) == 0 {
-		delete(ps.preferred, p.worker)
+	of := ps.byWorker(p.poolKey)
+	if delete(of[p.worker], p.poolKey); len(of[p.worker]) == 0 {
+		delete(of, p.worker)
 	}
 }
 
