@@ -181,6 +181,9 @@ func size(c *lease.Change) int {
 	if c.Failure != nil {
 		n += len(c.Failure.Message) + len(c.Failure.Stack) + len(c.Failure.Partial)
 	}
+	for _, k := range c.Kept {
+		n += len(k.Result.Output)
+	}
 	return n
 }
 

@@ -157,6 +157,26 @@ func TestCommitBytesAreBounded(t *testing.T) {
 	})
 }
 
+// Design 4: a result that comes too late and is kept (V15) counts towards the bytes of its batch, as a result in time does.
+func TestKeptResultCountsInItsBatch(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)[0]
+		time.Sleep(lease.DefaultHeartbeatTimeout)
+		late := &lease.Report{
+			Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: make([]byte, 1000)},
+		}
+		grown := onLoop(r, func() int {
+			before := r.batch.bytes
+			r.judge(home.Tenant, []*lease.Report{late})
+			return r.batch.bytes - before
+		})
+		if grown < 1000 || r.lateResult(g.Task.ID, 1) == nil {
+			r.Errorf("a late result of 1000 bytes adds %d bytes to its batch, want at least 1000", grown)
+		}
+	})
+}
+
 // A6: answers are delivered in the order of the commits, even if the delivery of an earlier one takes long.
 func TestAnswersKeepTheOrderOfCommits(t *testing.T) {
 	t.Attr("rules", "A6")
