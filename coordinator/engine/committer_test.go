@@ -17,7 +17,6 @@ import (
 // heldDisk holds each commit until the test sends its result on the channel results, and records which new tasks each commit has.
 type heldDisk struct {
 	begun   [][]lease.TaskID // new tasks of each commit
-	bytes   []int            // size of each commit
 	results chan error
 }
 
@@ -29,7 +28,7 @@ func (d *heldDisk) commit(_ context.Context, b *store.Batch, apply func()) error
 			tasks = append(tasks, id)
 		}
 	}
-	d.begun, d.bytes = append(d.begun, tasks), append(d.bytes, b.Bytes())
+	d.begun = append(d.begun, tasks)
 	if err := <-d.results; err != nil {
 		return err
 	}
@@ -48,15 +47,11 @@ func (d *heldDisk) install(r *rig) *heldDisk {
 }
 
 // submitConcurrently makes n Submit calls, each in its own goroutine. It starts each call when the loop has received the one before.
-func submitConcurrently(r *rig, n int) (errs chan error) { return submitLarge(r, n, 0) }
-
-// submitLarge is submitConcurrently for tasks with a payload of so many bytes.
-func submitLarge(r *rig, n, payload int) (errs chan error) {
+func submitConcurrently(r *rig, n int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
 		go func() {
 			spec := work()
-			spec.Payload = make([]byte, payload)
 			err := spec.Fill(lease.DefaultLimits())
 			if err == nil {
 				_, _, err = r.Submit(r.Context(), home, []*lease.Spec{spec}, make([]lease.Digest, 1))
@@ -125,33 +120,6 @@ func TestCommitSizeIsBounded(t *testing.T) {
 		for _, tasks := range d.begun {
 			if len(tasks) > 2*maxBatchOps {
 				r.Errorf("a commit has %d tasks, want at most %d", len(tasks), 2*maxBatchOps)
-			}
-		}
-	})
-}
-
-// Design 4: the bytes of a commit are bounded, even if calls with large tasks waited for the batch before theirs. All of them are answered.
-func TestCommitBytesAreBounded(t *testing.T) {
-	const calls, payload = 40, 1 << 20
-	run(t, func(r *rig) {
-		d := new(heldDisk).install(r)
-		defer r.st.(*memstore.Store).SetHook(nil)
-		answers := submitLarge(r, calls, payload)
-		for range calls {
-			d.results <- nil
-			synctest.Wait()
-			if len(answers) == calls {
-				break
-			}
-		}
-		for range calls {
-			if err := <-answers; err != nil {
-				r.Error(err)
-			}
-		}
-		for _, n := range d.bytes {
-			if most := 2 * (maxBatchBytes + payload); n > most {
-				r.Errorf("a commit has %d bytes, want at most %d", n, most)
 			}
 		}
 	})

@@ -81,7 +81,7 @@ type Engine struct {
 	// Everything below belongs to the loop.
 	now    lease.Now    // both clocks, as the loop read them last
 	taken  []op         // operations from the inbox that have not run yet
-	spare  []op         // memory of taken, which is its end
+	spare  []op         // memory for taken
 	memory lease.Memory // memory for the changes of a step
 
 	// Tasks, workspaces and timers.
@@ -163,8 +163,8 @@ func entropy() func() uint64 {
 	return mathrand.NewChaCha8(seed).Uint64
 }
 
-// Run serves until ctx ends. Then it commits and answers the operations that have run, refuses the others with ErrStopped, and returns nil. If the
-// store fails, Run returns an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
+// Run serves until ctx ends. Then it commits and answers the operations that it has taken in, and returns nil. If the store fails, Run returns
+// an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	go e.committer.run()
 	defer func() {
@@ -220,9 +220,9 @@ func (e *Engine) round() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	stalled := e.readClocks()
-	e.takeOps()
+	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
 	e.unthrottle()
-	for ; len(e.taken) > 0 && !e.batch.full(); e.taken = e.taken[1:] {
+	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
 		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
@@ -239,21 +239,11 @@ func (e *Engine) round() {
 	e.submitBatch()
 }
 
-// takeOps takes operations from the inbox. Those that it took before and for which the last batch had no room come first.
-func (e *Engine) takeOps() {
-	left := slices.Delete(e.spare, 0, len(e.spare)-len(e.taken))
-	e.spare = e.inbox.take(left, maxBatchOps-len(left))
-	e.taken = e.spare
-}
-
 // sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
 // not apply them.
 func (e *Engine) sleep() time.Duration {
-	switch {
-	case e.batch.full():
+	if e.batch.full() {
 		return idleTick
-	case len(e.taken) > 0: // the committer has taken the batch that had no room for them
-		return 0
 	}
 	d := idleTick
 	if e.set.live > 0 {
@@ -332,8 +322,8 @@ func (e *Engine) flush() {
 	}
 }
 
-// drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still
-// wait in the inbox get ErrStopped.
+// drain is the orderly end. It makes the changes of all operations that the loop has taken durable and answers these operations. Operations
+// that still wait in the inbox get ErrStopped.
 func (e *Engine) drain() error {
 	for _, o := range e.inbox.close(ErrStopped) {
 		if o.after != nil {
