@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -402,6 +403,33 @@ func TestKeptRecordsAreDurable(t *testing.T) {
 		})
 		if err != nil || keys != 1 || entries != 1 {
 			r.Errorf("after a crash there are %d keys and %d audit entries (%v), want 1 and 1", keys, entries, err)
+		}
+	})
+}
+
+// X4: calls that share a batch have an audit entry each.
+func TestEachCallOfABatchLeavesItsAuditEntry(t *testing.T) {
+	t.Attr("rules", "X4")
+	run(t, func(r *rig) {
+		r.inOneBatch(func() {
+			for _, corr := range []string{"a", "b", "c"} {
+				go func() {
+					if err := r.Record(records.Audit{Tenant: home.Tenant, Corr: corr}); err != nil {
+						r.Error(err)
+					}
+				}()
+				synctest.Wait()
+			}
+		})
+		var corrs []string
+		err := r.st.View(func(rd store.Reader) error {
+			return records.Audits(rd, store.AuditKey{Tenant: home.Tenant}, func(a *records.Audit) bool {
+				corrs = append(corrs, a.Corr)
+				return true
+			})
+		})
+		if slices.Sort(corrs); err != nil || !slices.Equal(corrs, []string{"a", "b", "c"}) {
+			r.Errorf("the audit entries are %v (%v), want one for each of a, b, c", corrs, err)
 		}
 	})
 }

@@ -643,6 +643,15 @@ func TestRetentionAndLedger(t *testing.T) {
 		}
 		time.Sleep(lease.LedgerAfterDelete + time.Second)
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.TaskGone)
+		err := r.st.View(func(rd store.Reader) error {
+			return rd.Scan(store.Timer, nil, nil, func(key, _ []byte) bool {
+				r.Errorf("the store still has the timer %x after the ledger is gone; each start would read it again", key)
+				return true
+			})
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
 	})
 }
 
@@ -731,6 +740,22 @@ func TestQueueCounts(t *testing.T) {
 				r.Errorf("ready, scheduled and leased are %s, want 1 each", got)
 			}
 			r.kill()
+		}
+	})
+}
+
+// A delayed task is granted at its run_at, and not at the next wake-up of an idle loop.
+func TestDelayedTaskIsGrantedWithin100ms(t *testing.T) {
+	run(t, func(r *rig) {
+		spec := work()
+		spec.RunAt = lease.WallOf(time.Now().Add(1300 * time.Millisecond))
+		began := time.Now()
+		r.submit(spec)
+		if g := r.lease(1, time.Minute); len(g) != 1 {
+			r.Fatalf("leased %v, want the delayed task", g)
+		}
+		if late := time.Since(began) - 1300*time.Millisecond; late < 0 || late > 100*time.Millisecond {
+			r.Errorf("the task was granted %v after its run_at, want 0 to 100 ms", late)
 		}
 	})
 }

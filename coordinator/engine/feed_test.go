@@ -231,3 +231,32 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 		t.Errorf("the tasks of the news, and the first event that comes later:\n%s\nwant\n%s", s, want)
 	}
 }
+
+// S5: the news of several attempts that share a batch all reach their watchers.
+func TestNewsOfSeveralAttemptsInABatch(t *testing.T) {
+	t.Attr("rules", "S5")
+	run(t, func(r *rig) {
+		tasks := r.submit(many(3)...)
+		granted := r.lease(3, 0)
+		var watches []*Subscription
+		for _, task := range tasks {
+			watch := r.Watch(Watching{Task: task.ID})
+			defer watch.Close()
+			watches = append(watches, watch)
+		}
+		var feeds []Feed
+		for i, g := range granted {
+			feeds = append(feeds, feedUnder(g, Feed{Message: fmt.Sprint(i)}))
+		}
+		r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, feeds), func(bool) {})
+		synctest.Wait()
+		for i, watch := range watches {
+			if len(watch.C) != 1 {
+				r.Fatalf("the watcher of task %d has %d news, want 1", i, len(watch.C))
+			}
+			if n := <-watch.C; n.ID != tasks[i].ID || n.Feed == nil || n.Feed.Message != fmt.Sprint(i) || n.Sum.Message != n.Feed.Message {
+				r.Errorf("the watcher of task %d got %+v, want the message %d", i, n, i)
+			}
+		}
+	})
+}

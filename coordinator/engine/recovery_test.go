@@ -98,3 +98,20 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 		r.want(r.say(lease.KindComplete, again[0]), lease.VerdictCommitted, lease.None)
 	})
 }
+
+// T6: the deadline of a leased task ends it on time also after a restart, although its lease is still live.
+func TestDeadlineOfALeasedTaskHoldsAfterARestart(t *testing.T) {
+	t.Attr("rules", "T6")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.HeartbeatTimeout = time.Hour
+		spec.Deadline = lease.WallOf(time.Now().Add(10 * time.Second))
+		task := r.submit(spec)[0]
+		r.want(r.say(lease.KindStart, r.lease(1, 0)[0]), lease.VerdictCommitted, lease.None)
+		r.kill()
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		if got := r.version(task.ID); got.Rest != lease.Failed {
+			r.Errorf("100 ms after its deadline the task is %v, want FAILED", got.State())
+		}
+	})
+}

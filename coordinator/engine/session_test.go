@@ -379,3 +379,44 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 		}
 	})
 }
+
+// W8, W9: a dismissal takes nothing from a newer session of the instance. Otherwise it requeues the leases, also if the stream that had the session before
+// has not left yet.
+func TestDismissalSparesANewerSession(t *testing.T) {
+	t.Attr("rules", "W8 W9")
+	for name, tt := range map[string]struct{ left, newer bool }{
+		"a newer session":             {left: true, newer: true},
+		"no newer session":            {left: true},
+		"the stream has not left yet": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				first, session := r.join("i", 1)
+				r.submit(work())
+				g := first.grants()[0]
+				r.want(r.sayBy(session, lease.KindStart, g), lease.VerdictCommitted, lease.None)
+				if tt.left {
+					if err := r.Leave(first.Member, false); err != nil {
+						r.Fatal(err)
+					}
+				}
+				newest := first
+				if tt.newer {
+					newest, _ = r.join("i", 1)
+				}
+				if err := r.Dismiss(home.Tenant, session); err != nil {
+					r.Fatal(err)
+				}
+				synctest.Wait()
+				if want := !tt.left; newest.displaced != want {
+					r.Errorf("the newest stream was displaced: %v, want %v", newest.displaced, want)
+				}
+				if tt.newer {
+					r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
+				} else if next := r.lease(1, 0); len(next) != 1 || next[0].Task.Losses != 0 {
+					r.Errorf("leased %v after the dismissal, want the task with no loss", next)
+				}
+			})
+		})
+	}
+}
