@@ -35,7 +35,7 @@ func (c *Callbacks) validate() error {
 		return err
 	}
 	u, err := url.Parse(c.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
 		len(c.URL) > maxCallbackURL {
 		return fmt.Errorf("callback URL %q is not of the form http://HOST:PORT or https://HOST:PORT, of at most %d bytes", c.URL, maxCallbackURL)
 	}

@@ -322,7 +322,7 @@ func TestCallbackURL(t *testing.T) {
 			t.Errorf("the callback URL with the setting %q is %q, want %q", c.url, got, c.want)
 		}
 	}
-	for _, bad := range []string{"lessor.example", "ftp://lessor.example", "http://", "http://u:p@lessor.example", "http://h/?q", "http://h/#f", "http://" + strings.Repeat("h", 300)} {
+	for _, bad := range []string{"lessor.example", "ftp://lessor.example", "http://", "http://:7421", "http://u:p@lessor.example", "http://h/?q", "http://h/#f", "http://" + strings.Repeat("h", 300)} {
 		if err := (&Callbacks{URL: bad, TokenTTL: time.Hour}).validate(); err == nil {
 			t.Errorf("the setting %q is accepted, want an error", bad)
 		}
