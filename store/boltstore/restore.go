@@ -61,10 +61,16 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return nil, errors.Join(&store.InUseError{Dir: dir}, d.Close())
+	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		err = &store.InUseError{Dir: dir}
+	case err != nil:
+		err = &fs.PathError{Op: "lock", Path: dir, Err: err}
+	default:
+		return d, nil
 	}
-	return d, nil
+	return nil, errors.Join(err, d.Close())
 }
 
 // requireEmpty refuses a directory in which there is anything but an unfinished restore.
