@@ -40,6 +40,11 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 	if err != nil {
 		return "", err
 	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}()
 	if err := file.Close(); err != nil {
 		return "", err
 	}
