@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -74,16 +72,14 @@ func (c restoreCmd) Run(a *app) error {
 
 // checkReadable returns an error if the backup cannot be read. It runs before the restore, whose error would blame the data directory.
 func checkReadable(name string) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() { // the opening of a named pipe would wait for a writer
+		return fmt.Errorf("%s is not a regular file", name)
+	}
 	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // nothing was written
-	_, err = file.Read(make([]byte, 1)) // a directory can be opened
-	if errors.Is(err, io.EOF) {
-		return nil // an empty file is not a store, and Restore says so
-	}
-	return err
+	return file.Close()
 }
 
 // verifyOrFail verifies a store, and returns an error if anything is wrong with it.

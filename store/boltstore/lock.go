@@ -13,6 +13,9 @@ import (
 // openBolt opens an existing file. It first locks the file and calls check while it holds the lock.
 func openBolt(path string, opts Options, bolt *bbolt.Options, check func(*os.File) error) (*bbolt.DB, error) {
 	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() { // the opening of a named pipe would wait for a writer
+			return nil, damaged(path, errors.New("it is not a regular file"))
+		}
 		bolt.InitialMmapSize = max(bolt.InitialMmapSize, int(info.Size()+opts.MapBytes/4))
 	}
 	how := syscall.LOCK_EX
