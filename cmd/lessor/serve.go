@@ -273,7 +273,7 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
-	if errors.Is(err, syscall.ENOSPC) && reserve.Release(dir) == nil {
+	if noSpace(err) && reserve.Release(dir) == nil {
 		st, err = boltstore.Open(dir, opts)
 	}
 	if err != nil {

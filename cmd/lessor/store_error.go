@@ -17,6 +17,9 @@ func tooManyFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// noSpace reports whether the disk or the quota of the user is used up.
+func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
 // storeError returns the error for a store that cannot be opened or made. A command that does not make a store reports a missing store itself.
 func storeError(dir string, err error) error {
 	var (
@@ -48,8 +51,8 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "name a directory that can be created; a symbolic link must lead to an existing directory", "cannot create a store in %s: %v", dir, syscall.ENOENT)
 	case errors.Is(err, syscall.ENOTDIR):
 		return fail(exitCannotStart, "name a directory; it is created if it is missing", "data directory %s is not a directory, or lies below a file", dir)
-	case errors.Is(err, syscall.ENOSPC):
-		return fail(exitCannotStart, "free space on that disk", "no space left on the disk of data directory %s", dir)
+	case noSpace(err):
+		return fail(exitCannotStart, "free space on that disk, or raise the quota of the user", "no space left on the disk of data directory %s", dir)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	case errors.Is(err, syscall.EROFS):
