@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -22,11 +24,14 @@ type Store struct {
 	path       string
 	pageSize   int
 	failed     atomic.Pointer[store.CommitError]
+	metaPages  []byte           // a mapping of the two meta pages
+	stuck      atomic.Bool      // bbolt was left in the middle of a call or of a commit, and may hold its locks for ever (see damage.go)
 	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
 	noteFile   *os.File         // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
 	close      func() error
 
 	writing         sync.Mutex    // a commit holds it from its beginning until it is written
+	written         int           // number of the last commit that was written; guarded by writing
 	plan            plan          // of the commit that holds writing
 	flushing        sync.Mutex    // a commit holds it from before it is written until its outcome is known; locked after writing
 	freelistOmitted bool          // the last commit left out the list of free pages; guarded by flushing
@@ -38,14 +43,23 @@ var _ store.Store = (*Store)(nil)
 
 // newStore returns the Store of an open database. Close of the Store calls removeOwner while it still holds the lock, so that removeOwner cannot remove the
 // owner file of the next process.
-func newStore(db *bbolt.DB, removeOwner func()) *Store {
+func newStore(db *bbolt.DB, removeOwner func()) (*Store, error) {
 	s := &Store{db: db, path: db.Path(), pageSize: db.Info().PageSize}
 	s.outcomeKnown.L = new(sync.Mutex)
 	_ = db.View(func(tx *bbolt.Tx) error { // the commits that the file has already were made durable when it was opened
+		s.written = tx.ID()
 		s.durable.Store(uint64(tx.ID()))
 		return nil
 	})
+	var err error
+	if s.metaPages, err = mapMetaPages(s.path, s.pageSize); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	runtime.AddCleanup(s, func(pages []byte) { _ = syscall.Munmap(pages) }, s.metaPages) // not in close, because another call may read them just then
 	s.close = sync.OnceValue(func() error {
+		if s.stuck.Load() {
+			return nil // the end of the process closes the file
+		}
 		if s.background != nil {
 			s.background.stopAndWait()
 		}
@@ -57,7 +71,7 @@ func newStore(db *bbolt.DB, removeOwner func()) *Store {
 		}
 		return db.Close()
 	})
-	return s
+	return s, nil
 }
 
 // pause waits until all running commits have ended. No other commit begins until the caller calls over.
@@ -92,13 +106,14 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	if failed := s.failed.Load(); failed != nil {
 		return failed
 	}
+	durable := int(s.durable.Load())
 	tx, err := s.beginRead()
 	if err != nil {
 		return err
 	}
 	number := tx.ID()
-	err = view(tx, fn)
-	return cmp.Or(s.await(number), err)
+	err = s.guarded(func() error { return view(tx, fn) })
+	return cmp.Or(s.requireNewest(number, durable), s.await(number), err)
 }
 
 // view calls fn with a reader of the transaction. It ends the transaction, also if fn panics.
@@ -128,7 +143,7 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 
 // beginRead begins to read the newest state, which may not be durable yet.
 func (s *Store) beginRead() (*bbolt.Tx, error) {
-	tx, err := s.db.Begin(false)
+	tx, err := s.begin(false)
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return nil, store.ErrClosed
 	}

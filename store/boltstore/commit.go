@@ -54,7 +54,7 @@ func (s *Store) beginCommit() (_ *commit, err error) {
 	if failed := s.failed.Load(); failed != nil {
 		return nil, failed
 	}
-	tx, err := s.db.Begin(true)
+	tx, err := s.begin(true)
 	switch {
 	case err == nil:
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
@@ -63,7 +63,14 @@ func (s *Store) beginCommit() (_ *commit, err error) {
 		return nil, s.fail(err)
 	}
 	c := &commit{store: s, tx: tx, number: uint64(tx.ID())}
-	c.writers, c.err = newWriters(tx)
+	if err := s.requireNewest(tx.ID()-1, s.written); err != nil {
+		c.abandon()
+		return nil, err
+	}
+	c.err = s.guardedCall(func() (err error) {
+		c.writers, err = newWriters(tx)
+		return err
+	})
 	return c, nil
 }
 
@@ -71,14 +78,23 @@ func (s *Store) beginCommit() (_ *commit, err error) {
 func (c *commit) Apply(b *store.Batch) {
 	c.changes += b.Len()
 	if c.err == nil {
-		c.err = c.store.plan.apply(c.writers, b)
+		c.err = c.store.guardedCall(func() error { return c.store.plan.apply(c.writers, b) })
 	}
 }
 
 // Rollback implements store.Tx.
 func (c *commit) Rollback() {
-	_ = c.tx.Rollback() // nothing was written to the file, so an error changes nothing
+	c.abandon()
 	c.store.writing.Unlock()
+}
+
+// abandon ends the transaction. In a damaged store it does not: bbolt would read pages in a goroutine of its own, whose panic nobody can recover.
+func (c *commit) abandon() {
+	if failed := c.store.failed.Load(); failed != nil && errors.As(failed, new(*store.DamagedError)) {
+		c.store.stuck.Store(true)
+		return
+	}
+	_ = c.tx.Rollback() // nothing was written to the file, so an error changes nothing
 }
 
 // Write implements store.Tx.
@@ -102,17 +118,21 @@ func (c *commit) Write() error {
 func (c *commit) write() error {
 	s, err := c.store, c.err
 	if err == nil {
-		err = c.writers.finish()
+		err = s.guardedCall(c.writers.finish)
 	}
 	if err != nil {
-		_ = c.tx.Rollback() // err is the cause; an error of Rollback would add nothing
+		c.abandon()
 		return err
 	}
 	if s.freelistOmitted = s.freelistTooLong(c.changes); c.omitFreelist != nil {
 		s.freelistOmitted = *c.omitFreelist
 	}
 	s.db.NoFreelistSync = s.freelistOmitted
-	return c.tx.Commit()
+	if err := s.guardedCall(c.tx.Commit); err != nil {
+		return err
+	}
+	s.written = int(c.number)
+	return nil
 }
 
 // Sync implements store.Tx.

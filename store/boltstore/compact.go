@@ -37,7 +37,10 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 		return 0, 0, err
 	}
 	o.logTakenBack(opts.Logger)
-	s := newStore(db, func() { removeOwner(dir) })
+	s, err := newStore(db, func() { removeOwner(dir) })
+	if err != nil {
+		return 0, 0, err
+	}
 	defer func() { err = errors.Join(err, s.Close()) }() // the lock is held until the copy has replaced the store
 	if err := errors.Join(writeOwner(dir), removeTemps(dir)); err != nil {
 		return 0, 0, err

@@ -5,6 +5,7 @@
 //	boltstore.go reader.go           an open store, and its read transactions
 //	commit.go plan.go writer.go      a commit: how it applies the changes of its batches
 //	sums.go                          the checksum over the records of each keyspace, which every commit updates
+//	damage.go                        damage that is met while the store serves: the store fails, and the process does not panic
 //	flush.go free.go                 how a commit becomes durable: with one flush, and mostly without the list of free pages
 //
 //	open.go create.go                opens a store, or creates one

@@ -77,7 +77,10 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 		return nil, errors.Join(err, o.release())
 	}
 	o.logTakenBack(opts.Logger)
-	s := newStore(db, func() { removeOwner(dir) })
+	s, err := newStore(db, func() { removeOwner(dir) })
+	if err != nil {
+		return nil, err
+	}
 	err = o.pinPages(db)
 	if err == nil {
 		err = s.takeOwnership(dir, migrations, &o, opts.Logger)
@@ -112,7 +115,10 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(db, func() {})
+	s, err := newStore(db, func() {})
+	if err != nil {
+		return nil, err
+	}
 	_, err = store.Current().Check(s)
 	if err = cmp.Or(err, s.requireSums()); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -22,8 +22,8 @@ type opening struct {
 //   - a note that the newest commit is durable. Without it, that commit may have failed, or the end of the process may have cut it off;
 //   - a list of free pages. Without it, bbolt reads as many pages as a check does when it opens the file, and panics at a lost one.
 //
-// check removes the mark until the check in the background has ended. bbolt panics if it reads a lost page, and may do so before the check finds that page.
-// Without a mark, the next start checks first and reports the damage, instead of panicking in the same way.
+// check removes the mark until the check in the background has ended. A damaged page can end the process before the check finds that page (damage.go). Without
+// a mark, the next start checks first and reports the damage, instead of ending in the same way.
 func (o *opening) check(file *os.File) error {
 	o.file = file
 	if !hasGoodMark(file) {

@@ -110,7 +110,10 @@ func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 		return err
 	}
 	o.logTakenBack(opts.Logger)
-	s := newStore(db, func() {})
+	s, err := newStore(db, func() {})
+	if err != nil {
+		return err
+	}
 	err = s.requireSums()
 	if err == nil {
 		err = store.Current().Upgrade(context.Background(), s)
