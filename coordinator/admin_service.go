@@ -35,7 +35,7 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	held, err := s.engine.LeasesBySession(ctx)
+	held, err := s.engine.LeasesBySession(ctx, tenant)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

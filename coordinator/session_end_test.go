@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -228,7 +229,7 @@ func TestStopWhileASessionOpens(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			cancel() // as gRPC does after a handler has returned
-			held, err := r.engine.LeasesBySession(t.Context())
+			held, err := r.engine.LeasesBySession(t.Context(), gate.Identify(ctx).Tenant)
 			if err != nil || len(held) != 0 || open.Len() != 0 {
 				t.Errorf("stop before frame %d: %d sessions are left in the engine (%v) and %d in the registry, want none", i, len(held), err, open.Len())
 			}

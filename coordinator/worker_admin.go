@@ -30,7 +30,7 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	}
 	res := &lessorv1.GetWorkerResponse{}
 	for _, ss := range found {
-		held, err := s.engine.LeasesOf(ctx, ss.ID())
+		held, err := s.engine.LeasesOf(ctx, gate.Identify(ctx).Tenant, ss.ID())
 		if err != nil {
 			return nil, refusal.Status(err)
 		}
@@ -133,7 +133,7 @@ func (s *adminService) sessionsNamed(ctx context.Context, f *convert.Fields, req
 
 // countLeases sets how many leases each of the workers holds. The error is a status.
 func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
-	held, err := s.engine.LeasesBySession(ctx)
+	held, err := s.engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant)
 	if err != nil {
 		return refusal.Status(err)
 	}

@@ -201,22 +201,24 @@ func (e *Engine) LiveLeases(ctx context.Context, tenant string) (int, error) {
 	})
 }
 
-// LeasesBySession counts the live leases of each session.
-func (e *Engine) LeasesBySession(ctx context.Context) (map[string]int, error) {
-	return ask(ctx, e, "", func() (map[string]int, error) {
-		held := make(map[string]int, len(e.sessions))
+// LeasesBySession counts the live leases of each session of a tenant.
+func (e *Engine) LeasesBySession(ctx context.Context, tenant string) (map[string]int, error) {
+	return ask(ctx, e, tenant, func() (map[string]int, error) {
+		held := make(map[string]int)
 		for session, t := range e.sessions {
-			held[session] = len(t.leases)
+			if t.wants.Space.Tenant == tenant {
+				held[session] = len(t.leases)
+			}
 		}
 		return held, nil
 	})
 }
 
-// LeasesOf lists the tasks that one session holds, oldest first.
-func (e *Engine) LeasesOf(ctx context.Context, session string) ([]lease.TaskID, error) {
-	return ask(ctx, e, "", func() ([]lease.TaskID, error) {
+// LeasesOf lists the tasks that one session of a tenant holds, oldest first.
+func (e *Engine) LeasesOf(ctx context.Context, tenant, session string) ([]lease.TaskID, error) {
+	return ask(ctx, e, tenant, func() ([]lease.TaskID, error) {
 		t := e.sessions[session]
-		if t == nil {
+		if t == nil || t.wants.Space.Tenant != tenant {
 			return nil, nil
 		}
 		return slices.SortedFunc(maps.Keys(t.leases), func(a, b lease.TaskID) int {

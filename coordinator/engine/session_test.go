@@ -37,7 +37,7 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 		if n := len(second.grants()); n != 0 {
 			r.Errorf("%d grants although a lease fills the one slot, want 0", n)
 		}
-		held, err := r.LeasesBySession(r.Context())
+		held, err := r.LeasesBySession(r.Context(), home.Tenant)
 		if err != nil || held[id] != 1 {
 			r.Errorf("the sessions hold %v (%v), want 1 for %s", held, err, id)
 		}

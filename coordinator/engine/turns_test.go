@@ -1,16 +1,20 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // T12: with random weights, types and takers, keys that always have waiting tasks get grants in proportion to their weights. The single task of a new key
@@ -129,6 +133,96 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 			t.Fatalf("grant %d is for tenant %q, want %q: turns of %d grants", i, tenant, want, grantsPerTurn)
 		}
 	}
+}
+
+// T12: every call waits in the lane of its tenant, so that a flood of calls of one tenant delays no other.
+func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
+	t.Attr("rules", "T12")
+	tenant := home.Tenant
+	w := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
+	m := &Member{Session: NewSessionID(tenant, "w", "i"), Wants: w, Slots: 1, Backlog: &Backlog{}}
+	held := lease.Ticket{Task: lease.TaskID{Space: 1, Seq: 1}, Attempt: 1}
+	task := held.Task.String()
+	calls := map[string]func(ctx context.Context, e *Engine){
+		"Adopt": func(ctx context.Context, e *Engine) {
+			_, _ = e.Adopt(ctx, lease.Adopt{Tenant: tenant, Task: held.Task})
+		},
+		"BacklogHasRoom": func(_ context.Context, e *Engine) { _ = e.BacklogHasRoom(tenant, m.Session) },
+		"Cancel": func(ctx context.Context, e *Engine) {
+			_, _ = e.Cancel(ctx, lease.Cancel{Tenant: tenant, Task: held.Task})
+		},
+		"Delete":  func(ctx context.Context, e *Engine) { _ = e.Delete(ctx, lease.Delete{Tenant: tenant, Task: held.Task}) },
+		"Dismiss": func(_ context.Context, e *Engine) { _ = e.Dismiss(tenant, m.Session) },
+		"Explain": func(ctx context.Context, e *Engine) { _, _ = e.Explain(ctx, tenant, held.Task) },
+		"Feed": func(_ context.Context, e *Engine) {
+			e.Feed(tenant, Feed{TaskID: task, LeaseID: e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held})}, func() {})
+		},
+		"FeedAll":         func(_ context.Context, e *Engine) { e.FeedAll(tenant, []ResolvedFeed{{id: held.Task}}, func(bool) {}) },
+		"Heard":           func(_ context.Context, e *Engine) { _ = e.Heard(tenant, m.Session) },
+		"Join":            func(_ context.Context, e *Engine) { _ = e.Join(m) },
+		"Judge":           func(ctx context.Context, e *Engine) { _, _ = e.Judge(ctx, tenant, []*lease.Report{{}}) },
+		"Keep":            func(ctx context.Context, e *Engine) { _ = e.Keep(ctx, tenant, func(*store.Batch) {}) },
+		"KnowsInstance":   func(ctx context.Context, e *Engine) { _, _ = e.KnowsInstance(ctx, tenant, "i") },
+		"Lease":           func(ctx context.Context, e *Engine) { _, _ = e.Lease(ctx, LeaseRequest{Wants: w, Max: 1}) },
+		"LeasesBySession": func(ctx context.Context, e *Engine) { _, _ = e.LeasesBySession(ctx, tenant) },
+		"LeasesOf":        func(ctx context.Context, e *Engine) { _, _ = e.LeasesOf(ctx, tenant, m.Session) },
+		"Leave":           func(_ context.Context, e *Engine) { _ = e.Leave(m, true) },
+		"LiveLeases":      func(ctx context.Context, e *Engine) { _, _ = e.LiveLeases(ctx, tenant) },
+		"Post": func(_ context.Context, e *Engine) {
+			_ = e.Post(tenant, []*lease.Report{{}}, func([]lease.Answer, error) {})
+		},
+		"Queue":  func(ctx context.Context, e *Engine) { _, _, _ = e.Queue(ctx, home, "q") },
+		"Queues": func(ctx context.Context, e *Engine) { _, _ = e.Queues(ctx, home, "", 1) },
+		"Record": func(_ context.Context, e *Engine) { _ = e.Record(records.Audit{Tenant: tenant}) },
+		"Refuse": func(_ context.Context, e *Engine) {
+			_ = e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))
+		},
+		"Replace": func(_ context.Context, e *Engine) { _ = e.Replace(tenant, "i") },
+		"Resize":  func(_ context.Context, e *Engine) { _ = e.Resize(m, 2) },
+		"Retry": func(ctx context.Context, e *Engine) {
+			_, _ = e.Retry(ctx, lease.Retry{Tenant: tenant, Task: held.Task})
+		},
+		"Revoke":    func(ctx context.Context, e *Engine) { _ = e.Revoke(ctx, tenant, m.Session, "") },
+		"Sequences": func(ctx context.Context, e *Engine) { _, _ = e.Sequences(ctx, tenant, 1) },
+		"Submit":    func(ctx context.Context, e *Engine) { _, _, _ = e.Submit(ctx, home, many(1), make([]lease.Digest, 1)) },
+		"SubmitEach": func(_ context.Context, e *Engine) {
+			_ = e.SubmitEach(tenant, []Submission{{Space: home, Spec: work()}}, func([]SubmitResult, error) {})
+		},
+		"Sweep":       func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
+		"Unended":     func(ctx context.Context, e *Engine) { _, _ = e.Unended(ctx, tenant) },
+		"Update":      func(_ context.Context, e *Engine) { _ = e.Update(m.Session, w, 1) },
+		"UpdateQueue": func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
+	}
+	// These do not wait for the loop, or ask it for no tenant.
+	others := []string{"CommitPending", "Counts", "Epoch", "Key", "LeaseID", "LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Watch"}
+	for method := range reflect.TypeFor[*Engine]().Methods() {
+		if calls[method.Name] == nil && !slices.Contains(others, method.Name) {
+			t.Errorf("%s is not in the table", method.Name)
+		}
+	}
+	run(t, func(r *rig) {
+		r.submit(work()) // makes the space
+		idle, err := Open(r.st, Config{})
+		if err != nil {
+			r.Fatal(err)
+		}
+		for name, call := range calls {
+			ctx, leave := context.WithCancel(r.Context())
+			go call(ctx, idle)
+			synctest.Wait()
+			if own, all := idle.inbox.ops.waiting(tenant), idle.inbox.ops.len; own != 1 || all != 1 {
+				r.Errorf("%s: %d operations wait, %d of them in the lane of the tenant, want one there", name, all, own)
+			}
+			leave()
+			for _, o := range idle.inbox.take(nil, math.MaxInt) {
+				if o.after != nil {
+					o.after(ErrStopped)
+				}
+			}
+			synctest.Wait()
+			idle.inbox.take(nil, math.MaxInt) // what the call has added when its caller left
+		}
+	})
 }
 
 func (r *rig) submitTo(queue string) {
