@@ -17,23 +17,13 @@ import (
 // A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer (X5). A client that
 // never reads could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed
 // number of places for answers that can be large. A call that only reads takes a place before it reads the store. A Lease takes a place when it has
-// granted tasks. The place is free again when gRPC has sent the whole answer.
+// granted tasks, see placeOf. The place is free again when gRPC has sent the whole answer.
 
 // maxUnread is how many large answers a connection may have at a time, including those that are still being made.
 const maxUnread = 16
 
 // unreadAnswers holds the places of one connection: a semaphore.
 type unreadAnswers chan struct{}
-
-// take waits for a place. free may be called more than once.
-func (u unreadAnswers) take(ctx context.Context) (free func(), err error) {
-	select {
-	case u <- struct{}{}:
-		return sync.OnceFunc(func() { <-u }), nil
-	case <-ctx.Done():
-		return nil, refusal.Status(context.Cause(ctx))
-	}
-}
 
 // reads are the calls that only read, and whose answers can be large because they hold payloads or lists.
 var reads = map[string]bool{
@@ -63,35 +53,58 @@ func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next 
 	if places == nil || !read && !leases {
 		return next(ctx, req)
 	}
-	free, err := places.take(ctx)
-	if err != nil {
-		return nil, err
+	p := &place{of: places}
+	if err := p.take(ctx); err != nil {
+		return nil, refusal.Status(err)
 	}
 	if leases { // a client that does not read its answers gets no work, but a Lease that waits for work must not hold a place
-		free()
+		p.free()
+		ctx = context.WithValue(ctx, placeKey{}, p)
 	}
 	handed := false
 	defer func() {
 		if !handed {
-			free()
+			p.free()
 		}
 	}()
 	m, err := next(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	if leases {
-		again, err := places.take(ctx)
-		if err != nil {
-			return nil, err
-		}
-		free = again
-	}
 	handed = true
-	return &largeAnswer{m.(proto.Message), free}, nil
+	return &largeAnswer{m.(proto.Message), p.free}, nil
 }
 
-type unreadKey struct{}
+type (
+	unreadKey struct{}
+	placeKey  struct{}
+)
+
+// place is the place of one answer.
+type place struct {
+	of   unreadAnswers
+	free func() // gives the place back; more than one call has no effect
+}
+
+// placeOf returns the place that the answer of a Lease must take; nil if it needs none.
+func placeOf(ctx context.Context) *place {
+	p, _ := ctx.Value(placeKey{}).(*place)
+	return p
+}
+
+// take waits for a free place. It returns the cause if ctx ends before.
+func (p *place) take(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case p.of <- struct{}{}:
+		p.free = sync.OnceFunc(func() { <-p.of })
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // unreadHandler gives each new connection its unreadAnswers.
 type unreadHandler struct{}

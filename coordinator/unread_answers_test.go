@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -96,10 +97,10 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 		work := make(chan struct{})
 		begun, answers := 0, make(chan any, 100) // begun counts the handlers that have begun
 		ask := func() {
-			m, _ := limitUnread(conn, nil, lease, func(context.Context, any) (any, error) {
+			m, _ := limitUnread(conn, nil, lease, func(ctx context.Context, _ any) (any, error) {
 				begun++
 				<-work
-				return &lessorv1.LeaseResponse{}, nil
+				return &lessorv1.LeaseResponse{}, placeOf(ctx).take(ctx)
 			})
 			answers <- m
 		}
@@ -131,26 +132,40 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 	})
 }
 
-// X5, X3: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers, and with UNAUTHENTICATED if
-// its credential ends in that time.
+// X5, X3, W5: a lease request ends with CANCELLED if its caller leaves while the answer waits because of too many unsent answers, and with UNAUTHENTICATED
+// if its credential ends in that time. Its task is requeued at once.
 func TestLeaseOfACallerThatHasLeft(t *testing.T) {
-	t.Attr("rules", "X5 X3")
-	for cause, want := range map[error]codes.Code{nil: codes.Canceled, &auth.Error{Problem: auth.Revoked}: codes.Unauthenticated} {
-		conn := unreadHandler{}.TagConn(t.Context(), nil)
-		ctx, cancel := context.WithCancelCause(conn)
-		_, err := limitUnread(ctx, nil, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(context.Context, any) (any, error) {
-			for range maxUnread { // answers that nobody reads
-				if _, err := conn.Value(unreadKey{}).(unreadAnswers).take(conn); err != nil {
-					t.Fatal(err)
+	t.Attr("rules", "X5 X3 W5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		workers := &workerService{edge: &edge{engine: r.engine, cfg: r.cfg, stopping: t.Context()}}
+		for cause, want := range map[error]codes.Code{nil: codes.Canceled, &auth.Error{Problem: auth.Revoked}: codes.Unauthenticated} {
+			id := r.submit(t, nil).GetTaskId()
+			conn := unreadHandler{}.TagConn(contextAfterGate(t.Context(), t), nil)
+			ctx, cancel := context.WithCancelCause(conn)
+			ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
+			_, err := limitUnread(ctx, ask, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(ctx context.Context, _ any) (any, error) {
+				for range maxUnread { // answers that nobody reads
+					if err := (&place{of: conn.Value(unreadKey{}).(unreadAnswers)}).take(conn); err != nil {
+						t.Fatal(err)
+					}
 				}
+				time.AfterFunc(time.Second, func() {
+					if state := r.get(t, id).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
+						t.Errorf("the task of the call is %v while the answer waits, want LEASED", state)
+					}
+					cancel(cause)
+				})
+				return workers.Lease(ctx, ask)
+			})
+			if code := status.Code(err); code != want {
+				t.Errorf("ended with %v, want %v", err, want)
 			}
-			cancel(cause)
-			return &lessorv1.LeaseResponse{}, nil
-		})
-		if code := status.Code(err); code != want {
-			t.Errorf("ended with %v, want %v", err, want)
+			synctest.Wait()
+			if a := r.lease(t); a.GetTask().GetTaskId() != id {
+				t.Errorf("leased %s, want the task of the call, %s", a.GetTask().GetTaskId(), id)
+			}
 		}
-	}
+	})
 }
 
 // encode writes the same bytes as proto.Marshal, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the

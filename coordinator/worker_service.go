@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -41,16 +42,19 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	logFields(ctx, "sender", r.Worker, "corr", r.Request)
 	waiting, cancel := s.untilStop(ctx)
 	defer cancel()
-	granted, err := s.engine.Lease(waiting, r)
-	if err != nil {
+	res := &lessorv1.LeaseResponse{}
+	r.HandOver = func(granted []engine.Granted) (err error) {
+		if err = placeOf(ctx).take(waiting); err != nil {
+			return err
+		}
+		res.Assignments, err = s.assignments(granted)
+		return err
+	}
+	if _, err := s.engine.Lease(waiting, r); err != nil {
 		return nil, refusal.Status(err)
 	}
-	assignments, err := s.assignments(granted)
-	if err != nil {
-		return nil, refusal.Status(err)
-	}
-	logFields(ctx, "leases", len(assignments))
-	return &lessorv1.LeaseResponse{Assignments: assignments}, nil
+	logFields(ctx, "leases", len(res.GetAssignments()))
+	return res, nil
 }
 
 // intake returns an intake for the single report of a unary call.

@@ -65,6 +65,9 @@ type LeaseRequest struct {
 	Max     int
 	Wait    time.Duration
 	Request string // request id: a repeat of the request returns the same live leases; empty: none
+	// HandOver passes granted tasks on to the caller; nil: there is nothing to do. It may block. If it returns an error, the caller must not have received
+	// the tasks.
+	HandOver func([]Granted) error
 }
 
 // Member is a session as the engine sees it: a receiver of work with a number of slots. The engine calls its callbacks on the committer,

@@ -76,8 +76,8 @@ func (rs requests) prune(k requestKey) {
 	}
 }
 
-// Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, the granted
-// tasks are requeued at once (W5).
+// Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, or the hand-over
+// fails, the granted tasks are requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	type answer struct {
 		granted []Granted
@@ -101,6 +101,9 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	if err != nil {
 		return nil, err
 	}
+	giveBack := func() { // if the engine has stopped, the leases expire after its next start
+		_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }})
+	}
 	var patience <-chan time.Time // of a call that does not wait: never; beginLease answers it
 	if r.Wait > 0 {
 		timer := time.NewTimer(r.Wait)
@@ -110,13 +113,19 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	for {
 		select {
 		case a := <-answers:
+			if len(a.granted) > 0 && r.HandOver != nil {
+				if err := r.HandOver(a.granted); err != nil {
+					giveBack()
+					return nil, err
+				}
+			}
 			return a.granted, a.err
 		case <-patience:
 			if err := e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.answerCaller(t) }}); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
-			_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }}) // if the engine has stopped, the leases expire after its next start
+			giveBack()
 			return nil, context.Cause(ctx)
 		}
 	}
