@@ -88,7 +88,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		},
 		"files for the store": {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EMFILE}), 5,
-			"error: cannot open data directory d: open d/lessor.db: too many open files\nhint: " + hintOpenFiles + "\n",
+			"error: cannot use data directory d: open d/lessor.db: too many open files\nhint: " + hintOpenFiles + "\n",
 		},
 		"read-only store": {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EROFS}), 5,

@@ -58,9 +58,9 @@ func storeError(dir string, err error) error {
 	case errors.Is(err, syscall.EROFS):
 		return readOnly(dir)
 	case tooManyFiles(err):
-		return fail(exitCannotStart, hintOpenFiles, "cannot open data directory %s: %v", dir, err)
+		return fail(exitCannotStart, hintOpenFiles, "cannot use data directory %s: %v", dir, err)
 	}
-	return fail(exitCannotStart, "", "cannot open data directory %s: %v", dir, err)
+	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }
 
 // readOnly returns the error for a data directory that cannot be written, whoever asks.
