@@ -1,14 +1,12 @@
 package harness
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -78,17 +76,13 @@ func (c *Coordinator) Try(args ...string) bool {
 // Launch starts a process with these additional arguments, and does not wait. The process prints a line to stdout when it serves.
 func (c *Coordinator) Launch(stdout io.Writer, args ...string) *Process {
 	c.t.Helper()
-	command := Command{
+	return Start(c.t, Command{
 		Path:   c.Path,
 		Args:   append([]string{"serve", "--json", "--data", c.dir, "--listen", "127.0.0.1:0", "--http", ""}, args...),
+		Under:  c.Under,
 		Env:    c.Env,
 		Stdout: stdout,
-	}
-	if len(c.Under) > 0 {
-		command.Args = slices.Concat(c.Under[1:], []string{cmp.Or(c.Path, binary)}, command.Args)
-		command.Path = c.Under[0]
-	}
-	return Start(c.t, command)
+	})
 }
 
 // Listen starts a process with these additional arguments, and returns once it has printed where it listens. It is for a coordinator that would

@@ -20,6 +20,8 @@ type Command struct {
 	// Path of the program. Empty: the lessor under test.
 	Path string
 	Args []string
+	// Under is a command that runs the program, given as its last arguments. Empty: none.
+	Under []string
 	// Env is added to the environment of the test.
 	Env []string
 	// Dir is the working directory. Empty: that of the test.
@@ -49,6 +51,9 @@ func Start(t testing.TB, c Command) *Process {
 	t.Helper()
 	if c.Path == "" {
 		c.Path = binary
+	}
+	if len(c.Under) > 0 {
+		c.Path, c.Args = c.Under[0], slices.Concat(c.Under[1:], []string{c.Path}, c.Args)
 	}
 	p := &Process{t: t, cmd: exec.Command(c.Path, c.Args...), stderr: &buffer{}, ended: make(chan struct{})}
 	p.cmd.Env = slices.Concat(os.Environ(), defaultEnv, c.Env)

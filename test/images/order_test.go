@@ -49,9 +49,8 @@ func TestOrder(t *testing.T) {
 func commitUnderStrace(t *testing.T, dir, names string) (log string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")
-	under := harness.StraceInto(t, file, names)
 	p := harness.Start(t, harness.Command{
-		Path: under[0], Args: append(under[1:], harness.Self(t)), Env: []string{modeEnv + "=commit " + dir},
+		Path: harness.Self(t), Under: harness.StraceInto(t, file, names), Env: []string{modeEnv + "=commit " + dir},
 	})
 	<-p.Ended()
 	if code := p.Wait(); code != 0 {
