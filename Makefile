@@ -18,7 +18,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # All is compiled as what we ship is: static, without a path of the machine in it. So the tests find every package in the cache that the
 # binary has, and the other way round. Only the race detector needs cgo.
 export CGO_ENABLED := 0
-# The tests leave go vet, which takes as long as compiling them, to make lint. The compiler and the linker, and only they, collect their garbage
+# The tests leave go vet, which takes as long as compiling them, to the linters of make lint. The compiler and the linker, and only they, collect their garbage
 # less often: a fifth less processor time for some more memory.
 QUICKER := -vet=off '-toolexec=env GOGC=400'
 export GOFLAGS := $(strip $(filter-out -trimpath $(QUICKER),$(shell go env GOFLAGS)) -trimpath $(QUICKER))
@@ -130,7 +130,6 @@ plots: ## Draw the pictures of docs/benchmarks.md from the figures in docs/bench
 
 .PHONY: lint
 lint: ## Check the Go code and the protos, style included
-	go vet ./...
 	$(GOLANGCI) run
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
