@@ -48,7 +48,9 @@ const (
 	connectionGrace  = 2 * time.Minute // longer than any unary call waits
 	streamWindow     = 64 << 10
 	connectionWindow = 256 << 10
-	connectionBuffer = 4 << 10
+	writeBuffer      = 32 << 10 // taken only while something is sent, as is readBuffer while something is read
+	readBuffer       = 32 << 10
+	tlsReadBuffer    = 4 << 10 // every connection keeps it; TLS has a larger one of its own
 	gracefulStop     = 10 * time.Second
 	lastWords        = 500 * time.Millisecond // time for the last answer to reach its client
 )
@@ -150,10 +152,17 @@ func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []g
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
-		grpc.ReadBufferSize(connectionBuffer),
-		grpc.WriteBufferSize(connectionBuffer),
+		grpc.ReadBufferSize(readBufferSize(cfg.TLS)),
+		grpc.WriteBufferSize(writeBuffer),
 		grpc.WaitForHandlers(true),
 	}
+}
+
+func readBufferSize(cfg *tls.Config) int {
+	if cfg != nil {
+		return tlsReadBuffer
+	}
+	return readBuffer
 }
 
 // transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
