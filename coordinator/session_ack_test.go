@@ -2,11 +2,13 @@ package coordinator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -256,5 +258,65 @@ func TestStartThatAcknowledgesIsOneEvent(t *testing.T) {
 				t.Errorf("the history of task %d is %v, want %v as event 2", i, got, want)
 			}
 		}
+	})
+}
+
+// V19, T10: an outcome with started_at is all that the coordinator hears of a short attempt: it acknowledges the dispatch, and the history has the event
+// STARTED before that of the outcome, and none for the acknowledgement.
+func TestOutcomeThatSaysWhenItBegan(t *testing.T) {
+	t.Attr("rules", "V19 T10")
+	at := timestamppb.New(time.Date(2001, 2, 3, 4, 5, 6, 7, time.UTC)) // of the worker's clock, which decides nothing
+	for want, outcome := range map[lessorv1.HistoryEventType]func(*lessorv1.Assignment) *lessorv1.Report{
+		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED: func(a *lessorv1.Assignment) *lessorv1.Report {
+			r := completed(a, "")
+			r.GetComplete().StartedAt = at
+			return r
+		},
+		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_FAILED: func(a *lessorv1.Assignment) *lessorv1.Report {
+			return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), StartedAt: at, Error: &lessorv1.TaskError{Message: "no"},
+			}}}
+		},
+		lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_RELEASED: func(a *lessorv1.Assignment) *lessorv1.Report {
+			return &lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{
+				TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), StartedAt: at, Delay: durationpb.New(time.Hour),
+			}}}
+		},
+	} {
+		t.Run(want.String(), func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openSession(t, "w", 1)
+				r.submitAll(t, 1)
+				m := worker.nextFrame()
+				a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+				time.Sleep(time.Second)
+				reported := time.Now()
+				wantCommitted(t, worker.reportWithAck(m, outcome(a)))
+				got := r.get(t, a.GetTask().GetTaskId()).GetHistory()
+				if len(got) != 4 || got[2].GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED || got[3].GetType() != want {
+					t.Fatalf("the history is %v, want submitted, granted, started, %v", got, want)
+				}
+				if begun := got[2].GetAt().AsTime(); begun.Before(reported.Add(-time.Millisecond)) {
+					t.Errorf("started at %v, want the coordinator's own time, %v", begun, reported)
+				}
+			})
+		})
+	}
+}
+
+// V1: a started_at that is no time is a bad field of an outcome, as it is of a Start.
+func TestOutcomeWithABadStart(t *testing.T) {
+	t.Attr("rules", "V1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 1)
+		r.submitAll(t, 1)
+		a := worker.receiveAssignments(1)[0]
+		bad := completed(a, "")
+		bad.GetComplete().StartedAt = &timestamppb.Timestamp{Nanos: -1}
+		v := worker.report(bad)[0]
+		if v.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST || !strings.Contains(v.GetDetail(), "started_at") {
+			t.Errorf("the outcome got %v, want INVALID_REQUEST about started_at", v)
+		}
+		wantCommitted(t, worker.report(completed(a, "")))
 	})
 }

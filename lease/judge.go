@@ -82,7 +82,7 @@ func (s *step) judgeLease(r *Report, k Ticket) (a Answer, refused bool) {
 	if a, lost := s.leaseEnded(k); lost { // V7-V10
 		return a, true
 	}
-	if r.Result != nil && len(r.Result.Output) > s.rules.Limits.Output { // V11
+	if r.tooLarge(s.rules.Limits) { // V11
 		return rejected(ResultTooLarge, fmt.Sprintf("output: has %d bytes; the limit is %d; the lease stays live",
 			len(r.Result.Output), s.rules.Limits.Output)), true
 	}
@@ -191,6 +191,12 @@ func (s *step) withTaskState(a Answer, attempt uint32) Answer {
 	}
 	return a
 }
+
+// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is good (V1) and its output is not over the
+// inline limit (V11).
+func (r *Report) Acceptable(l Limits) bool { return r.check(l) == nil && !r.tooLarge(l) }
+
+func (r *Report) tooLarge(l Limits) bool { return r.Result != nil && len(r.Result.Output) > l.Output }
 
 // check checks the form of a report (V1).
 func (r *Report) check(l Limits) *FieldError {

@@ -222,6 +222,10 @@ var closing = map[lease.Kind]lease.EventType{
 
 // commitClosing commits a Complete, Fail or Release, which ends the attempt (V16).
 func (m *model) commitClosing(t *modelTask, r *lease.Report) lease.Answer {
+	if r.Started && !t.live.started {
+		t.note(lease.EventStarted, lease.NoReason)
+		t.live.acked, t.live.started = true, true
+	}
 	l := t.end(lease.Reported, m.now.Wall)
 	t.failure = t.failure || r.Kind == lease.KindFail
 	switch {

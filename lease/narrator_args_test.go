@@ -58,12 +58,13 @@ var kinds = map[string]lease.Kind{
 	"complete": lease.KindComplete, "fail": lease.KindFail, "release": lease.KindRelease,
 }
 
-// report reads the report of a worker: "complete t1 lease=t1/2 attempt=2 output=x". Without lease= it is under the newest lease of the task. Task "none"
+// report reads the report of a worker: "complete t1 lease=t1/2 attempt=2 started=yes output=x". Without lease= it is under the newest lease of the task. Task "none"
 // and lease=none send an empty id, task "unknown" sends an id that no task has, and any other name that is not known is sent as the id.
 func (n *narrator) report(verb string, w words) *lease.Report {
 	r := &lease.Report{
 		Kind: kinds[verb], TaskID: n.taskText(w), LeaseID: n.leaseText(w), Attempt: uint32(n.number(w, "attempt", 0)),
 		Worker: w.options["by"], Session: w.options["session"], Detail: w.text("why"), Delay: n.duration(w, "delay"), Checkpoint: []byte(w.options["checkpoint"]),
+		Started: w.options["started"] == "yes",
 	}
 	switch r.Kind {
 	case lease.KindComplete:

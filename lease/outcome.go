@@ -7,6 +7,9 @@ func (s *step) commit(r *Report) Answer {
 	if l := s.task.Lease; r.Session != "" && r.Session != l.Session {
 		s.writeLease().Session = r.Session // after a reconnect, the lease belongs to the new session
 	}
+	if r.Started && r.Kind.Closes() {
+		s.begin()
+	}
 	switch r.Kind {
 	case KindStart:
 		return s.start()
@@ -45,6 +48,17 @@ func (s *step) start() Answer {
 		s.note(EventStarted, s.now.Wall, s.task.Lease.Worker, NoReason, "")
 	}
 	return s.liveAnswer()
+}
+
+// begin records the start of an attempt that ends with this report and had no Start. It is only for the history: it neither renews the lease
+// nor ends a task whose cancel came first, because a report needs no Start (V19).
+func (s *step) begin() {
+	if s.task.Lease.StartedAt != 0 {
+		return
+	}
+	s.acknowledge()
+	s.writeLease().StartedAt = s.now.Wall
+	s.note(EventStarted, s.now.Wall, s.task.Lease.Worker, NoReason, "")
 }
 
 // heartbeat renews the lease and stores the checkpoint. It does not make a task RUNNING (V19).

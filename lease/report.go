@@ -40,6 +40,9 @@ type Report struct {
 	Worker  string // only for the history; no rule depends on it
 	Session string // the session through which it came; empty: a unary call
 
+	// Started says that a report which closes the attempt also tells what a Start would have told: the worker had begun the attempt (V19).
+	Started bool
+
 	Result     *Result       // of a Complete
 	Failure    *Failure      // of a Fail
 	Delay      time.Duration // of a Release

@@ -84,7 +84,7 @@ func TestDigestIgnoresIDsAndMetrics(t *testing.T) {
 		"metrics, ids, session": {
 			{Kind: KindComplete, Result: &Result{Output: []byte("x")}},
 			{
-				Kind: KindComplete, TaskID: "t1", LeaseID: "l1", Attempt: 4, Worker: "w", Session: "s", Checkpoint: []byte("c"),
+				Kind: KindComplete, TaskID: "t1", LeaseID: "l1", Attempt: 4, Worker: "w", Session: "s", Checkpoint: []byte("c"), Started: true,
 				Result: &Result{Output: []byte("x"), Metrics: map[string]float64{"seconds": 3}},
 			},
 		},

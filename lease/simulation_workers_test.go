@@ -103,7 +103,7 @@ func (w *world) act(k *worker, h *heldLease) {
 // finalReport returns the report of a worker that has finished, or was told to stop.
 func (w *world) finalReport(h *heldLease) *lease.Report {
 	if w.faultsOver {
-		return &lease.Report{Kind: lease.KindComplete, Result: &lease.Result{}}
+		return &lease.Report{Kind: lease.KindComplete, Started: w.chance(50), Result: &lease.Result{}}
 	}
 	r := w.report(pick(w, lease.KindComplete, lease.KindFail, lease.KindFail, lease.KindRelease))
 	if h.stop && r.Failure != nil {
@@ -195,7 +195,7 @@ func (w *world) addMistake(r *lease.Report, tenant string) string {
 }
 
 func (w *world) report(kind lease.Kind) *lease.Report {
-	r := &lease.Report{Kind: kind}
+	r := &lease.Report{Kind: kind, Started: kind.Closes() && w.chance(50)}
 	if w.chance(20) {
 		r.Session = pick(w, "s1", "s9")
 	}

@@ -39,6 +39,8 @@ type attempt struct {
 
 	phase phase
 	lease lease
+	// begun is when the handler was called; zero before that.
+	begun time.Time
 	// token is the newest task token that the coordinator sent.
 	token taskToken
 	// loss is why the lease was lost before the handler returned; nil if it was not lost. lost is closed when loss is set; it is made when

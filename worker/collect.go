@@ -38,6 +38,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	}
 	s.control = nil
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
+	urgent := w.endLullLocked(now) || gauges != nil
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: the Start of an attempt must come before the heartbeats that its handler causes
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
@@ -48,7 +49,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	if out.last {
 		frames = append(frames, s.goodbyeLocked(now))
 	}
-	out.frames = s.acknowledgeLocked(frames)
+	out.frames = s.acknowledgeLocked(frames, urgent)
 	out.due, out.waits = s.link.due()
 	return out, nil
 }
@@ -67,10 +68,13 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 	return frames, err
 }
 
-// acknowledgeLocked adds the pending acknowledgement to the frames. An acknowledgement that is sent alone has no seq, because nobody would
-// acknowledge it.
-func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest) []*lessorv1.SessionRequest {
+// acknowledgeLocked adds the pending acknowledgement to the frames. It is sent alone only if it is urgent. Then it has no seq, because nobody
+// would acknowledge it.
+func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, urgent bool) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
+	if alone && !urgent {
+		return frames
+	}
 	frames = s.link.acknowledge(frames)
 	if alone && len(frames) > 0 {
 		s.frameLocked(frames[0])

@@ -42,9 +42,9 @@ func TestConfirm(t *testing.T) {
 					return nil, nil
 				})
 				s := c.accept()
+				begun := time.Now()
 				s.dispatch("t1")
 				s.started("t1")
-				begun := time.Now()
 				f := s.renewal()
 				if waited := time.Since(begun); waited != time.Second {
 					t.Errorf("the heartbeat came after %v, want 1s, when the handler calls Confirm", waited)

@@ -140,7 +140,7 @@ func (w *Worker) mustConfirm(a *attempt) bool {
 	return a.lease.mustConfirm(time.Now())
 }
 
-// beginHandler queues the Start, unless the lease is lost. The Start acknowledges the grant as well (W5).
+// beginHandler makes the attempt one that executes, unless the lease is lost. The report of that acknowledges the grant as well (W5).
 func (w *Worker) beginHandler(a *attempt) bool {
 	w.lock()
 	defer w.unlock()
@@ -151,8 +151,9 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	if !a.held() {
 		return false
 	}
-	a.phase = executing
-	w.queueReportLocked(a.start(now))
+	a.phase, a.begun = executing, now
+	w.mu.outbox.starts = append(w.mu.outbox.starts, a)
+	w.wakeWriterSoonLocked(now)
 	w.scheduleBeatLocked(a, now)
 	a.setTimerLocked(now)
 	return true

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -32,6 +33,8 @@ const (
 	interval = 30 * time.Second
 	ttl      = 90 * time.Second
 	grace    = 30 * time.Second
+	// lull is how long the worker lets a Start, or an acknowledgement, wait for something that shares its frame.
+	lull = time.Millisecond
 )
 
 // coordinator is a scripted coordinator: it hands each stream of the worker to the test, which reads the worker's frames and answers them.
@@ -284,11 +287,12 @@ func (s *stream) renewal() *lessorv1.SessionRequest {
 	return s.next("heartbeat", isRenewal)
 }
 
-// started waits for the Start of one task and commits it. A frame that has an outcome as well is left for outcome, uncommitted.
+// started waits for the Start of one task and commits it. A frame that has an outcome as well, or one in place of the Start, is left for outcome,
+// uncommitted.
 func (s *stream) started(id string) {
 	s.t.Helper()
 	f := s.reports()
-	if got := f.GetReports().GetReports()[0].GetStart(); got.GetTaskId() != id || got.GetLeaseId() != "lease-"+id {
+	if !hasStarted(f.GetReports().GetReports()[0], id) {
 		s.t.Fatalf("got %v, want the start of %s", f, id)
 	}
 	if isOutcome(f) {
@@ -296,6 +300,13 @@ func (s *stream) started(id string) {
 		return
 	}
 	s.commit(f)
+}
+
+// hasStarted reports whether r is the Start of a task, or an outcome that says when the task was started.
+func hasStarted(r *lessorv1.Report, id string) bool {
+	task, lease, _ := identity(r)
+	return task == id && lease == "lease-"+id && cmp.Or(r.GetStart().GetStartedAt(), r.GetComplete().GetStartedAt(), r.GetFail().GetStartedAt(),
+		r.GetRelease().GetStartedAt()) != nil
 }
 
 // outcome waits for the next outcome and returns its frame, without answering it, and its report.

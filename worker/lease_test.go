@@ -142,8 +142,8 @@ func TestLeaseLostByLocalExpiry(t *testing.T) {
 		begun := time.Now()
 		r, _, s, causes := startedTask(t)
 		cause := <-causes
-		if got := time.Since(begun); got != ttl {
-			t.Errorf("the context ended after %v, want %v", got, ttl)
+		if got := time.Since(begun) - lull; got != ttl {
+			t.Errorf("the context ended %v after the Start, want %v", got, ttl)
 		}
 		causes <- cause
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)
@@ -165,8 +165,8 @@ func TestLeaseEndsBeforeTheNextHeartbeat(t *testing.T) {
 			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(interval / 3)}
 		})
 		cause := <-causes
-		if got := time.Since(begun); got != interval/3 {
-			t.Errorf("the context ended after %v, want %v", got, interval/3)
+		if got := time.Since(begun) - lull; got != interval/3 {
+			t.Errorf("the context ended %v after the Start, want %v", got, interval/3)
 		}
 		causes <- cause
 		wantLoss(t, r, s, causes, lessorv1.Reason_REASON_UNSPECIFIED)

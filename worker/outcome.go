@@ -28,11 +28,12 @@ type completion struct {
 	message  lessorv1.Report
 	kind     lessorv1.Report_Complete
 	complete lessorv1.CompleteRequest
+	begun    timestamppb.Timestamp
 	at       timestamppb.Timestamp
 }
 
 // start returns the Start.
-func (a *attempt) start(now time.Time) *report {
+func (a *attempt) start() *report {
 	r := &startReport{report: report{a: a, size: startSize}}
 	r.item, r.message.Report, r.kind.Start = &r.message, &r.kind, &r.start
 	r.start.TaskId = a.task.ID
@@ -40,13 +41,16 @@ func (a *attempt) start(now time.Time) *report {
 	r.start.Attempt = a.task.Attempt
 	r.start.WorkerId = a.w.cfg.Name
 	r.start.Traceparent = a.task.Traceparent
-	r.start.StartedAt = stamp(&r.at, now)
+	r.start.StartedAt = stamp(&r.at, a.begun)
 	return &r.report
 }
 
-// stamp sets t to the given time.
-func stamp(t *timestamppb.Timestamp, now time.Time) *timestamppb.Timestamp {
-	t.Seconds, t.Nanos = now.Unix(), int32(now.Nanosecond())
+// stamp sets t to the given time. It returns nil if that is zero.
+func stamp(t *timestamppb.Timestamp, at time.Time) *timestamppb.Timestamp {
+	if at.IsZero() {
+		return nil
+	}
+	t.Seconds, t.Nanos = at.Unix(), int32(at.Nanosecond())
 	return t
 }
 
@@ -112,6 +116,7 @@ func (a *attempt) complete(output []byte) *report {
 	r.complete.Output = output
 	r.complete.Artifacts = a.takeArtifacts()
 	r.complete.Metrics = metrics
+	r.complete.StartedAt = stamp(&r.begun, a.begun)
 	r.complete.CompletedAt = stamp(&r.at, time.Now())
 	return &r.report
 }
@@ -127,6 +132,7 @@ func (a *attempt) fail(failure *lessorv1.TaskError) *report {
 		ReportId:    a.w.reportID(),
 		Error:       failure,
 		Metrics:     metrics,
+		StartedAt:   stamp(new(timestamppb.Timestamp), a.begun),
 		CompletedAt: timestamppb.Now(),
 	}
 	if failure.GetCategory() == Cancelled {
@@ -143,6 +149,7 @@ func (a *attempt) release(delay time.Duration, reason string) *report {
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
 		ReportId:    a.w.reportID(),
+		StartedAt:   stamp(new(timestamppb.Timestamp), a.begun),
 		Reason:      clip(reason, maxReason),
 		Delay:       optionalSpan(delay),
 	}}}}

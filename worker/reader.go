@@ -73,8 +73,10 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 			s.unknownLocked(f)
 		}
 	}
-	if wake || s.link.ackRequested || s.link.gap.unreported {
+	if wake || s.link.gap.unreported {
 		w.wakeWriter()
+	} else if s.link.ackRequested {
+		w.wakeWriterSoonLocked(now)
 	}
 	return take
 }

@@ -18,7 +18,7 @@ type report struct {
 	item *lessorv1.Report
 	// size is the approximate size of item, in bytes.
 	size int
-	// seq is the order in which reports were queued. A Start is sent before its outcome, also after a broken stream.
+	// seq is the order in which reports were queued, which is also their order after a broken stream.
 	seq uint64
 	// tries is how often the report was sent.
 	tries int
@@ -27,19 +27,54 @@ type report struct {
 // isOutcome reports whether r ends its attempt.
 func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
-// obsolete reports whether the verdict on r no longer matters: its attempt has ended, or r is a Start that was sent once and the attempt
-// has an outcome, which implies the Start.
+// obsolete reports whether the verdict on r no longer matters: its attempt has ended, or r is a Start and the attempt has an outcome, which
+// says when the attempt began.
 func (r *report) obsolete() bool {
-	return r.a.phase == over || (!r.isOutcome() && r.tries > 0 && r.a.phase == reporting)
+	return r.a.phase == over || (!r.isOutcome() && r.a.phase == reporting)
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
 // reports, one heartbeat and one feedback in it.
 type outbox struct {
+	// starts are attempts that have begun and were not reported yet. lullEnds is when their Starts are sent, if nothing that is more urgent
+	// is sent before; zero if nothing waits for that.
+	starts   []*attempt
+	lullEnds time.Time
+
 	reports  []*report
 	nextSeq  uint64
 	beats    []*attempt
 	feedback []*attempt
+}
+
+// lull is how long a Start, or an acknowledgement that the coordinator asked for, waits for something else to share its frame with. A handler
+// that returns meanwhile needs no Start: its outcome says when it began. Measured with handlers that do nothing: a quarter more tasks a
+// second, for a quarter less CPU in the coordinator.
+const lull = time.Millisecond
+
+// wakeWriterSoonLocked wakes the writer at the end of a lull.
+func (w *Worker) wakeWriterSoonLocked(now time.Time) {
+	if w.mu.outbox.lullEnds.IsZero() {
+		w.mu.outbox.lullEnds = now.Add(lull)
+		time.AfterFunc(lull, w.wakeWriter)
+	}
+}
+
+// endLullLocked reports whether the lull is over, or something waits that is not sent before the Starts. It then queues the Starts of the
+// attempts that still execute.
+func (w *Worker) endLullLocked(now time.Time) (over bool) {
+	o := &w.mu.outbox
+	if len(o.beats) == 0 && len(o.feedback) == 0 && (o.lullEnds.IsZero() || now.Before(o.lullEnds)) {
+		return false
+	}
+	for _, a := range o.starts {
+		if a.phase == executing { // most have their outcome already
+			w.queueReportLocked(a.start())
+		}
+	}
+	clear(o.starts)
+	o.starts, o.lullEnds = o.starts[:0], time.Time{}
+	return true
 }
 
 // queueReportLocked makes the next frame carry r.

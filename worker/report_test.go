@@ -482,7 +482,7 @@ func TestReportsAreSentAgainInOrder(t *testing.T) {
 }
 
 // S3: Start, heartbeat and outcome carry the ids of the task and its lease, the worker, the trace context and the time; heartbeat and outcome also
-// carry the newest progress and metrics.
+// carry the newest progress and metrics, and an outcome when the attempt began.
 func TestReportFields(t *testing.T) {
 	t.Attr("rules", "S3")
 	for name, test := range map[string]struct {
@@ -523,12 +523,13 @@ func TestReportFields(t *testing.T) {
 				f, report := s.outcome()
 				switch end, metrics := timestamppb.New(now.AsTime().Add(time.Second)), map[string]float64{"loss": 0.25}; {
 				case report.GetComplete() != nil:
-					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt = metrics, end
+					test.want.GetComplete().Metrics, test.want.GetComplete().CompletedAt, test.want.GetComplete().StartedAt = metrics, end, now
 					checkFields(t, report.GetComplete(), test.want.GetComplete())
 				case report.GetFail() != nil:
-					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt = metrics, end
+					test.want.GetFail().Metrics, test.want.GetFail().CompletedAt, test.want.GetFail().StartedAt = metrics, end, now
 					checkFields(t, report.GetFail(), test.want.GetFail())
 				default:
+					test.want.GetRelease().StartedAt = now
 					checkFields(t, report.GetRelease(), test.want.GetRelease())
 				}
 				s.commit(f)

@@ -3,6 +3,8 @@ package convert
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -76,6 +78,7 @@ func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
 	r.Result.Artifacts = parseArtifacts(&f, m.GetArtifacts())
 	r.Result.Metrics = ParseMetrics(&f, m.GetMetrics())
 	f.Wall("completed_at", m.GetCompletedAt())
+	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
 }
@@ -96,6 +99,7 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 		}
 	}
 	f.Wall("completed_at", m.GetCompletedAt())
+	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
 }
@@ -107,8 +111,15 @@ func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	f.ID("report_id", m.GetReportId())
 	r.Detail = f.Text("reason", m.GetReason(), MaxReason)
 	r.Delay = f.Span("delay", m.GetDelay())
+	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
+}
+
+// started reports whether a report that closes an attempt says when the attempt began.
+func (f *Fields) started(at *timestamppb.Timestamp) bool {
+	f.Wall("started_at", at)
+	return at != nil
 }
 
 // NewIntake returns an intake with memory for the given number of reports, and for the results of the Completes among them.

@@ -22,7 +22,7 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 		reports[i].Session = ss.id
 		ids[i] = reportID(r)
 	}
-	ss.acks.dropStarted(reports)
+	ss.acks.dropReported(reports, ss.srv.Limits)
 	ss.passAcks()
 	ss.feeds.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
@@ -78,35 +78,35 @@ func rejected(answers []lease.Answer) (n int) {
 // acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
 type acks struct{ before, named []handedLease }
 
-// dropStarted removes the leases for which the frame has a Start, because the Start acknowledges them, too. That is common: the frame that
-// acknowledges the dispatch of a short task often starts the task, and even completes it.
-func (a *acks) dropStarted(reports []*lease.Report) {
+// dropReported removes the leases about which the frame has a Start or an outcome, because that shows as well that the dispatch has arrived. It
+// is common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
+func (a *acks) dropReported(reports []*lease.Report, limits lease.Limits) {
 	if len(a.before)+len(a.named) == 0 {
 		return
 	}
-	starts := make(map[lease.TaskID]*lease.Report, len(reports))
+	reported := make(map[lease.TaskID]*lease.Report, len(reports))
 	for _, r := range reports {
-		if id, ok := lease.ParseTaskID(r.TaskID); ok && r.Kind == lease.KindStart {
-			starts[id] = r
+		if id, ok := lease.ParseTaskID(r.TaskID); ok && r.Acceptable(limits) {
+			reported[id] = r
 		}
 	}
-	a.before, a.named = unstarted(a.before, starts), unstarted(a.named, starts)
+	a.before, a.named = unreported(a.before, reported), unreported(a.named, reported)
 }
 
-// unstarted returns the leases for which there is no Start. It does not write to leases, which belongs to the dispatch that was sent.
-func unstarted(leases []handedLease, starts map[lease.TaskID]*lease.Report) (rest []handedLease) {
+// unreported returns the leases about which there is no report. It does not write to leases, which belongs to the dispatch that was sent.
+func unreported(leases []handedLease, reported map[lease.TaskID]*lease.Report) (rest []handedLease) {
 	for _, l := range leases {
-		if r := starts[l.task]; r == nil || !l.startedBy(r) {
+		if r := reported[l.task]; r == nil || !l.acknowledgedBy(r) {
 			rest = append(rest, l)
 		}
 	}
 	return rest
 }
 
-// startedBy reports whether a Start of the task names this lease and will not be REJECTED. Such a Start acknowledges the lease, ends it (T7), or
-// gets the answer that the lease has ended. In all these cases the lease needs no acknowledgement of its own.
-func (h *handedLease) startedBy(r *lease.Report) bool {
-	return r.LeaseID == h.lease && r.Invalid == nil && (r.Attempt == 0 || r.Attempt == h.attempt)
+// acknowledgedBy reports whether a report, which must be acceptable, names this lease, so that it will not be REJECTED. It acknowledges the
+// lease, ends it, or gets the answer that the lease has ended. In all these cases the lease needs no acknowledgement of its own.
+func (h *handedLease) acknowledgedBy(r *lease.Report) bool {
+	return r.LeaseID == h.lease && (r.Attempt == 0 || r.Attempt == h.attempt)
 }
 
 // passAcks gives the acknowledgements of the present frame to the engine to judge.

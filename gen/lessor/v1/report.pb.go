@@ -900,7 +900,10 @@ type CompleteRequest struct {
 	// Gauges of the attempt. At most 64.
 	Metrics map[string]float64 `protobuf:"bytes,9,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Worker's wall clock at the end; recorded only.
-	CompletedAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
+	// already needs none (V19). The history has the coordinator's own time.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1004,13 @@ func (x *CompleteRequest) GetMetrics() map[string]float64 {
 func (x *CompleteRequest) GetCompletedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *CompleteRequest) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
 	}
 	return nil
 }
@@ -1138,7 +1148,10 @@ type FailRequest struct {
 	// What was done before a cancel stopped the work, opaque. At most 64 KiB.
 	PartialProgress []byte `protobuf:"bytes,10,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
 	// Worker's wall clock at the end; recorded only.
-	CompletedAt   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
+	// already needs none (V19). The history has the coordinator's own time.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1246,6 +1259,13 @@ func (x *FailRequest) GetPartialProgress() []byte {
 func (x *FailRequest) GetCompletedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *FailRequest) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
 	}
 	return nil
 }
@@ -1377,7 +1397,10 @@ type ReleaseRequest struct {
 	// Why, for people. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Wait before the next grant. 0: READY at once; at most 24 h.
-	Delay         *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
+	Delay *durationpb.Duration `protobuf:"bytes,8,opt,name=delay,proto3" json:"delay,omitempty"`
+	// Worker's wall clock when the attempt began. If it is sent, the report tells what a Start would have told, so that an attempt which has ended
+	// already needs none (V19). The history has the coordinator's own time.
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1464,6 +1487,13 @@ func (x *ReleaseRequest) GetReason() string {
 func (x *ReleaseRequest) GetDelay() *durationpb.Duration {
 	if x != nil {
 		return x.Delay
+	}
+	return nil
+}
+
+func (x *ReleaseRequest) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
 	}
 	return nil
 }
@@ -1690,7 +1720,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"serverTime\x12\x1d\n" +
 	"\n" +
 	"task_token\x18\v \x01(\tR\ttaskToken\x12D\n" +
-	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xc4\x03\n" +
+	"\x10token_expires_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0etokenExpiresAt\"\xff\x03\n" +
 	"\x0fCompleteRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1702,7 +1732,9 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\tartifacts\x18\b \x03(\v2\x13.lessor.v1.ArtifactR\tartifacts\x12A\n" +
 	"\ametrics\x18\t \x03(\v2'.lessor.v1.CompleteRequest.MetricsEntryR\ametrics\x12=\n" +
 	"\fcompleted_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x1a:\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x129\n" +
+	"\n" +
+	"started_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf1\x02\n" +
@@ -1716,7 +1748,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\bretry_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1a\n" +
 	"\breplayed\x18\a \x01(\bR\breplayed\x12;\n" +
 	"\vserver_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\xfe\x03\n" +
+	"serverTime\"\xb9\x04\n" +
 	"\vFailRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1729,7 +1761,9 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\x16cancelled_during_phase\x18\t \x01(\tR\x14cancelledDuringPhase\x12)\n" +
 	"\x10partial_progress\x18\n" +
 	" \x01(\fR\x0fpartialProgress\x12=\n" +
-	"\fcompleted_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x1a:\n" +
+	"\fcompleted_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x129\n" +
+	"\n" +
+	"started_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xed\x02\n" +
@@ -1743,7 +1777,7 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\bretry_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\x12\x1a\n" +
 	"\breplayed\x18\a \x01(\bR\breplayed\x12;\n" +
 	"\vserver_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"serverTime\"\x83\x02\n" +
+	"serverTime\"\xbe\x02\n" +
 	"\x0eReleaseRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x18\n" +
@@ -1752,7 +1786,9 @@ const file_lessor_v1_report_proto_rawDesc = "" +
 	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x12\x1b\n" +
 	"\treport_id\x18\x06 \x01(\tR\breportId\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12/\n" +
-	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\"\xf0\x02\n" +
+	"\x05delay\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
+	"\n" +
+	"started_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xf0\x02\n" +
 	"\x0fReleaseResponse\x12,\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x12.lessor.v1.VerdictR\averdict\x12)\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x11.lessor.v1.ReasonR\x06reason\x12\x16\n" +
@@ -1842,30 +1878,33 @@ var file_lessor_v1_report_proto_depIdxs = []int32{
 	26, // 30: lessor.v1.CompleteRequest.artifacts:type_name -> lessor.v1.Artifact
 	17, // 31: lessor.v1.CompleteRequest.metrics:type_name -> lessor.v1.CompleteRequest.MetricsEntry
 	20, // 32: lessor.v1.CompleteRequest.completed_at:type_name -> google.protobuf.Timestamp
-	22, // 33: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 34: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
-	24, // 35: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 36: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 37: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
-	27, // 38: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
-	18, // 39: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
-	20, // 40: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
-	22, // 41: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 42: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
-	24, // 43: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 44: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 45: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
-	21, // 46: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	22, // 47: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
-	23, // 48: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
-	24, // 49: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
-	20, // 50: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
-	20, // 51: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	20, // 33: lessor.v1.CompleteRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 34: lessor.v1.CompleteResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 35: lessor.v1.CompleteResponse.reason:type_name -> lessor.v1.Reason
+	24, // 36: lessor.v1.CompleteResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 37: lessor.v1.CompleteResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 38: lessor.v1.CompleteResponse.server_time:type_name -> google.protobuf.Timestamp
+	27, // 39: lessor.v1.FailRequest.error:type_name -> lessor.v1.TaskError
+	18, // 40: lessor.v1.FailRequest.metrics:type_name -> lessor.v1.FailRequest.MetricsEntry
+	20, // 41: lessor.v1.FailRequest.completed_at:type_name -> google.protobuf.Timestamp
+	20, // 42: lessor.v1.FailRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 43: lessor.v1.FailResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 44: lessor.v1.FailResponse.reason:type_name -> lessor.v1.Reason
+	24, // 45: lessor.v1.FailResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 46: lessor.v1.FailResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 47: lessor.v1.FailResponse.server_time:type_name -> google.protobuf.Timestamp
+	21, // 48: lessor.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	20, // 49: lessor.v1.ReleaseRequest.started_at:type_name -> google.protobuf.Timestamp
+	22, // 50: lessor.v1.ReleaseResponse.verdict:type_name -> lessor.v1.Verdict
+	23, // 51: lessor.v1.ReleaseResponse.reason:type_name -> lessor.v1.Reason
+	24, // 52: lessor.v1.ReleaseResponse.task_state:type_name -> lessor.v1.TaskState
+	20, // 53: lessor.v1.ReleaseResponse.retry_at:type_name -> google.protobuf.Timestamp
+	20, // 54: lessor.v1.ReleaseResponse.server_time:type_name -> google.protobuf.Timestamp
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_report_proto_init() }
