@@ -49,7 +49,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	if out.last {
 		frames = append(frames, s.goodbyeLocked(now))
 	}
-	out.frames = s.acknowledgeLocked(frames, urgent)
+	out.frames = s.acknowledgeLocked(frames, now, urgent)
 	out.due, out.waits = s.link.due()
 	return out, nil
 }
@@ -70,9 +70,15 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 
 // acknowledgeLocked adds the pending acknowledgement to the frames. It is sent alone only if it is urgent. Then it has no seq, because nobody
 // would acknowledge it.
-func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, urgent bool) []*lessorv1.SessionRequest {
+//
+// While tasks wait for a goroutine, the acknowledgement of their dispatch waits, too. It is about all of them, and the coordinator notes it for
+// each one by itself that has no report in the same frame or before it.
+func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, now time.Time, urgent bool) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
-	if alone && !urgent {
+	if hold := len(s.w.mu.ready) > 0 && s.link.ackMayWait(now); hold || alone && !urgent {
+		if s.link.ackRequested {
+			s.w.wakeWriterSoonLocked(now)
+		}
 		return frames
 	}
 	frames = s.link.acknowledge(frames)

@@ -362,3 +362,44 @@ func TestTypesWithADefaultHandler(t *testing.T) {
 		t.Errorf("types = %q, want none", got)
 	}
 }
+
+// W5: while tasks wait for a goroutine, the acknowledgement of their dispatch waits, too, so that it comes with their outcomes; but not for so long that the
+// coordinator would send the dispatch again.
+func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
+	t.Attr("rules", "W5")
+	w := newWorker(t)
+	w.drained = t.Context()
+	s := &session{w: w, sent: map[string]*sentFrame{}}
+	w.lock()
+	s.declaredCapacity = w.capacityLocked()
+	w.unlock()
+	now := time.Now()
+	ackOf := func(at time.Time) string {
+		w.lock()
+		w.queueReportLocked(&report{a: &attempt{w: w}, item: &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{}}}})
+		w.unlock()
+		out, err := s.collect(at, nil)
+		if err != nil || len(out.frames) != 1 {
+			t.Fatalf("collect: %v, error %v, want one frame", out.frames, err)
+		}
+		return out.frames[0].GetAck().GetFor()
+	}
+	dispatch := &lessorv1.SessionResponse{Id: "d", Seq: 1, Ack: &lessorv1.Ack{Request: true}}
+	for _, test := range []struct {
+		after time.Duration
+		ready int
+		want  string
+	}{
+		{0, 1, ""},
+		{resendBase/2 - 1, 1, ""},
+		{resendBase / 2, 1, "d"},
+		{0, 0, "d"},
+	} {
+		s.link = link{next: 1}
+		s.link.classify(dispatch, now)
+		w.mu.ready = make([]*attempt, test.ready)
+		if got := ackOf(now.Add(test.after)); got != test.want {
+			t.Errorf("with %d tasks that wait, a frame %v after the dispatch acknowledges %q, want %q", test.ready, test.after, got, test.want)
+		}
+	}
+}

@@ -48,7 +48,9 @@ type link struct {
 	lastID       string
 	ackSent      bool
 	ackRequested bool
-	gap          gap
+	// ackRequestedAt is when ackRequested was set.
+	ackRequestedAt time.Time
+	gap            gap
 }
 
 // unackedFrame is a frame that may have to be sent again.
@@ -155,15 +157,28 @@ func (l *link) classify(f *lessorv1.SessionResponse, now time.Time) order {
 	case seq == 0: // not sequenced
 		seq = l.lastSeq
 	case seq <= l.lastSeq:
-		l.ackSent, l.ackRequested = false, l.ackRequested || f.GetAck().GetRequest()
+		l.ackSent = false
+		l.noteAckRequest(f, now)
 		return duplicate
 	case seq > l.lastSeq+1:
 		l.noteGap(f, now)
 		return early
 	}
 	l.lastSeq, l.lastID, l.ackSent, l.gap = seq, f.GetId(), false, gap{}
-	l.ackRequested = l.ackRequested || f.GetAck().GetRequest()
+	l.noteAckRequest(f, now)
 	return inOrder
+}
+
+func (l *link) noteAckRequest(f *lessorv1.SessionResponse, now time.Time) {
+	if f.GetAck().GetRequest() && !l.ackRequested {
+		l.ackRequested, l.ackRequestedAt = true, now
+	}
+}
+
+// ackMayWait reports whether an acknowledgement that was asked for may still wait. If it came later than resendBase, the coordinator would send
+// its frame again.
+func (l *link) ackMayWait(now time.Time) bool {
+	return l.ackRequested && now.Sub(l.ackRequestedAt) < resendBase/2
 }
 
 // noteGap notes that a frame came early. Each gap is reported once, and again if a frame comes for the second time: then the frames that
