@@ -27,6 +27,7 @@ func TestAllocationsOfItems(t *testing.T) {
 		all[i] = *g
 		reports[i] = &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: "t", LeaseId: "l", ReportId: "r"}}}
 	}
+	spec := &lessorv1.TaskSpec{Queue: "q", Type: "t", Payload: []byte("payload")}
 	for _, tt := range []struct {
 		what string
 		make func()
@@ -37,6 +38,13 @@ func TestAllocationsOfItems(t *testing.T) {
 				t.Fatal(r)
 			}
 		}, 0},
+		{"spec", func() { // needs itself
+			for range items {
+				if _, err := ParseSpec(spec, lease.DefaultLimits()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, 1},
 		{"assignment", func() { // needs the attempt id, of which the task id is a part, and a token
 			if err := st.View(func(r store.Reader) error {
 				m, err := a.Assignments(r, now, all)

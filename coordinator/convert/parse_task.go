@@ -37,8 +37,11 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 	return s, nil
 }
 
-// ParseRetryPolicy reads a retry policy; name is the path of the field.
+// ParseRetryPolicy reads a retry policy, zero if there is none; name is the path of the field.
 func ParseRetryPolicy(f *Fields, name string, m *lessorv1.RetryPolicy) lease.RetryPolicy {
+	if m == nil {
+		return lease.RetryPolicy{} // without the names of its fields, which cost as much as the rest of a small spec
+	}
 	p := lease.RetryPolicy{
 		MaxAttempts:    m.GetMaxAttempts(),
 		MaxLosses:      m.GetMaxLosses(),
