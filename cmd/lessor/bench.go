@@ -21,6 +21,7 @@ type benchCmd struct {
 	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
 	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
+	Phases    []string      `placeholder:"NAME,..." help:"Measure only these phases, such as drain, or enqueue for all that begin so; by default all."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
 	LimitSpan time.Duration `default:"200ms" placeholder:"DURATION" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
 	Dir       string        `type:"bytes" placeholder:"DIR" help:"Directory for temporary data, on the disk to measure; by default the system's temporary directory."`
@@ -38,6 +39,7 @@ load runs on the same machine as the coordinator. See docs/benchmarks.md.
 
 Examples:
   lessor bench
+  lessor bench --phases drain,end_to_end --tasks 200000 --slots 1000
   lessor bench --producers 1,64,256 --tasks 200000 --backlog 1000000 --dir /var/lib/lessor --json > bench.json`
 }
 
@@ -53,6 +55,9 @@ func (c benchCmd) Run(a *app) error {
 	}
 	if out, ok := errors.AsType[*bench.RangeError](err); ok {
 		return fail(exitUsage, "see lessor bench --help", "%v", out)
+	}
+	if unknown, ok := errors.AsType[*bench.PhaseError](err); ok {
+		return fail(exitUsage, "", "%v", unknown)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fail(exitUsage, "--dir and --profile must name writable directories, --plot a file in a writable directory", "%v", err)
@@ -106,7 +111,7 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 	}
 	config.Command, config.Dir, config.Addr = []string{self, "serve"}, c.Dir, c.Addr
 	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, int(c.Payload)
-	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan
+	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan, config.Phases = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan, c.Phases
 	config.Profile, config.Version, config.Progress = c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
 	return config, nil
 }

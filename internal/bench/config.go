@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,9 @@ type Config struct {
 	// Backlogs are numbers of waiting tasks with which memory and restart are measured; each number in turn. 0 is ignored.
 	Backlogs []int
 	Repeat   int // repetitions
+	// Phases are names of phases, such as "drain", or what several names begin with, such as "enqueue" or "enqueue_shared"; only these phases are
+	// measured. Empty: all.
+	Phases []string
 	// LimitSpan is how long each limit of the machine is measured in a repetition, 1 ms to 1 min.
 	LimitSpan time.Duration
 
@@ -50,6 +54,16 @@ type RangeError struct {
 
 func (e *RangeError) Error() string {
 	return fmt.Sprintf("--%s: is %v; the range is %v to %v", e.Flag, e.Value, e.Least, e.Most)
+}
+
+// PhaseError says that Config.Phases has a name that no phase has or begins with.
+type PhaseError struct {
+	Name  string
+	Known []string // the names of all phases
+}
+
+func (e *PhaseError) Error() string {
+	return fmt.Sprintf("--phases: no phase is called %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
 // validate returns a *RangeError for the first field that is out of its range.
@@ -78,6 +92,23 @@ func (c *Config) validate() error {
 	}
 	return nil
 }
+
+// validatePhases returns a *PhaseError for the first name in Phases that fits no phase.
+func (c *Config) validatePhases() error {
+	var known []string
+	for _, p := range c.allPhases() {
+		known = append(known, p.name)
+	}
+	for _, name := range c.Phases {
+		if !slices.ContainsFunc(known, func(phase string) bool { return matches(phase, name) }) {
+			return &PhaseError{name, known}
+		}
+	}
+	return nil
+}
+
+// matches reports whether a phase has the given name, or a name that begins with its words.
+func matches(phase, name string) bool { return strings.HasPrefix(phase+"_", name+"_") }
 
 // inOrder returns the numbers sorted, each once and without 0: two phases of the same name would mix their figures.
 func inOrder(numbers []int) []int {

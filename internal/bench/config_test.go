@@ -54,6 +54,35 @@ func TestValidateTheSpanOfLimits(t *testing.T) {
 	}
 }
 
+// A name selects the phases that have it or begin with its words. A name that selects none is refused, with the names that there are.
+func TestPhasesByName(t *testing.T) {
+	for name, want := range map[string][]string{
+		"drain":              {"drain"},
+		"enqueue":            {"enqueue_bulk", "enqueue_shared_p1", "enqueue_unary_p1", "enqueue_shared_p12", "enqueue_unary_p12"},
+		"enqueue_shared":     {"enqueue_shared_p1", "enqueue_shared_p12"},
+		"enqueue_shared_p1":  {"enqueue_shared_p1"},
+		"backlog":            {"backlog_b7"},
+		"enqueue_shared_p":   nil,
+		"drai":               nil,
+		"":                   nil,
+		"enqueue_shared_p12": {"enqueue_shared_p12"},
+	} {
+		c := smallest()
+		c.Producers, c.Backlogs, c.Phases = []int{1, 12}, []int{7}, []string{name}
+		var got []string
+		for _, p := range c.phases() {
+			got = append(got, p.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q selects %v, want %v", name, got, want)
+		}
+		unknown := (*PhaseError)(nil)
+		if err := c.validatePhases(); errors.As(err, &unknown) != (want == nil) || want == nil && (unknown.Name != name || len(unknown.Known) != 11) {
+			t.Errorf("%q: error %v, want one: %t", name, err, want == nil)
+		}
+	}
+}
+
 // The shares of the streams add up to all tasks.
 func TestShares(t *testing.T) {
 	for n := range 3*bulkStreams + 1 {

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"slices"
 )
 
 // samples are the results of one run of a phase or limit, by the name of the metric.
@@ -14,9 +15,16 @@ type phase struct {
 	run  func(context.Context, *rig) (samples, error)
 }
 
-// phases returns the phases that the configuration asks for. Those with a backlog restart the coordinator, so one that runs elsewhere gets
-// none.
+// phases returns the phases that the configuration asks for.
 func (c *Config) phases() []phase {
+	return slices.DeleteFunc(c.allPhases(), func(p phase) bool {
+		return len(c.Phases) > 0 && !slices.ContainsFunc(c.Phases, func(name string) bool { return matches(p.name, name) })
+	})
+}
+
+// allPhases returns all phases that there are with this number of producers and waiting tasks. Those with a backlog restart the coordinator, so
+// one that runs elsewhere gets none.
+func (c *Config) allPhases() []phase {
 	all := []phase{
 		enqueue("enqueue_bulk", c.Tasks, submitBulk),
 		{"drain", drain},

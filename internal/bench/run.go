@@ -40,11 +40,14 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	c.Producers, c.Backlogs = inOrder(c.Producers), inOrder(c.Backlogs)
+	if err := c.validatePhases(); err != nil {
+		return nil, err
+	}
 	defer relaxGC()()
 	if err := c.checkReachable(ctx); err != nil {
 		return nil, err
 	}
-	c.Producers, c.Backlogs = inOrder(c.Producers), inOrder(c.Backlogs)
 	if c.Profile != "" {
 		if err := os.MkdirAll(c.Profile, 0o755); err != nil {
 			return nil, err
