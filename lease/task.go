@@ -63,8 +63,8 @@ type Lease struct {
 	Request string
 
 	GrantedAt   Wall
-	AckedAt     Wall // first ack, Start or heartbeat; 0 before that (W5)
-	StartedAt   Wall // first Start; 0 before that
+	AckedAt     Wall // first ack, Start or heartbeat, or an outcome with Started; 0 before that (W5)
+	StartedAt   Wall // first Start, or an outcome with Started; 0 before that
 	HeartbeatAt Wall // last heartbeat; 0 before the first
 
 	ExpiresAt Instant // without regard to the deadline; see Task.ExpiresAt

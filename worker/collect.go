@@ -38,7 +38,7 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	}
 	s.control = nil
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
-	urgent := w.endLullLocked(now) || gauges != nil
+	urgent := s.endLullLocked(now) || gauges != nil
 	reports := s.reportsLocked(now)
 	frames = append(frames, reports...) // before the heartbeats: the Start of an attempt must come before the heartbeats that its handler causes
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)

@@ -18,9 +18,20 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	defer s.w.unlock()
 	maxTransit := s.transit.longest(now, ts)
 	for _, asg := range assignments {
+		if asg.GetAttempt() > 1 {
+			s.acknowledgeAtOnceLocked(now)
+		}
 		s.admitLocked(asg, now, maxTransit)
 	}
 	s.w.startGoroutineLocked()
+}
+
+// acknowledgeAtOnceLocked does not let an acknowledgement wait. It is for tasks that had an attempt before: one that kills its workers within a
+// lull counts as a loss each time only if they acknowledge it first (T5).
+func (s *session) acknowledgeAtOnceLocked(now time.Time) {
+	s.link.ackRequestedAt = time.Time{}
+	s.w.mu.outbox.lullEnds = now
+	s.w.wakeWriter()
 }
 
 // admitLocked starts one assignment, or gives it back if it cannot start it. A lease that was dispatched before is not started again.
@@ -140,7 +151,7 @@ func (w *Worker) mustConfirm(a *attempt) bool {
 	return a.lease.mustConfirm(time.Now())
 }
 
-// beginHandler makes the attempt one that executes, unless the lease is lost. The report of that acknowledges the grant as well (W5).
+// beginHandler makes the attempt one that executes, unless the lease is lost. Its Start, or its outcome, acknowledges the grant as well (W5).
 func (w *Worker) beginHandler(a *attempt) bool {
 	w.lock()
 	defer w.unlock()

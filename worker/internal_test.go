@@ -391,8 +391,8 @@ func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 		want  string
 	}{
 		{0, 1, ""},
-		{resendBase/2 - 1, 1, ""},
-		{resendBase / 2, 1, "d"},
+		{ackMost - 1, 1, ""},
+		{ackMost, 1, "d"},
 		{0, 0, "d"},
 	} {
 		s.link = link{next: 1}
@@ -401,5 +401,32 @@ func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 		if got := ackOf(now.Add(test.after)); got != test.want {
 			t.Errorf("with %d tasks that wait, a frame %v after the dispatch acknowledges %q, want %q", test.ready, test.after, got, test.want)
 		}
+		if wakes := !w.mu.outbox.lullEnds.IsZero(); wakes != (test.want == "") {
+			t.Errorf("with %d tasks that wait, %v after the dispatch: the writer wakes again for the acknowledgement: %t", test.ready, test.after, wakes)
+		}
+		w.mu.outbox.lullEnds = time.Time{}
+	}
+}
+
+// V19: a Start that waits in the outbox when the outcome of its attempt comes, for example because the stream was slow, is not sent any more.
+func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
+	t.Attr("rules", "V19")
+	w := newWorker(t)
+	w.drained = t.Context()
+	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
+	a := &attempt{w: w, phase: executing, begun: time.Now()}
+	outcome := a.complete(nil)
+	w.lock()
+	s.declaredCapacity = w.capacityLocked()
+	w.queueReportLocked(a.start())
+	a.phase = reporting
+	w.queueReportLocked(outcome)
+	w.unlock()
+	out, err := s.collect(time.Now(), nil)
+	if err != nil || len(out.frames) != 1 {
+		t.Fatalf("collect: %v, error %v, want one frame", out.frames, err)
+	}
+	if got := out.frames[0].GetReports().GetReports(); len(got) != 1 || got[0].GetComplete().GetStartedAt() == nil {
+		t.Errorf("the frame has the reports %v, want the complete alone", got)
 	}
 }

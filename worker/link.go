@@ -18,6 +18,8 @@ const (
 	resendMax = 5 * time.Second
 	// resendTries is how often a frame is resent before the stream counts as broken.
 	resendTries = 6
+	// ackMost is how long an acknowledgement that was asked for may wait: less than resendBase, after which the coordinator sends its frame again.
+	ackMost = 100 * time.Millisecond
 )
 
 // codeSeqGap: a frame is missing before the one that arrived (W7).
@@ -175,10 +177,9 @@ func (l *link) noteAckRequest(f *lessorv1.SessionResponse, now time.Time) {
 	}
 }
 
-// ackMayWait reports whether an acknowledgement that was asked for may still wait. If it came later than resendBase, the coordinator would send
-// its frame again.
+// ackMayWait reports whether an acknowledgement that was asked for may still wait.
 func (l *link) ackMayWait(now time.Time) bool {
-	return l.ackRequested && now.Sub(l.ackRequestedAt) < resendBase/2
+	return l.ackRequested && now.Sub(l.ackRequestedAt) < ackMost
 }
 
 // noteGap notes that a frame came early. Each gap is reported once, and again if a frame comes for the second time: then the frames that

@@ -34,10 +34,10 @@ func (r *report) obsolete() bool {
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
-// reports, one heartbeat and one feedback in it.
+// reports, one heartbeat and one feedback in it, and is once among starts.
 type outbox struct {
-	// starts are attempts that have begun and were not reported yet. lullEnds is when their Starts are sent, if nothing that is more urgent
-	// is sent before; zero if nothing waits for that.
+	// starts are attempts that have begun since the last lull ended. lullEnds is when the Starts of those that still execute are sent; zero if
+	// nothing waits for that.
 	starts   []*attempt
 	lullEnds time.Time
 
@@ -60,15 +60,17 @@ func (w *Worker) wakeWriterSoonLocked(now time.Time) {
 	}
 }
 
-// endLullLocked reports whether the lull is over, or something waits that is not sent before the Starts. It then queues the Starts of the
-// attempts that still execute.
-func (w *Worker) endLullLocked(now time.Time) (over bool) {
-	o := &w.mu.outbox
-	if len(o.beats) == 0 && len(o.feedback) == 0 && (o.lullEnds.IsZero() || now.Before(o.lullEnds)) {
+// endLullLocked reports whether the lull is over, or a heartbeat or feedback is about to be sent, which must come after the Start of its
+// attempt. It then queues the Starts of the attempts that still execute. An attempt that was asked to stop gets none: a first Start would end its
+// lease (T7), and with that the grace to stop.
+func (s *session) endLullLocked(now time.Time) (over bool) {
+	w, o := s.w, &s.w.mu.outbox
+	feedback := len(o.feedback) > 0 && !now.Before(s.feedbackPausedUntil)
+	if len(o.beats) == 0 && !feedback && (o.lullEnds.IsZero() || now.Before(o.lullEnds)) {
 		return false
 	}
 	for _, a := range o.starts {
-		if a.phase == executing { // most have their outcome already
+		if a.phase == executing && !a.cancelled { // most have their outcome already
 			w.queueReportLocked(a.start())
 		}
 	}

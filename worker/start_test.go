@@ -57,6 +57,7 @@ func TestStartIsSentWhileTheHandlerRuns(t *testing.T) {
 		s := c.accept()
 		begun := time.Now()
 		s.dispatch("long1")
+		synctest.Wait()
 		s.dispatch("long2")
 		for i := range 10 {
 			s.dispatch(fmt.Sprintf("short%d", i))
@@ -71,8 +72,7 @@ func TestStartIsSentWhileTheHandlerRuns(t *testing.T) {
 			t.Errorf("the frame has the reports %v, want the two Starts", got)
 		}
 		s.commit(f)
-		f, _ = s.outcome() // of both
-		s.commit(f)
+		s.commitOutcomes(2)
 		r.shutdown()
 	})
 }
@@ -125,6 +125,104 @@ func TestStartIsNotSentAgainBesideItsOutcome(t *testing.T) {
 			t.Errorf("the new stream begins with the reports %v, want the complete alone", got)
 		}
 		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// W5: a handler that begins when no dispatch is being acknowledged has its Start sent after a lull as well. Here it begins late, because there was no slot
+// until the first one returned.
+func TestStartOfAHandlerThatBeginsLate(t *testing.T) {
+	t.Attr("rules", "W5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 1}, func(context.Context, *worker.Task) ([]byte, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		})
+		s := c.accept()
+		begun := time.Now()
+		s.dispatch("t1", "t2")
+		s.started("t1")
+		s.commitOutcomes(1)
+		s.started("t2")
+		if waited := time.Since(begun); waited != time.Second+lull {
+			t.Errorf("the second Start came after %v, want %v", waited, time.Second+lull)
+		}
+		s.commitOutcomes(1)
+		r.shutdown()
+	})
+}
+
+// T7, K6: a handler that is told to stop within the lull has its whole grace. The worker sends no Start, which would end the lease.
+func TestCancelWithinTheLull(t *testing.T) {
+	t.Attr("rules", "T7 K6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		synctest.Wait()
+		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
+		f := s.reports()
+		if got := f.GetReports().GetReports(); len(got) != 1 || got[0].GetFail().GetStartedAt() == nil {
+			t.Errorf("the first reports are %v, want a fail that says when the attempt began", got)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// T5, W5: the dispatch of a task that had an attempt before is acknowledged at once, so that a task that kills its workers counts as lost and not as never
+// received. That of any other waits for the lull.
+func TestAcknowledgementOfATaskThatHadAnAttempt(t *testing.T) {
+	t.Attr("rules", "T5 W5")
+	for attempt, want := range map[uint32]time.Duration{1: lull, 2: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			r := c.run(worker.Config{}, func(context.Context, *worker.Task) ([]byte, error) {
+				time.Sleep(time.Second)
+				return nil, nil
+			})
+			s := c.accept()
+			synctest.Wait()
+			d := dispatchOf("t1")
+			d.Ack = &lessorv1.Ack{Request: true}
+			d.GetDispatch().GetAssignments()[0].Attempt = attempt
+			sent := time.Now()
+			id := s.send(d).GetId()
+			s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() == id })
+			if waited := time.Since(sent); waited != want {
+				t.Errorf("attempt %d was acknowledged after %v, want %v", attempt, waited, want)
+			}
+			s.commitOutcomes(1)
+			r.shutdown()
+		})
+	}
+}
+
+// W6: within a lull, an acknowledgement is not sent alone, whatever else wakes the writer.
+func TestAcknowledgementIsNotSentAloneWithinTheLull(t *testing.T) {
+	t.Attr("rules", "W6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 4}, echo)
+		s := c.accept()
+		s.quiet("", func(*lessorv1.SessionRequest) bool { return false }) // the first heartbeat
+		sent := time.Now()
+		s.send(&lessorv1.SessionResponse{Ack: &lessorv1.Ack{Request: true}})
+		synctest.Wait()
+		if err := r.worker.SetConcurrency(4); err != nil { // wakes the writer, which has nothing to tell
+			t.Error(err)
+		}
+		s.quiet("frame", func(*lessorv1.SessionRequest) bool { return true })
+		s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() != "" })
+		if waited := time.Since(sent); waited != lull {
+			t.Errorf("the acknowledgement came after %v, want %v", waited, lull)
+		}
 		r.shutdown()
 	})
 }

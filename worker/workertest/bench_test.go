@@ -16,7 +16,7 @@ type quiet struct{ *testing.B }
 
 func (quiet) Output() io.Writer { return io.Discard }
 
-// BenchmarkShortTasks measures the rate of tasks that do nothing: dispatch, Start and Complete over one stream, with an in-memory coordinator in the
+// BenchmarkShortTasks measures the rate of tasks that do nothing: dispatch and Complete over one stream, with an in-memory coordinator in the
 // same process.
 func BenchmarkShortTasks(b *testing.B) {
 	for _, concurrency := range []int{1, 10, 100, 1000} {

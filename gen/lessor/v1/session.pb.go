@@ -632,7 +632,7 @@ type SessionResponse_Accept struct {
 }
 
 type SessionResponse_Dispatch struct {
-	// Work. Acknowledge it within 5 s, by ack, Start or a heartbeat that names the leases (W5).
+	// Work. Acknowledge it within 5 s, by ack, Start, an outcome or a heartbeat that names the leases (W5).
 	Dispatch *Dispatch `protobuf:"bytes,17,opt,name=dispatch,proto3,oneof"`
 }
 

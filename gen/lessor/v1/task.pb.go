@@ -437,7 +437,7 @@ const (
 	HistoryEventType_HISTORY_EVENT_TYPE_GRANTED HistoryEventType = 2
 	// The worker acknowledged the grant.
 	HistoryEventType_HISTORY_EVENT_TYPE_ACKNOWLEDGED HistoryEventType = 3
-	// The worker reported Start.
+	// The worker reported Start, or an outcome with started_at.
 	HistoryEventType_HISTORY_EVENT_TYPE_STARTED HistoryEventType = 4
 	// A Complete was committed.
 	HistoryEventType_HISTORY_EVENT_TYPE_COMPLETED HistoryEventType = 5
@@ -1537,7 +1537,7 @@ type LeaseInfo struct {
 	GrantedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
 	// When the grant was acknowledged; absent while it is not.
 	AckedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=acked_at,json=ackedAt,proto3" json:"acked_at,omitempty"`
-	// When Start was committed; absent before.
+	// When Start was committed, or an outcome with started_at; absent before.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Last heartbeat; absent before the first.
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`

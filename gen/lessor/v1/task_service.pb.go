@@ -1602,9 +1602,9 @@ type LeaseStory struct {
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// When it was offered.
 	GrantedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
-	// When the grant was acknowledged; absent: never.
+	// When the grant was acknowledged; absent: never, unless by an outcome without started_at.
 	AckedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=acked_at,json=ackedAt,proto3" json:"acked_at,omitempty"`
-	// When Start was committed; absent: never.
+	// When Start was committed, or an outcome with started_at; absent: never.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Last heartbeat; absent: none came.
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
