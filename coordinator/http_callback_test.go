@@ -86,6 +86,23 @@ func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	})
 }
 
+// V19, T10: a completed callback with startedAt needs no started before it: the history has the start.
+func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
+	t.Attr("rules", "V19 T10")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		for _, outcome := range []string{succeeded, `, "outcome": "FAILED", "error": {"retryable": false}`} {
+			r.submit(t, nil)
+			a := r.lease(t)
+			w.callback("completed", a, outcome+`, "startedAt": "2001-02-03T04:05:06Z"`).want(t, http.StatusOK)
+			got := r.get(t, a.GetTask().GetTaskId()).GetHistory()
+			if len(got) != 4 || got[2].GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_STARTED {
+				t.Errorf("the history is %v, want the start as event 2 of 4", got)
+			}
+		}
+	})
+}
+
 // leaseEnding is a way in which a lease ends. status and want are what later callbacks must be answered.
 type leaseEnding struct {
 	name   string

@@ -21,6 +21,7 @@ const (
 type completedRequest struct {
 	claim
 	Outcome              string             `json:"outcome"`
+	StartedAt            instant            `json:"startedAt"`
 	CompletedAt          instant            `json:"completedAt"`
 	ReportID             string             `json:"reportId"`
 	Output               json.RawMessage    `json:"output"`
@@ -70,7 +71,8 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 	}
 	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
-		ReportId: m.ReportID, Output: output, Artifacts: artifactsOf(m.Artifacts), Metrics: m.Metrics, CompletedAt: stamp(m.CompletedAt),
+		ReportId: m.ReportID, Output: output, Artifacts: artifactsOf(m.Artifacts), Metrics: m.Metrics,
+		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }
 
@@ -92,7 +94,7 @@ func (a *api) didNot(w http.ResponseWriter, r *http.Request, h Holder, m *comple
 	}
 	return report(w, r, h, a.workers.Fail, &lessorv1.FailRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
-		ReportId: m.ReportID, Error: problem, Metrics: m.Metrics, CompletedAt: stamp(m.CompletedAt),
+		ReportId: m.ReportID, Error: problem, Metrics: m.Metrics, StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
 		CancelledDuringPhase: m.CancelledDuringPhase, PartialProgress: partial,
 	}, func(v *lessorv1.FailResponse) any { return m.accepted(v) })
 }

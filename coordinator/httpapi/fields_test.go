@@ -233,10 +233,10 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 		{task + "/heartbeat", claimed + `"heartbeatAt": "2026-01-01T00:00:00Z", "progressPct": 100, "message": "a", "stage": "b", "metrics": {"c": 2},
 			"checkpoint": 3}`, "attemptId", "taskId leaseId"},
 		{task + "/heartbeat", claimed + `"stage": "b", "checkpointBase64": "AAE="}`, "attemptId", "taskId leaseId"},
-		{task + "/completed", claimed + `"outcome": "SUCCEEDED", "completedAt": "2026-01-01T00:00:00Z", "reportId": "r", "output": 5, "artifacts": [
+		{task + "/completed", claimed + `"outcome": "SUCCEEDED", "startedAt": "2025-01-01T00:00:00Z", "completedAt": "2026-01-01T00:00:00Z", "reportId": "r", "output": 5, "artifacts": [
 			{"resourceId": "a", "workerId": "b", "type": "c", "sizeBytes": 6, "expiresAt": "2026-01-02T00:00:00Z", "inline": true, "metadata": {"d": "e"}}],
 			"metrics": {"f": 7}}`, "attemptId outcome", "taskId leaseId"},
-		{task + "/completed", claimed + `"outcome": "FAILED", "completedAt": "2026-01-01T00:00:00Z", "reportId": "r", "metrics": {"f": 7}, "error": {
+		{task + "/completed", claimed + `"outcome": "FAILED", "startedAt": "2025-01-01T00:00:00Z", "completedAt": "2026-01-01T00:00:00Z", "reportId": "r", "metrics": {"f": 7}, "error": {
 			"category": "DATA_QUALITY", "message": "a", "stackTrace": "b", "retryable": true, "retryAfterMs": 1500}, "cancelledDuringPhase": "c",
 			"partialProgress": 8}`, "attemptId outcome", "taskId leaseId"},
 		{"/v1/leases", `{"workerId": "w", "workspaceId": "ws", "queues": ["q"], "maxTasks": 3, "waitMs": 1001, "capabilities": {"types": ["t"],
