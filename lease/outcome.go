@@ -38,20 +38,13 @@ func (s *step) start() Answer {
 		s.note(EventLeaseEnded, s.now.Wall, l.Worker, TaskCancelled, "cancelled before its start")
 		return s.withTaskState(cancelled(TaskCancelled, "the task was cancelled before its start"), l.Attempt)
 	}
-	s.acknowledge()
-	first := t.Lease.StartedAt == 0
-	if first {
-		s.writeLease().StartedAt = s.now.Wall
-	}
+	s.begin()
 	s.renew()
-	if first {
-		s.note(EventStarted, s.now.Wall, s.task.Lease.Worker, NoReason, "")
-	}
 	return s.liveAnswer()
 }
 
-// begin records the start of an attempt that ends with this report and had no Start. It is only for the history: it neither renews the lease
-// nor ends a task whose cancel came first, because a report needs no Start (V19).
+// begin records the start of an attempt, once. From a report that closes an attempt without a Start it is only for the history: it neither renews
+// the lease nor ends a task whose cancel came first, because a report needs no Start (V19).
 func (s *step) begin() {
 	if s.task.Lease.StartedAt != 0 {
 		return
