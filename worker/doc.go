@@ -35,7 +35,8 @@
 //
 // One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox does not hold frames. It holds what has to be
 // said: a lease to renew, a report without a verdict, output that was not sent. The writer makes frames of whatever waits. So
-// handlers that finish at the same time share a frame, and a slow stream makes frames larger instead of the queue longer.
+// handlers that finish at the same time share a frame, and a slow stream makes frames larger instead of the queue longer. A Start
+// and an acknowledgement wait a moment for something to share their frame with (lull.go).
 //
 // Frames are numbered in both directions (link.go). Frames that the coordinator has not acknowledged are sent again, frames that
 // the coordinator sends twice have one effect, and missing frames are requested again (W6, W7). When a stream breaks, the next
@@ -46,7 +47,7 @@
 //
 //	the API          worker.go, config.go, task.go, chunk.go, capacity.go, steer.go, errors.go, hooks.go, dial.go
 //	a run            run.go (one session after another), drain.go (the end), states.go, backoff.go, refusal.go
-//	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), link.go, resume.go
+//	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), lull.go, link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
 //	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota refused), token.go
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
@@ -67,7 +68,7 @@
 // Timers run short functions that take the mutex. An attempt has one timer for the end of its lease and its next heartbeat, one for
 // the end of a cancel's grace, and one that flushes its output. A drain has timers for its stages. A stream has timers that limit
 // opening and sending. When an attempt or a drain ends, it stops its timers. The writer has one timer for all that it has to send
-// again; that timer runs only while a frame waits for an acknowledgement.
+// again; that timer runs only while a frame waits for an acknowledgement. Another one ends a lull.
 //
 // The phases of an attempt (attempt.go) only move forward:
 //

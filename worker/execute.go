@@ -26,14 +26,6 @@ func (s *session) dispatch(assignments []*lessorv1.Assignment, ts *timestamppb.T
 	s.w.startGoroutineLocked()
 }
 
-// acknowledgeAtOnceLocked does not let an acknowledgement wait. It is for tasks that had an attempt before: one that kills its workers within a
-// lull counts as a loss each time only if they acknowledge it first (T5).
-func (s *session) acknowledgeAtOnceLocked(now time.Time) {
-	s.link.ackRequestedAt = time.Time{}
-	s.w.mu.outbox.lullEnds = now
-	s.w.wakeWriter()
-}
-
 // admitLocked starts one assignment, or gives it back if it cannot start it. A lease that was dispatched before is not started again.
 func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransit time.Duration) {
 	w, id := s.w, asg.GetLeaseId()
