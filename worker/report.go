@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // report is a Start or an outcome that waits for its verdict. Every try sends it unchanged (K5).
@@ -58,7 +58,7 @@ func (w *Worker) queueReportLocked(r *report) {
 // replaceIfTooLarge replaces an outcome that is too large for a frame by a failure. Sending the outcome would break the stream, and so
 // affect everything else on it.
 func (w *Worker) replaceIfTooLarge(r *report) *report {
-	r.size = proto.Size(r.item)
+	r.size = wire.Size(r.item)
 	if room := w.cfg.MaxMessageBytes - frameOverhead; r.size > room {
 		r = r.a.unreportable(Configuration, fmt.Sprintf("it has %d bytes, and at most %d fit into a message", r.size, room))
 		r.size = itemOverhead

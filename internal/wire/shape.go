@@ -70,7 +70,7 @@ func newField(f protoreflect.FieldDescriptor) field {
 // fits reports whether an encoded message is plain.
 func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
-		tag, n := binary.Uvarint(raw)
+		tag, n := uvarint(raw)
 		number := tag >> 3
 		if n <= 0 || number >= uint64(len(s)) {
 			return false
@@ -92,12 +92,12 @@ func (s shape) fits(raw []byte) bool {
 func (f *field) size(raw []byte) int {
 	switch f.typ {
 	case protowire.VarintType:
-		if _, n := binary.Uvarint(raw); n > 0 {
+		if _, n := uvarint(raw); n > 0 {
 			return n
 		}
 		return -1
 	case protowire.BytesType:
-		length, n := binary.Uvarint(raw)
+		length, n := uvarint(raw)
 		if n <= 0 || length > uint64(len(raw)-n) {
 			return -1
 		}
@@ -108,4 +108,12 @@ func (f *field) size(raw []byte) int {
 		return end
 	}
 	return protowire.ConsumeFieldValue(1, f.typ, raw) // the number only matters for groups
+}
+
+// uvarint is binary.Uvarint, but faster for numbers of one byte, as most are.
+func uvarint(raw []byte) (uint64, int) {
+	if len(raw) > 0 && raw[0] < 0x80 {
+		return uint64(raw[0]), 1
+	}
+	return binary.Uvarint(raw)
 }

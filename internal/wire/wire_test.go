@@ -125,6 +125,31 @@ func TestProtobufReadsWhatTheCodecWrites(t *testing.T) {
 	}
 }
 
+// Marshal gives what protobuf reads as the same message. Like protobuf's own, it refuses a string that is not UTF-8, also in a nested message.
+func TestMarshalAgreesWithProtobuf(t *testing.T) {
+	for _, mt := range messageTypes(t) {
+		for _, m := range examples(mt) {
+			b, err := Marshal(m)
+			again := mt.New().Interface()
+			if err == nil {
+				err = proto.Unmarshal(b, again)
+			}
+			if err != nil || !proto.Equal(again, m) {
+				t.Errorf("protobuf reads %v (%v), want %v", again, err, m)
+			}
+		}
+	}
+	for _, m := range []proto.Message{
+		&lessorv1.TaskSpec{Queue: "\xff"},
+		&lessorv1.TaskSpec{Labels: map[string]string{"team": "\xff"}},
+		&lessorv1.TaskSpec{Affinity: &lessorv1.Affinity{Key: "\xff"}},
+	} {
+		if b, err := Marshal(m); err == nil {
+			t.Errorf("Marshal(%v) = %q, want an error: a string is not UTF-8", m, b)
+		}
+	}
+}
+
 // The generated code reads all requests and answers of workers and producers, because it is faster than protobuf's reflection. Only messages with lists of
 // enums are left to protobuf.
 func TestWorkerAndProducerMessagesUseGeneratedCode(t *testing.T) {

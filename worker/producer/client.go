@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
 
@@ -135,7 +135,7 @@ func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 
 // encode encodes a spec. It refuses a spec with which the coordinator could not read the whole frame.
 func encode(spec *lessorv1.TaskSpec) ([]byte, error) {
-	raw, err := proto.Marshal(spec)
+	raw, err := wire.Marshal(spec)
 	if err != nil { // a string is not valid UTF-8
 		return nil, status.Errorf(codes.InvalidArgument, "task: %v", err)
 	}
