@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -97,6 +98,31 @@ func TestCallsDuringACommitShareTheNextCommit(t *testing.T) {
 				}
 				last = id.Seq
 			}
+		}
+	})
+}
+
+// Design 4: callers who were answered together and call again at once share the next commit, although the disk is free when the first of them calls.
+func TestCallersWhoComeBackShareACommit(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that no other thread writes the commit while they come back
+	const callers = 10
+	run(t, func(r *rig) {
+		d := new(heldDisk).install(r)
+		defer r.st.(*memstore.Store).SetHook(nil)
+		submitConcurrently(r, 1)
+		for range callers { // they share the next commit
+			go func() {
+				r.submit(work())
+				r.submit(work())
+			}()
+		}
+		for range 3 {
+			d.results <- nil
+			synctest.Wait()
+		}
+		defer close(d.results)
+		if got := len(d.begun[2]); got != callers {
+			r.Errorf("%d of %d callers who came back share a commit, want all", got, callers)
 		}
 	})
 }
