@@ -71,6 +71,9 @@ func (s *scope) judge(w *world, m message, r *lease.Report) error {
 	case alive && refused && a.Reason != lease.TaskCancelled:
 		return fmt.Errorf("T7: a first start after a cancel is %v %v", a.Verdict, a.Reason)
 	}
+	if last := &w.memory.tasks[m.task].Last; committed && m.kind.Closes() && (last.StartedAt != 0) != (m.began || !unstarted) {
+		return fmt.Errorf("V19: after a %v of an attempt that had begun: %v, the history says %v", m.kind, m.began || !unstarted, last.StartedAt != 0)
+	}
 	w.batch = append(w.batch, pendingNews{message: m, ticket: ticket, answer: a, liveUntil: a.ExpiresAt})
 	return nil
 }

@@ -9,6 +9,7 @@ type message struct {
 	task    int
 	attempt uint32
 	kind    lease.Kind
+	began   bool // the report, which closes the attempt, says that the attempt had begun (V19)
 }
 
 // workerView is what the workers were told about a lease. A worker that missed an answer knows less, and asks again. So every message may be sent at any
@@ -32,7 +33,7 @@ type pendingNews struct {
 
 // toReport returns the message as the coordinator gets it.
 func (m message) toReport(s *scope, t lease.Ticket) *lease.Report {
-	r := &lease.Report{Kind: m.kind, TaskID: id(m.task).String(), LeaseID: s.rules[t.Epoch].Authority.Issue(tenant, t), Attempt: m.attempt}
+	r := &lease.Report{Kind: m.kind, TaskID: id(m.task).String(), LeaseID: s.rules[t.Epoch].Authority.Issue(tenant, t), Attempt: m.attempt, Started: m.began}
 	switch m.kind {
 	case lease.KindComplete:
 		r.Result = &lease.Result{}

@@ -124,6 +124,8 @@ func (e *encoder) lease(l *lease.Lease) {
 	e.worker(l.Worker)
 	e.bit(l.AckedAt != 0, l.StartedAt != 0)
 	e.at(l.ExpiresAt)
-	e.at(l.AckBy)
+	if l.AckedAt == 0 { // later it has no effect, and a lease that is renewed for ever would make ever more states of it
+		e.at(l.AckBy)
+	}
 	e.at(l.CancelBy)
 }

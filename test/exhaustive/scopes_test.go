@@ -22,6 +22,7 @@ type scope struct {
 	cancels    int  // of all tasks together
 	adoptions  int
 	stream     bool // grants must be acknowledged within a tick (W5)
+	began      bool // a report that closes an attempt may say that it had begun (V19)
 	keyed      bool // the tasks share a concurrency key with limit 1 (T11)
 
 	rules [3]*lease.Rules // one for each epoch
@@ -53,6 +54,7 @@ var smallScopes = []scope{
 	{name: "crash", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 1, grants: 2, crashes: 1},
 	{name: "invalidate", kinds: []lease.Kind{start, complete, fail}, batch: 1, tasks: 1, grants: 1, crashes: 1, invalidate: true},
 	{name: "stream", kinds: []lease.Kind{ack, complete, fail, release}, batch: 1, tasks: 1, grants: 2, cancels: 1, stream: true},
+	{name: "began", kinds: []lease.Kind{ack, start, complete, fail}, batch: 1, tasks: 1, grants: 1, cancels: 1, stream: true, began: true},
 	{name: "key", kinds: []lease.Kind{complete}, batch: 1, tasks: 2, grants: 1, keyed: true, adoptions: 1},
 }
 
@@ -64,13 +66,14 @@ var fullScopes = []scope{
 	{name: "batches", kinds: []lease.Kind{complete, heartbeat}, batch: 2, tasks: 1, grants: 2, crashes: 1},
 	{name: "invalidate", kinds: []lease.Kind{start, complete, fail}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1, invalidate: true},
 	{name: "stream", kinds: []lease.Kind{ack, complete, fail, release}, batch: 1, tasks: 1, grants: 2, cancels: 1, stream: true},
+	{name: "began", kinds: []lease.Kind{ack, start, complete, fail, release}, batch: 1, tasks: 1, grants: 2, crashes: 1, cancels: 1, stream: true, began: true},
 	{name: "key", kinds: []lease.Kind{complete, fail}, batch: 1, tasks: 2, grants: 2, keyed: true, adoptions: 1},
 }
 
 // In every state that the scopes can reach, and at each step between two states, the invariants hold, and the system can still finish all tasks. Together
 // the scopes reach exactly the expected outcomes.
 func TestEveryState(t *testing.T) {
-	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11 V4 V12")
+	t.Attr("rules", "A1 A2 A3 A4 A5 A9 A10 T5 T7 T11 V4 V12 V19")
 	scopes := smallScopes
 	if *full {
 		scopes = fullScopes
