@@ -71,8 +71,9 @@ func (s *scope) judge(w *world, m message, r *lease.Report) error {
 	case alive && refused && a.Reason != lease.TaskCancelled:
 		return fmt.Errorf("T7: a first start after a cancel is %v %v", a.Verdict, a.Reason)
 	}
-	if last := &w.memory.tasks[m.task].Last; committed && m.kind.Closes() && (last.StartedAt != 0) != (m.began || !unstarted) {
-		return fmt.Errorf("V19: after a %v of an attempt that had begun: %v, the history says %v", m.kind, m.began || !unstarted, last.StartedAt != 0)
+	said := m.began || m.kind == lease.KindStart && t.Cancel == nil
+	if began := beginsIn(t, w.memory.tasks[m.task]); began != (alive && unstarted && said) {
+		return fmt.Errorf("V19: a %v said that the attempt had begun: %v; it begins: %v", m.kind, said, began)
 	}
 	w.batch = append(w.batch, pendingNews{message: m, ticket: ticket, answer: a, liveUntil: a.ExpiresAt})
 	return nil
@@ -112,7 +113,22 @@ func (w *world) checkChange(c *lease.Change, command lease.Command) error {
 			return err
 		}
 	}
+	if _, judges := command.(lease.Judge); !judges && beginsIn(c.Old, c.New) {
+		return fmt.Errorf("V19: an attempt began, though no worker said so")
+	}
 	return nil
+}
+
+// beginsIn reports whether the attempt that holds the task begins between two versions of the task.
+func beginsIn(before, after *lease.Task) bool {
+	switch l := before.Lease; {
+	case l == nil || l.StartedAt != 0:
+		return false
+	case after.Lease != nil && after.Lease.Attempt == l.Attempt:
+		return after.Lease.StartedAt != 0
+	default:
+		return after.Last.Attempt == l.Attempt && after.Last.StartedAt != 0
+	}
 }
 
 // checkLease checks A2 to A4 and A9.

@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-var full = flag.Bool("full", false, "the whole scopes, for a minute, instead of small ones")
+var full = flag.Bool("full", false, "the whole scopes, for some 15 s, instead of small ones")
 
 // scope bounds a world. Every scope has two workers and two tasks, a TTL of two ticks, and budgets of two failures and two losses for each task.
 type scope struct {
