@@ -36,7 +36,8 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return Encode(m, Size(m), Buffers)
 }
 
-// Marshal does the same as proto.Marshal, but faster for messages of lessor.v1. Like proto.Marshal, it refuses strings that are not UTF-8.
+// Marshal writes a message of lessor.v1 faster than proto.Marshal, unless it has a list of enums. Unlike a Codec, it refuses strings that are not
+// UTF-8, as proto.Marshal does.
 func Marshal(m proto.Message) ([]byte, error) {
 	if ours, ok := m.(generated); ok {
 		b := make([]byte, ours.SizeVT())

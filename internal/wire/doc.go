@@ -5,6 +5,6 @@
 // strings UTF-8. Protobuf itself decodes or refuses any other, also one with a field of a newer version.
 //
 // Encoding gives the same message as protobuf, with three exceptions that do not matter to a program that fills in ordinary values: a double of minus
-// zero is left out like zero; unknown fields in a timestamp or a duration are left out; and a string that is not UTF-8 is sent, and refused by its
-// receiver.
+// zero is left out like zero; unknown fields in a timestamp or a duration are left out; and a Codec sends a string that is not UTF-8, which its
+// receiver refuses.
 package wire
