@@ -141,20 +141,8 @@ func (c *committer) collect(current *commit, s *side) bool {
 		return false
 	}
 	for !current.full() {
-		var b *batch
-		ok := true
-		if current.before.isDurable() { // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
-			if b = c.company(current); b == nil {
-				return true
-			}
-		} else {
-			select {
-			case <-current.before.durable:
-				continue
-			case b, ok = <-c.ask():
-			}
-		}
-		if !ok {
+		b := c.another(current)
+		if b == nil {
 			break
 		}
 		c.add(current, b, s)
@@ -163,9 +151,25 @@ func (c *committer) collect(current *commit, s *side) bool {
 	return true
 }
 
+// another returns a batch that joins the commit: the next that comes, or, once the previous commit is durable, one that company brings. It returns
+// nil if the commit gets no more, or if the loop has ended, which the next collect finds out, too.
+func (c *committer) another(current *commit) *batch {
+	select {
+	case <-current.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more
+		return c.company(current)
+	default:
+	}
+	select {
+	case <-current.before.durable:
+		return c.company(current)
+	case b := <-c.ask():
+		return b
+	}
+}
+
 // company asks for another batch before a small commit is written, and returns nil if none is there. The callers of the previous commit have
 // their answers only now, and some of them are about to come back. Letting them run first makes fewer, larger commits. Measured with 64 callers: a
-// fifth fewer commits.
+// fifth fewer commits. A commit that changes nothing does not wait, since it only has to be told.
 func (c *committer) company(current *commit) *batch {
 	small := current.changes <= smallCommit && current.before.changes+current.changes >= crowd
 	if !small || current.tx == nil || current.yields == maxYields {
@@ -175,7 +179,7 @@ func (c *committer) company(current *commit) *batch {
 	work := c.ask()
 	runtime.Gosched()
 	select {
-	case b := <-work: // nil if the loop has ended; the next collect finds that out, too
+	case b := <-work:
 		return b
 	default:
 		return nil
@@ -191,15 +195,6 @@ const (
 	// maxYields is how often ready goroutines run before a commit that others keep joining is written.
 	maxYields = 8
 )
-
-func (k *commit) isDurable() bool {
-	select {
-	case <-k.durable:
-		return true
-	default:
-		return false
-	}
-}
 
 // full reports whether the commit must not grow further, even if the disk is still busy.
 func (k *commit) full() bool {
