@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -22,43 +21,6 @@ type adminService struct {
 	noAuth  bool        // no credentials are required
 	backup  atomic.Bool // a backup is under way
 	started lease.Wall
-}
-
-// ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
-func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
-	f := s.fields()
-	queue := f.ID("queue", req.GetQueue())
-	size := f.Items("page_size", req.GetPageSize(), defaultPage)
-	tenant := gate.Identify(ctx).Tenant
-	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
-	after := list.cursor(f, req.GetPageToken())
-	if f.Err != nil {
-		return nil, refusal.Status(f.Err)
-	}
-	held, err := s.engine.LeasesBySession(ctx, tenant)
-	if err != nil {
-		return nil, refusal.Status(err)
-	}
-	res := &lessorv1.ListWorkersResponse{}
-	for _, w := range s.open.List(tenant, held) {
-		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
-			continue
-		}
-		if len(res.Workers) == size {
-			res.NextPageToken = list.token([]byte(workerKey(res.Workers[size-1])))
-			break
-		}
-		res.Workers = append(res.Workers, w)
-	}
-	return res, nil
-}
-
-// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session. The separator works because names hold no control
-// characters.
-func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
-
-func takesFrom(w *lessorv1.Worker, queue string) bool {
-	return queue == "" || slices.Contains(w.GetQueues(), queue)
 }
 
 // GetStatus describes the coordinator itself.

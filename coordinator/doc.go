@@ -26,9 +26,9 @@
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go: its streams of events
 //	worker_service.go                         WorkerService, its unary calls; package session serves its stream
-//	admin_service.go queue_service.go         AdminService; backup.go: copies of the store
+//	admin_service.go queue_service.go         AdminService: the coordinator, queues; backup.go: copies of the store
+//	worker_admin_service.go                   AdminService on workers: list, get, drain, kick
 //	auth_service.go                           AuthService: tokens and keys, which package auth keeps
-//	worker_admin.go                           AdminService on workers: get, drain, kick
 //
 // The packages below this one, in the order in which a call passes them:
 //

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -11,7 +12,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The calls of AdminService that are about one worker (W10).
+// The calls of AdminService that are about workers (W10).
 
 // How long a worker may not open a session after a kick: the default, and the maximum.
 const (
@@ -21,6 +22,43 @@ const (
 
 // maxShownTasks is how many tasks of a session GetWorker shows at most.
 const maxShownTasks = 1000
+
+// ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
+func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {
+	f := s.fields()
+	queue := f.ID("queue", req.GetQueue())
+	size := f.Items("page_size", req.GetPageSize(), defaultPage)
+	tenant := gate.Identify(ctx).Tenant
+	list := newListing("workers", tenant, &lessorv1.ListWorkersRequest{Queue: queue})
+	after := list.cursor(f, req.GetPageToken())
+	if f.Err != nil {
+		return nil, refusal.Status(f.Err)
+	}
+	held, err := s.engine.LeasesBySession(ctx, tenant)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	res := &lessorv1.ListWorkersResponse{}
+	for _, w := range s.open.List(tenant, held) {
+		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
+			continue
+		}
+		if len(res.Workers) == size {
+			res.NextPageToken = list.token([]byte(workerKey(res.Workers[size-1])))
+			break
+		}
+		res.Workers = append(res.Workers, w)
+	}
+	return res, nil
+}
+
+// workerKey returns a key that sorts sessions in the order of the list: by worker, then by session. The separator works because names hold no control
+// characters.
+func workerKey(w *lessorv1.Worker) string { return w.GetWorkerId() + "\x00" + w.GetSessionId() }
+
+func takesFrom(w *lessorv1.Worker, queue string) bool {
+	return queue == "" || slices.Contains(w.GetQueues(), queue)
+}
 
 // GetWorker returns the sessions of a worker.
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
