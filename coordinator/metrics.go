@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"math"
 	"strconv"
 	"time"
@@ -113,8 +112,8 @@ func (c *counters[K]) inc(k K) {
 	counter.Inc()
 }
 
-// events returns the engine's callbacks. The loop of the engine calls all of them except Committed, which another goroutine of the engine calls.
-func (m *metrics) events(log *slog.Logger) engine.Events {
+// events returns engine callbacks that count. The loop of the engine calls all of them except Committed, which another goroutine of the engine calls.
+func (m *metrics) events() engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
 	verdicts, ended, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
 	finished := countersOf(m.finished, func(s lease.State) []string { return []string{s.String()} })
@@ -122,9 +121,6 @@ func (m *metrics) events(log *slog.Logger) engine.Events {
 		Submitted: func(*lease.Task) { m.submitted.Inc() },
 		Ended:     func(t *lease.Task) { finished.inc(t.Rest) },
 		Committed: func(tasks int, took time.Duration) {
-			if took >= engine.SlowCommit {
-				log.Warn("the disk is slow", "commit", took)
-			}
 			m.commits.Observe(took.Seconds())
 			m.batches.Observe(float64(tasks))
 		},

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -81,7 +82,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: m.events(cfg.Logger), DiskFull: cfg.DiskFull,
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: warnIfSlow(m.events(), cfg.Logger), DiskFull: cfg.DiskFull,
 		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
@@ -116,6 +117,18 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.register(c.edge, open, inside)
 	c.http = c.newHTTP(inside, m)
 	return c, nil
+}
+
+// warnIfSlow returns the callbacks with a warning in the log about each slow commit.
+func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
+	committed := events.Committed
+	events.Committed = func(tasks int, took time.Duration) {
+		if took >= engine.SlowCommit {
+			log.Warn("the disk is slow", "commit", took)
+		}
+		committed(tasks, took)
+	}
+	return events
 }
 
 // register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.

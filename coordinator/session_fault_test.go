@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -147,7 +146,7 @@ func edgeWithoutEngine(t *testing.T) *edge {
 	var cfg Config
 	cfg.fill()
 	st, ctx := memstore.New(), t.Context()
-	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Events: newMetrics().events(slog.New(slog.DiscardHandler))})
+	eng, err := engine.Open(st, engine.Config{Limits: cfg.Limits, Events: newMetrics().events()})
 	if err != nil {
 		t.Fatal(err)
 	}
