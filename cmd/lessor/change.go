@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// changeEach makes one call for every task, queue or worker. If one is refused, the others are changed all the same.
+func changeEach(a *app, ids []string, call func(ctx context.Context, id string) (answer proto.Message, line string, err error)) error {
+	var refused []*failure
+	for _, id := range ids {
+		answer, line, err := call(a.ctx, id)
+		if err == nil {
+			err = printChange(a, answer, line)
+		}
+		if err != nil {
+			refused = append(refused, withID(id, err))
+		}
+	}
+	return joined(refused)
+}
+
+// about explains an error about one task, queue or worker, and names it. It returns nil for nil.
+func about(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return withID(id, err)
+}
+
+// withID explains an error. It puts the id in front of each line of the text that does not have the id. An empty id changes nothing.
+func withID(id string, err error) *failure {
+	f := *explain(err)
+	if strings.Contains(f.text, id) {
+		return &f
+	}
+	f.text = fmt.Sprintf("%s: %s", id, strings.ReplaceAll(f.text, "\n", "\n"+id+": "))
+	return &f
+}
+
+// taskLeftOut has the paths of the fields that the coordinator does not send in the answer to a submit or a change.
+var taskLeftOut = []string{"task.spec.payload"}
+
+func printChange(a *app, answer proto.Message, line string) error {
+	if a.json {
+		return printJSON(a.out, answer, taskLeftOut...)
+	}
+	_, err := a.out.Write([]byte(line + "\n"))
+	return err
+}
+
+// joined returns all failures as one failure, with the exit code and hint of the first.
+func joined(failures []*failure) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, f := range failures {
+		lines = append(lines, f.text)
+	}
+	return fail(failures[0].code, failures[0].hint, "%s", strings.Join(lines, "\n"))
+}
