@@ -40,7 +40,7 @@ type serveCmd struct {
 	Max      maxFlags     `embed:"" prefix:"max-"`
 	Backup   backupFlags  `embed:"" prefix:"backup-"`
 
-	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which workers that report over HTTP reach this coordinator (http:// and the address of --http)."`
+	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which workers that report over HTTP reach this coordinator (the address of --http, with https:// if TLS is on)."`
 	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is valid, at most 2h (1h); at least ten minutes longer than its lease."`
 }
 
@@ -66,7 +66,7 @@ type limits struct {
 	Payload    size `type:"positive" placeholder:"SIZE" help:"Largest payload (1MiB); in bytes, or as 512KiB, 1MiB or 2MB."`
 	Output     size `type:"positive" placeholder:"SIZE" help:"Largest output inside a report (1MiB)."`
 	Checkpoint size `type:"positive" placeholder:"SIZE" help:"Largest checkpoint (64KiB)."`
-	Discarded  size `type:"positive" placeholder:"SIZE" help:"Largest discarded result that is kept (64KiB)."`
+	Discarded  size `type:"positive" placeholder:"SIZE" help:"Largest late result that is kept for task adopt (64KiB)."`
 	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks in a batch (1000)."`
 }
 
