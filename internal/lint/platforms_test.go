@@ -23,6 +23,7 @@ var platforms = []struct {
 	packages string
 }{
 	{"darwin", "arm64", "./..."},
+	{"freebsd", "amd64", "./..."},
 	{"windows", "amd64", "./worker/..."}, // the coordinator and the command need Unix
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/storetest"
@@ -489,7 +490,7 @@ func TestCommitWithAnUnreadablePageIsTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(data, c.content)
-		if err := syscall.Mprotect(data[w.at:][:c.pageSize], syscall.PROT_NONE); err != nil {
+		if err := unix.Mprotect(data[w.at:][:c.pageSize], unix.PROT_NONE); err != nil {
 			t.Fatal(err)
 		}
 		if err := checkData(data); !errors.As(err, new(tornError)) {
