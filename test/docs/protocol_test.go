@@ -9,18 +9,21 @@ import (
 	"testing"
 )
 
-const protocol = "../../docs/protocol.md"
+const (
+	protocol    = "../../docs/protocol.md"
+	errorsTable = "../../docs/errors.md"
+)
 
-// readRows returns the cells of the rows of all tables below a heading.
-func readRows(t *testing.T, heading string) [][]string {
+// readRows returns the cells of the rows of all tables below a heading of a page.
+func readRows(t *testing.T, page, heading string) [][]string {
 	t.Helper()
-	page, err := os.ReadFile(protocol)
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
-		t.Fatalf("%s has no section %q", protocol, heading)
+		t.Fatalf("%s has no section %q", page, heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var rows [][]string
@@ -43,31 +46,46 @@ func spansIn(cell string) []string {
 	return all
 }
 
-// W14: the tables of codes are complete: each code of coordinator and worker has a row, and each row is of such a code. Each row about the stream
-// names a test in which the code occurs.
+// W14: docs/errors.md has one row for each code of coordinator and worker. Each code that comes in frames has rows in docs/protocol.md, too, and each
+// row there names a test in which the code occurs.
 func TestErrorCodesMatchTheCode(t *testing.T) {
 	t.Attr("rules", "W14")
-	sides := []*source{readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session"), readSource(t, "worker")}
+	sides := []*source{
+		readSource(t, "coordinator", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/session"),
+		readSource(t, "coordinator/httpapi"), readSource(t, "worker"),
+	}
+	rows, inFrames := map[string]int{}, map[string]bool{}
+	for _, row := range readRows(t, errorsTable, "The codes") {
+		for _, code := range spansIn(row[0]) {
+			rows[code]++
+			inFrames[code] = strings.Contains(row[1], "frame")
+		}
+	}
 	known := map[string]bool{}
 	for _, side := range sides {
 		for code := range side.codes() {
-			known[code] = false
+			if known[code] = true; rows[code] != 1 {
+				t.Errorf("%s has %d rows of %s, want one", errorsTable, rows[code], code)
+			}
 		}
 	}
-	for _, row := range readRows(t, "Codes") {
+	for code := range rows {
+		if !known[code] {
+			t.Errorf("%s has a row of %s, which no package defines", errorsTable, code)
+		}
+	}
+	for _, row := range readRows(t, protocol, "Codes") {
 		for _, code := range spansIn(row[0]) {
-			if _, ok := known[code]; !ok {
-				t.Errorf("the table of codes has a row of %s, which no package defines", code)
+			if !known[code] {
+				t.Errorf("%s has a row of %s, which no package defines", protocol, code)
 			}
-			known[code] = true
-			if len(row) > 3 {
-				checkTests(t, sides, code, spansIn(row[len(row)-1]))
-			}
+			delete(inFrames, code)
+			checkTests(t, sides, code, spansIn(row[len(row)-1]))
 		}
 	}
-	for code, has := range known {
-		if !has {
-			t.Errorf("the table of codes has no row of %s", code)
+	for code, framed := range inFrames {
+		if framed {
+			t.Errorf("%s has no row of %s, which comes in frames", protocol, code)
 		}
 	}
 }
@@ -104,7 +122,7 @@ func TestLimitsMatchTheCode(t *testing.T) {
 		packages[name] = readSource(t, dir)
 	}
 	checked := 0
-	for _, row := range readRows(t, "Timers and limits") {
+	for _, row := range readRows(t, protocol, "Timers and limits") {
 		for _, place := range spansIn(row[2]) {
 			pkg, name, _ := strings.Cut(place, ".")
 			checkLimit(t, packages[pkg], name, strings.TrimSpace(row[1]))
