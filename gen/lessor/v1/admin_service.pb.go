@@ -29,7 +29,7 @@ type WorkerState int32
 const (
 	// Never sent.
 	WorkerState_WORKER_STATE_UNSPECIFIED WorkerState = 0
-	// Said hello, has not registered.
+	// Its handshake was accepted, and it has not registered.
 	WorkerState_WORKER_STATE_HANDSHAKING WorkerState = 1
 	// Registered, takes work.
 	WorkerState_WORKER_STATE_REGISTERED WorkerState = 2
@@ -162,19 +162,19 @@ type Queue struct {
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Tasks that wait for a worker.
 	Ready uint64 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
-	// Tasks that wait for a time.
+	// Tasks that wait for a time: run_at, or the end of a backoff or delay.
 	Scheduled uint64 `protobuf:"varint,4,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
 	// Tasks that a worker holds.
 	Leased uint64 `protobuf:"varint,5,opt,name=leased,proto3" json:"leased,omitempty"`
-	// When it was made by its first submit or update.
+	// When it was created, by its first submit or update.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Of the ready ones: tasks whose concurrency key has no room (T11).
+	// Those of the ready tasks whose concurrency key has no room (T11).
 	Blocked uint64 `protobuf:"varint,7,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// Nothing is granted; what is leased goes on.
+	// True: nothing is granted; what is leased goes on.
 	Paused bool `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Live leases at once. 0: no limit.
 	MaxInflight uint32 `protobuf:"varint,9,opt,name=max_inflight,json=maxInflight,proto3" json:"max_inflight,omitempty"`
-	// How many grants it makes in a given time. Absent: no limit.
+	// How often it grants. Absent: no limit.
 	RateLimit *RateLimit `protobuf:"bytes,10,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	// For tasks that do not set theirs. Absent: the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,11,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
@@ -310,7 +310,7 @@ func (x *Queue) GetTakers() uint32 {
 // RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grants per second on average; from one a day to 1,000,000.
+	// Grants per second on average; from one a day (1/86,400) to 1,000,000.
 	PerSecond float64 `protobuf:"fixed64,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
 	// Grants at once. Default: as many as per_second allows in a second, at least 1; at most 1,000,000.
 	Burst         uint32 `protobuf:"varint,2,opt,name=burst,proto3" json:"burst,omitempty"`
@@ -470,11 +470,11 @@ type UpdateQueueRequest struct {
 	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Queue. Required; at most 256 bytes.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Stop grants, or go on with them. What is leased goes on either way.
+	// True stops grants, false lets them go on. Either way, what is leased goes on. Absent: as it is.
 	Paused *bool `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	// Live leases at once; 0 is no limit, at most 1,000,000. A lowered limit revokes nothing.
+	// Live leases at once, at most 1,000,000; 0: no limit. Absent: as it is. A lowered limit revokes nothing.
 	MaxInflight *uint32 `protobuf:"varint,4,opt,name=max_inflight,json=maxInflight,proto3,oneof" json:"max_inflight,omitempty"`
-	// How many grants it makes in a given time. A message without per_second removes the limit.
+	// How often it grants. Absent: as it is; a message without per_second removes the limit.
 	RateLimit *RateLimit `protobuf:"bytes,5,opt,name=rate_limit,json=rateLimit,proto3" json:"rate_limit,omitempty"`
 	// For tasks that are submitted from now on and do not set theirs. Fields that are not set stay; an empty message goes back to the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,6,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
@@ -845,7 +845,7 @@ type Worker struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// The session.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// What it said of itself.
+	// Who it is, by its handshake.
 	Info *WorkerInfo `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`
 	// Where the session stands.
 	State WorkerState `protobuf:"varint,4,opt,name=state,proto3,enum=lessor.v1.WorkerState" json:"state,omitempty"`
@@ -857,11 +857,11 @@ type Worker struct {
 	Queues []string `protobuf:"bytes,7,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Leases that it holds through this session.
 	Leases uint32 `protobuf:"varint,8,opt,name=leases,proto3" json:"leases,omitempty"`
-	// Since when.
+	// When its stream was opened.
 	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
-	// Last frame of any kind.
+	// When its last frame of any kind came.
 	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	// What it last said of its own health.
+	// healthy of its last heartbeat.
 	Healthy bool `protobuf:"varint,11,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// Gauges of the last heartbeat that had any.
 	Metrics map[string]float64 `protobuf:"bytes,12,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
@@ -871,11 +871,11 @@ type Worker struct {
 	HealthDetail string `protobuf:"bytes,14,opt,name=health_detail,json=healthDetail,proto3" json:"health_detail,omitempty"`
 	// Heartbeats in a row that did not come when they were due.
 	MissedHeartbeats uint32 `protobuf:"varint,15,opt,name=missed_heartbeats,json=missedHeartbeats,proto3" json:"missed_heartbeats,omitempty"`
-	// What an operator asked of it; absent where none has.
+	// The drain that an operator asked for; absent if there is none.
 	Drain *Drain `protobuf:"bytes,16,opt,name=drain,proto3" json:"drain,omitempty"`
 	// Tasks that it holds through this session, oldest first; at most 1,000, and only in GetWorker.
 	TaskIds []string `protobuf:"bytes,17,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
-	// Pool that the worker said it is of.
+	// Pool of the worker, by its register; empty: none.
 	PoolId        string `protobuf:"bytes,18,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1092,7 +1092,7 @@ func (x *GetWorkerRequest) GetSessionId() string {
 	return ""
 }
 
-// GetWorkerResponse is what the worker is now.
+// GetWorkerResponse is the worker.
 type GetWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its open sessions, at least one.
@@ -1149,7 +1149,7 @@ type DrainWorkerRequest struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// By when the worker should have ended by itself. The worker is told; nothing else happens at that time. Absent: no such time.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// Takes a drain back: the coordinator gives work again. A worker that has begun to stop by itself goes on with that.
+	// True takes a drain back: the coordinator gives work again; reason and deadline must be absent. A worker that has begun to stop still stops.
 	Undo          bool `protobuf:"varint,5,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1267,7 +1267,7 @@ func (x *DrainWorkerResponse) GetWorkers() []*Worker {
 	return nil
 }
 
-// KickWorkerRequest names a worker to throw out.
+// KickWorkerRequest names a worker whose sessions to end.
 type KickWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable name of the worker. Required.
@@ -1276,10 +1276,10 @@ type KickWorkerRequest struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Why, told to the worker. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// How long the worker is asked to stay away; it is not kept out. Absent: 5 s; at most 24 h.
+	// How long the worker is asked to stay away, at most 24 h; nothing keeps it out. Absent: 5 s.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// Its leases end at once, REVOKED, and their tasks are READY for others. False: they live on, for the worker to go on with when it is back,
-	// and run out if it does not come.
+	// True: its leases end at once, REVOKED, and their tasks are READY for others. False: they live on, so that the worker can go on with them when it
+	// is back, and run out if it does not come.
 	Requeue       bool `protobuf:"varint,5,opt,name=requeue,proto3" json:"requeue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1350,10 +1350,10 @@ func (x *KickWorkerRequest) GetRequeue() bool {
 	return false
 }
 
-// KickWorkerResponse is what was thrown out.
+// KickWorkerResponse is what was ended.
 type KickWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions as they were, at least one.
+	// The sessions as they were before, at least one.
 	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1567,11 +1567,11 @@ type GetStatusResponse struct {
 	Leases uint64 `protobuf:"varint,5,opt,name=leases,proto3" json:"leases,omitempty"`
 	// Open sessions of the tenant.
 	Sessions uint32 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Size of the store in bytes; 0 in memory.
+	// Size of the store in bytes; 0 if it is in memory.
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
-	// No credentials are asked for: everyone who reaches the listener is tenant "default".
+	// True: no credentials are asked for, and everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
-	// The disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
+	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
 	DiskFull bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	// What the tenant may use, and then what the credential of the call may (X5); the latter only where there is a credential.
 	Quotas        []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
@@ -1689,7 +1689,7 @@ type Quota struct {
 	Of string `protobuf:"bytes,2,opt,name=of,proto3" json:"of,omitempty"`
 	// As the configuration has it: 50/s, 50/s:200 with a burst of its own, 1000, or none.
 	Value string `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
-	// Of a count: how much is used at present. 0 for rates.
+	// How much of a count is used at present; 0 for rates.
 	Used          uint64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

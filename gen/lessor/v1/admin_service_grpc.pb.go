@@ -42,7 +42,7 @@ type AdminServiceClient interface {
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
 	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
-	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
+	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error)
 	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
@@ -202,7 +202,7 @@ type AdminServiceServer interface {
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
 	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
-	// UpdateQueue sets what governs the grants of a queue, and makes the queue where it is not there yet (T13).
+	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error)
 	// PurgeQueue deletes the SCHEDULED and READY tasks of a queue (T13). One call does a bounded part of the work; see BatchResult.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)

@@ -32,7 +32,7 @@ type AuditEvent struct {
 	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Who: the subject of the credential.
 	Subject string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
-	// Id of the token or certificate. Empty: none was asked for.
+	// Id of the token or certificate. Empty: the coordinator asked for none.
 	CredentialId string `protobuf:"bytes,4,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	// What its holder may do: worker, producer, operator or viewer.
 	Role string `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
@@ -50,7 +50,7 @@ type AuditEvent struct {
 	RequestId string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// "OK" for what was done; for what was refused its code, such as E.AUTH.FORBIDDEN.
 	Outcome string `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Tasks that were changed, where the call is about many. Each step of such a call leaves an event of its own.
+	// Tasks that were changed, if the call is about many; else 0. Each step of such a call leaves an event of its own.
 	Tasks uint64 `protobuf:"varint,13,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	// How often the same was refused. A caller that goes on asking leaves one event at once and then one a minute.
 	Times         uint64 `protobuf:"varint,14,opt,name=times,proto3" json:"times,omitempty"`

@@ -530,11 +530,11 @@ type SigningKey struct {
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	// When it was made.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// New tokens are signed by this key. Each tenant has one such key.
+	// True: new tokens are signed by this key. Each tenant has one such key.
 	Signing bool `protobuf:"varint,3,opt,name=signing,proto3" json:"signing,omitempty"`
-	// When tokens that it signed stop to be accepted; absent while it signs.
+	// From when on tokens that it signed are no longer accepted; absent while it signs.
 	RetiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=retires_at,json=retiresAt,proto3" json:"retires_at,omitempty"`
-	// Tokens that it signed and that are neither expired nor revoked.
+	// Number of tokens that it signed and that are neither expired nor revoked.
 	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

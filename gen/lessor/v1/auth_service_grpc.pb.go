@@ -33,9 +33,9 @@ const (
 // AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
 // all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceClient interface {
-	// CreateToken issues a token. It is in the answer and nowhere else.
+	// CreateToken issues a token. The answer is the only place where it is shown.
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
-	// ListTokens shows what is known of the tokens. Only their holders know the tokens themselves.
+	// ListTokens shows what is known of the tokens, never the tokens themselves.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
 	// Repeating it is harmless.
@@ -111,9 +111,9 @@ func (c *authServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, o
 // AuthService lets operators decide who may come in. Each call is about the caller's own tenant. On a coordinator that asks for no credentials
 // all its calls fail with FAILED_PRECONDITION. A field that the coordinator does not know is bad input, as in TaskService.
 type AuthServiceServer interface {
-	// CreateToken issues a token. It is in the answer and nowhere else.
+	// CreateToken issues a token. The answer is the only place where it is shown.
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
-	// ListTokens shows what is known of the tokens. Only their holders know the tokens themselves.
+	// ListTokens shows what is known of the tokens, never the tokens themselves.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	// RevokeToken ends a credential for ever. When it returns, no call with it is let in any more; its streams end within a second (X3).
 	// Repeating it is harmless.

@@ -388,9 +388,9 @@ type StartRequest struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker, for the log only: the lease decides.
+	// Worker, for the log only: the lease decides. At most 256 bytes.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// W3C trace context. Optional.
+	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Worker's wall clock at the start; recorded only.
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
@@ -485,9 +485,9 @@ type StartResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends; absent when it is not live.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span.
+	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -495,7 +495,7 @@ type StartResponse struct {
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Task token that replaces the last one (H1); empty when the lease is not live.
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
-	// When that token ends.
+	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -624,17 +624,18 @@ type HeartbeatRequest struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker, for the log only: the lease decides.
+	// Worker, for the log only: the lease decides. At most 256 bytes.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// W3C trace context. Optional.
+	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Worker's wall clock; recorded only. Absent: receipt.
 	HeartbeatAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	// How far the work has come; not durable.
 	Progress *Progress `protobuf:"bytes,7,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Gauges of the attempt; not durable. At most 64.
+	// Gauges of the attempt; not durable. At most 64, with names of at most 256 bytes.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Saved durably with the renewal and handed to the next attempt. At most 64 KiB. Empty: the last one stays.
+	// Saved durably with the renewal and handed to the next attempt. At most 64 KiB unless the coordinator is configured otherwise. Empty: the last one
+	// stays.
 	Checkpoint    []byte `protobuf:"bytes,9,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -748,9 +749,9 @@ type HeartbeatResponse struct {
 	ShouldCancel bool `protobuf:"varint,5,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,6,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends; absent when it is not live.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span.
+	// The same as a span, to be counted on the worker's own monotonic clock from before its request (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,8,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,9,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -758,7 +759,7 @@ type HeartbeatResponse struct {
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
 	// Task token that replaces the last one (H1); empty when the lease is not live.
 	TaskToken string `protobuf:"bytes,11,opt,name=task_token,json=taskToken,proto3" json:"task_token,omitempty"`
-	// When that token ends.
+	// When that token ends, by the coordinator's wall clock.
 	TokenExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=token_expires_at,json=tokenExpiresAt,proto3" json:"token_expires_at,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -887,17 +888,17 @@ type CompleteRequest struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker, for the log only: the lease decides.
+	// Worker, for the log only: the lease decides. At most 256 bytes.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// W3C trace context. Optional.
+	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Result, at most 1 MiB unless the coordinator is configured otherwise (V11).
 	Output []byte `protobuf:"bytes,7,opt,name=output,proto3" json:"output,omitempty"`
 	// Results that lie elsewhere. At most 64.
 	Artifacts []*Artifact `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// Gauges of the attempt. At most 64.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes.
 	Metrics map[string]float64 `protobuf:"bytes,9,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Worker's wall clock at the end; recorded only.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
@@ -1028,7 +1029,7 @@ type CompleteResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -1133,19 +1134,19 @@ type FailRequest struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker, for the log only: the lease decides.
+	// Worker, for the log only: the lease decides. At most 256 bytes.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// W3C trace context. Optional.
+	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why it failed. Required.
 	Error *TaskError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	// Gauges of the attempt. At most 64.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes.
 	Metrics map[string]float64 `protobuf:"bytes,8,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Phase in which a cancel stopped the work. Optional; at most 256 bytes.
 	CancelledDuringPhase string `protobuf:"bytes,9,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
-	// What was done before a cancel stopped the work, opaque. At most 64 KiB.
+	// What was done before a cancel stopped the work, opaque. At most as much as a checkpoint.
 	PartialProgress []byte `protobuf:"bytes,10,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
 	// Worker's wall clock at the end; recorded only.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
@@ -1283,7 +1284,7 @@ type FailResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -1388,11 +1389,11 @@ type ReleaseRequest struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Attempt, checked against the lease if sent (V6). 0: not sent.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Worker, for the log only: the lease decides.
+	// Worker, for the log only: the lease decides. At most 256 bytes.
 	WorkerId string `protobuf:"bytes,4,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// W3C trace context. Optional.
+	// W3C trace context. Optional; the coordinator does not use it.
 	Traceparent string `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional.
+	// Correlates report and log only; whether a report is the same as another is decided by its content (V13). Optional; at most 256 bytes.
 	ReportId string `protobuf:"bytes,6,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// Why, for people. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1511,7 +1512,7 @@ type ReleaseResponse struct {
 	TaskState TaskState `protobuf:"varint,4,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,5,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before; this is its recorded verdict (V4).
 	Replayed bool `protobuf:"varint,7,opt,name=replayed,proto3" json:"replayed,omitempty"`

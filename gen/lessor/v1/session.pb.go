@@ -139,8 +139,7 @@ func (ReportKind) EnumDescriptor() ([]byte, []int) {
 
 // SessionRequest is one frame from a worker: an envelope around one payload. The envelope is checked first.
 //
-// A session is typed in this order: handshake, register, then anything. Everything that can be batched is batched: one
-// frame carries many reports, heartbeats or chunks. By hand, with grpcurl:
+// The frames come in this order: handshake, register, then any. One frame can carry many reports, renewals or chunks. By hand, with grpcurl:
 //
 //	{"id":"1","tenant":"default","sender":{"role":"worker","id":"me"},"handshake":{"protocol":1,"worker":{"name":"me"}}}
 //	{"id":"2","register":{"queues":["q"],"capabilities":{"concurrency":{"max_parallel":1}}}}
@@ -359,12 +358,12 @@ type isSessionRequest_Payload interface {
 }
 
 type SessionRequest_Handshake struct {
-	// First frame.
+	// Required as the first frame.
 	Handshake *Handshake `protobuf:"bytes,16,opt,name=handshake,proto3,oneof"`
 }
 
 type SessionRequest_Register struct {
-	// Second frame: what the worker can do. Again later: replaces what was said.
+	// What the worker can do. Required before heartbeat, reports, feedback, capacity and drain; a later one replaces the earlier (W2).
 	Register *Register `protobuf:"bytes,17,opt,name=register,proto3,oneof"`
 }
 
@@ -394,12 +393,13 @@ type SessionRequest_Drain struct {
 }
 
 type SessionRequest_Error struct {
-	// Something went wrong at the worker; logged.
+	// Something went wrong at the worker; it is logged. Two codes do more: after E.RESULT.SEQ_GAP the coordinator sends its frames again from
+	// expected_seq on, or resets the session if it no longer has them; E.CMD.CONCURRENCY_VIOLATION refuses a task, which is requeued at once (W12).
 	Error *Error `protobuf:"bytes,23,opt,name=error,proto3,oneof"`
 }
 
 type SessionRequest_Goodbye struct {
-	// The worker leaves: its leases are released at once.
+	// The worker leaves: its leases end at once, REVOKED, and their tasks are READY for others (W9).
 	Goodbye *Goodbye `protobuf:"bytes,24,opt,name=goodbye,proto3,oneof"`
 }
 
@@ -795,9 +795,9 @@ func (x *Ack) GetRequest() bool {
 // Handshake opens a session.
 type Handshake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of this protocol; 1.
+	// Version of this protocol: 1. Required.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Who connects.
+	// Who connects. Required.
 	Worker *WorkerInfo `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
 	// Goes on with a session whose stream was lost (W8). Absent: a new session.
 	Resume *Resume `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
@@ -1072,7 +1072,7 @@ type Accept struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// How often to send heartbeat, where no lease asks for more.
+	// How often to send a heartbeat, unless a lease needs a shorter interval.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	// Time without any frame after which the coordinator closes the session.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,3,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
@@ -1190,7 +1190,7 @@ func (x *Accept) GetNextSeq() uint64 {
 // Register says what the worker can do and from which queues it takes.
 type Register struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it can do; concurrency.max_parallel is required.
+	// What it can do. Required, with concurrency.max_parallel.
 	Capabilities *Capabilities `protobuf:"bytes,1,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Queues to take from, in turn; their order does not matter. Required; at most 100.
 	Queues []string `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
@@ -1550,7 +1550,7 @@ type ReportVerdict struct {
 	Kind ReportKind `protobuf:"varint,3,opt,name=kind,proto3,enum=lessor.v1.ReportKind" json:"kind,omitempty"`
 	// report_id of the report.
 	ReportId string `protobuf:"bytes,4,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
-	// No verdict, and why; the fields below are then empty.
+	// Set if there is no verdict, and says why; the fields below are then empty.
 	Error *ItemError `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	// The verdict.
 	Verdict Verdict `protobuf:"varint,6,opt,name=verdict,proto3,enum=lessor.v1.Verdict" json:"verdict,omitempty"`
@@ -1564,13 +1564,13 @@ type ReportVerdict struct {
 	ShouldCancel bool `protobuf:"varint,10,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked; Start only.
 	CancelReason string `protobuf:"bytes,11,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends; Start only.
+	// When the lease now ends, by the coordinator's wall clock; Start only.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span; Start only.
+	// The same as a span, to be counted on the worker's own monotonic clock from before its report (A8); Start only.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,13,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,14,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
-	// When the next attempt may be granted; absent when there is none or no wait.
+	// When the next attempt may be granted, by the coordinator's wall clock; absent when there is none or no wait.
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// The same report had been committed before (V4).
 	Replayed bool `protobuf:"varint,16,opt,name=replayed,proto3" json:"replayed,omitempty"`
@@ -1750,9 +1750,9 @@ func (x *ReportVerdict) GetTokenExpiresAt() *timestamppb.Timestamp {
 // ItemError says that an item of a frame got no verdict.
 type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Code as in docs/protocol.md, for example E.INTERNAL.
+	// Code as in docs/errors.md, for example E.INTERNAL.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// Wait before the repeat.
+	// How long to wait before the repeat.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// For people.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -1818,7 +1818,7 @@ type HeartbeatAck struct {
 	Leases []*LeaseAck `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// Coordinator's wall clock.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
-	// Why the worker gets no new work, judged by what its heartbeats say (W9). Empty: they are no reason to give it none.
+	// Why the worker gets no new work, judged by what its heartbeats say (W9). Empty: nothing in its heartbeats keeps work from it.
 	NoNewWork     string `protobuf:"bytes,3,opt,name=no_new_work,json=noNewWork,proto3" json:"no_new_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1882,7 +1882,7 @@ type LeaseAck struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The lease.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// No verdict, and why; the fields below are then empty.
+	// Set if there is no verdict, and says why; the fields below are then empty.
 	Error *ItemError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// The verdict.
 	Verdict Verdict `protobuf:"varint,5,opt,name=verdict,proto3,enum=lessor.v1.Verdict" json:"verdict,omitempty"`
@@ -1896,9 +1896,9 @@ type LeaseAck struct {
 	ShouldCancel bool `protobuf:"varint,9,opt,name=should_cancel,json=shouldCancel,proto3" json:"should_cancel,omitempty"`
 	// Why a cancel was asked.
 	CancelReason string `protobuf:"bytes,10,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
-	// When the lease now ends; absent when it is not live.
+	// When the lease now ends, by the coordinator's wall clock; absent when it is not live.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The same as a span.
+	// The same as a span, to be counted on the worker's own monotonic clock from before its heartbeat (A8).
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// With CANCELLED: newest attempt of the task, if it is not the caller's; else 0.
 	CurrentAttempt uint32 `protobuf:"varint,13,opt,name=current_attempt,json=currentAttempt,proto3" json:"current_attempt,omitempty"`
@@ -2100,11 +2100,11 @@ type Cancel struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Lease under which it runs.
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Why, in a word of the contract; TASK_CANCELLED while the lease still lives, another when it is lost.
+	// Why: TASK_CANCELLED while the lease still lives, another reason when it is lost.
 	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
 	// Why, in words.
 	Detail string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
-	// Time left to stop and report. 0: the lease is lost; discard.
+	// Time left to stop and report. Absent or 0: the lease is lost; discard the result and report nothing.
 	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2230,15 +2230,15 @@ type FeedbackItem struct {
 	LeaseId string `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Phase of the work. At most 256 bytes.
 	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
-	// 0 to 1; 0 says nothing, see zero_progress.
+	// 0 to 1. 0 means not reported, unless zero_progress is set.
 	Progress float64 `protobuf:"fixed64,4,opt,name=progress,proto3" json:"progress,omitempty"`
 	// For people. At most 64 KiB.
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Pieces of output, in order per channel; at most 256.
 	Chunks []*FeedbackChunk `protobuf:"bytes,6,rep,name=chunks,proto3" json:"chunks,omitempty"`
-	// Gauges of the attempt. At most 64.
+	// Gauges of the attempt. At most 64, with names of at most 256 bytes.
 	Metrics map[string]float64 `protobuf:"bytes,7,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// progress is 0, again or still.
+	// True if progress really is 0; without it, 0 means not reported.
 	ZeroProgress  bool `protobuf:"varint,8,opt,name=zero_progress,json=zeroProgress,proto3" json:"zero_progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2333,7 +2333,7 @@ func (x *FeedbackItem) GetZeroProgress() bool {
 // Capacity changes how many tasks the worker takes.
 type Capacity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Slots, 0 to 10,000. Fewer than are in use revokes nothing.
+	// Slots, 0 to 10,000; 0 stops new work. A number below the slots in use revokes nothing.
 	MaxParallel uint32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// Slots of a type, as in Concurrency. If any are sent, they replace all that were sent before; 0 stops a type.
 	PerTypeLimits map[string]uint32 `protobuf:"bytes,2,rep,name=per_type_limits,json=perTypeLimits,proto3" json:"per_type_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -2390,7 +2390,7 @@ type Drain struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why, for people.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// When the sender stops waiting. Absent: not stated.
+	// By when the worker is to have ended, or means to. Nothing else happens at that time. Absent: not stated.
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2489,7 +2489,7 @@ func (x *Goodbye) GetReason() string {
 // Error says that a frame was wrong, or that something failed.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Code as in docs/protocol.md, for example E.CMD.UNKNOWN.
+	// Code as in docs/errors.md, for example E.CMD.UNKNOWN.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// What happened.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -2589,11 +2589,11 @@ func (x *Error) GetLeaseId() string {
 // Reset ends a session at once.
 type Reset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Code as in docs/protocol.md.
+	// Code as in docs/errors.md, for example E.SESSION.KICKED.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// Why, for people.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Wait before the reconnect.
+	// How long to wait before connecting again. Absent: the worker's own backoff decides.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

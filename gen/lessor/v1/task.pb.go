@@ -23,7 +23,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TaskState is where a task stands. States in -ED are final for the round; CANCELLING will move by itself.
+// TaskState is where a task stands. COMPLETED, FAILED and CANCELLED are final for the round. CANCELLING ends by itself, at the latest when cancel_grace
+// is over.
 //
 // Who may move a task (rules T1-T9, V15):
 //
@@ -57,7 +58,7 @@ const (
 	TaskState_TASK_STATE_CANCELLING TaskState = 5
 	// Final: a worker's Complete was committed, or a discarded result was adopted.
 	TaskState_TASK_STATE_COMPLETED TaskState = 6
-	// Final: it ended without a result; reason or error says why.
+	// Final: it ended without a result; reason says why, or error if it was a worker's Fail.
 	TaskState_TASK_STATE_FAILED TaskState = 7
 	// Final: cancelled before an outcome was committed.
 	TaskState_TASK_STATE_CANCELLED TaskState = 8
@@ -174,7 +175,7 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_task_proto_rawDescGZIP(), []int{1}
 }
 
-// Reason says why a verdict fell as it did, or why a task failed without an outcome.
+// Reason says why a verdict is what it is, why a lease ended, or why a task failed without an outcome.
 type Reason int32
 
 const (
@@ -184,7 +185,7 @@ const (
 	Reason_REASON_NONE Reason = 1
 	// REJECTED: a field is missing or bad; detail names it (V1, V6).
 	Reason_REASON_INVALID_REQUEST Reason = 2
-	// REJECTED: the caller's tenant has no such task (V2).
+	// REJECTED: the task is another tenant's; or it is unknown, and the lease was not issued for it (V2).
 	Reason_REASON_UNKNOWN_TASK Reason = 3
 	// REJECTED: the lease id is forged or belongs to another task (V3).
 	Reason_REASON_INVALID_LEASE Reason = 4
@@ -192,9 +193,9 @@ const (
 	Reason_REASON_DUPLICATE_REPORT Reason = 5
 	// CANCELLED, to Start and Heartbeat: a report was already committed under this lease (V5).
 	Reason_REASON_ALREADY_REPORTED Reason = 6
-	// CANCELLED: the lease is of an older epoch, or was revoked by a recovery (V7).
+	// CANCELLED: the store was restored, or the coordinator was started with --recovery=invalidate (V7).
 	Reason_REASON_COORDINATOR_RECOVERED Reason = 7
-	// CANCELLED: the task was deleted (V8).
+	// CANCELLED: the task was deleted after the lease was granted (V8).
 	Reason_REASON_TASK_GONE Reason = 8
 	// CANCELLED: a newer attempt was granted; see current_attempt (V9).
 	Reason_REASON_SUPERSEDED Reason = 9
@@ -208,11 +209,13 @@ const (
 	Reason_REASON_CANCEL_TIMEOUT Reason = 13
 	// CANCELLED, and on a FAILED task: attempt_timeout or deadline passed (V10, T6).
 	Reason_REASON_DEADLINE_EXCEEDED Reason = 14
-	// CANCELLED: an operator revoked the lease (V10).
+	// CANCELLED: the lease was taken back (V10): the worker said goodbye, was replaced by another instance, was kicked with requeue, or refused the
+	// task because of its concurrency key; or the caller of a Lease was gone before it had the answer. A Cancel frame has it, too, when the task is
+	// deleted by force; a report after that gets TASK_GONE.
 	Reason_REASON_REVOKED Reason = 15
 	// REJECTED: the output is over the inline limit; the lease stays live (V11).
 	Reason_REASON_RESULT_TOO_LARGE Reason = 16
-	// On a FAILED task: leases were lost max_losses times; the task is quarantined (T5).
+	// On a FAILED task: its leases were lost max_losses times, and it is quarantined (T5).
 	Reason_REASON_HEARTBEAT_TIMEOUT Reason = 17
 	// On a FAILED task: no worker took it within start_timeout (T6).
 	Reason_REASON_START_TIMEOUT Reason = 18
@@ -319,7 +322,7 @@ const (
 	ErrorCategory_ERROR_CATEGORY_CONFIGURATION ErrorCategory = 4
 	// The work took too long. Retried.
 	ErrorCategory_ERROR_CATEGORY_TIMEOUT ErrorCategory = 5
-	// The work stopped because of a cancel. Not retried (T7).
+	// The work stopped because of a cancel. Never retried (T7).
 	ErrorCategory_ERROR_CATEGORY_CANCELLED ErrorCategory = 6
 )
 
@@ -606,7 +609,7 @@ type RetryPolicy struct {
 	BackoffMultiplier float64 `protobuf:"fixed64,4,opt,name=backoff_multiplier,json=backoffMultiplier,proto3" json:"backoff_multiplier,omitempty"`
 	// Longest wait. Default 5 min, or initial_backoff if that is longer; at least initial_backoff, at most 7 days.
 	MaxBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
-	// Categories that are never retried, whatever the worker's retryable says. Empty: only the defaults of T4 apply.
+	// Categories that are never retried, whatever TaskError.retryable says; at most 6. Empty: retryable or the category's default decides (T4).
 	NonRetryableCategories []ErrorCategory `protobuf:"varint,6,rep,packed,name=non_retryable_categories,json=nonRetryableCategories,proto3,enum=lessor.v1.ErrorCategory" json:"non_retryable_categories,omitempty"`
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
@@ -714,7 +717,7 @@ type TaskSpec struct {
 	AttemptTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=attempt_timeout,json=attemptTimeout,proto3" json:"attempt_timeout,omitempty"`
 	// Longest time the task may wait READY. Absent: no limit. At least 100 ms, at most 30 days.
 	StartTimeout *durationpb.Duration `protobuf:"bytes,13,opt,name=start_timeout,json=startTimeout,proto3" json:"start_timeout,omitempty"`
-	// How often it is tried. Absent: the default policy.
+	// How often it is tried. Absent: the queue's policy, then the defaults.
 	RetryPolicy *RetryPolicy `protobuf:"bytes,14,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// How often the worker sends heartbeats. Default 30 s, or a third of heartbeat_timeout if only that is set. At least 10 ms.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,15,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
@@ -1201,7 +1204,7 @@ type TraceMeta struct {
 	HostNodeId string `protobuf:"bytes,1,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
 	// Middlewares that are mounted on the host, outermost first; at most 64 names of at most 256 bytes.
 	MiddlewareChain []string `protobuf:"bytes,2,rep,name=middleware_chain,json=middlewareChain,proto3" json:"middleware_chain,omitempty"`
-	// On a middleware: its index in the chain, from 0, below the length of middleware_chain where that is sent. Absent on a host.
+	// On a middleware: its index in the chain, from 0; less than the length of middleware_chain if that is sent. Absent on a host.
 	ChainIndex    *uint32 `protobuf:"varint,3,opt,name=chain_index,json=chainIndex,proto3,oneof" json:"chain_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1267,7 +1270,7 @@ type TaskError struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Stack or log tail. At most 64 KiB.
 	StackTrace string `protobuf:"bytes,3,opt,name=stack_trace,json=stackTrace,proto3" json:"stack_trace,omitempty"`
-	// Overrides the category's default where present; the policy's non_retryable_categories override both (T4).
+	// Overrides the category's default where present; the policy's non_retryable_categories override both (T4). With CANCELLED it has no effect.
 	Retryable *bool `protobuf:"varint,4,opt,name=retryable,proto3,oneof" json:"retryable,omitempty"`
 	// Asks for this wait instead of the policy's backoff. Zero: the policy decides. At most 24 h; longer is cut to that.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
@@ -1349,7 +1352,7 @@ type Artifact struct {
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// What it is, for example a MIME type. At most 256 bytes.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// Size where known; 0 is unknown or empty.
+	// Size in bytes; 0: unknown or empty.
 	SizeBytes int64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Wall time after which it may be gone. Absent: not stated.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
@@ -1440,18 +1443,18 @@ func (x *Artifact) GetMetadata() map[string]string {
 	return nil
 }
 
-// Progress is how far the current attempt has come. It is advisory and may be lost in a crash.
+// Progress is how far an attempt has come. It is not durable while the attempt runs, so a crash may lose it.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 to 1.
+	// 0 to 1. Absent in a heartbeat's progress: 0.
 	Fraction float64 `protobuf:"fixed64,1,opt,name=fraction,proto3" json:"fraction,omitempty"`
 	// For people. At most 64 KiB.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Phase of the work, for example "running" or "uploading". At most 256 bytes.
 	Stage string `protobuf:"bytes,3,opt,name=stage,proto3" json:"stage,omitempty"`
-	// Gauges of the attempt. Only in answers: a heartbeat has a field of its own.
+	// Gauges of the attempt. Only in answers; a heartbeat sends them in HeartbeatRequest.metrics.
 	Metrics map[string]float64 `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
-	// Attempt that said it. Only in answers.
+	// Attempt that reported it. Only in answers.
 	Attempt       uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1522,7 +1525,7 @@ func (x *Progress) GetAttempt() uint32 {
 	return 0
 }
 
-// LeaseInfo is the public part of a live lease. The lease id itself is told to its holder only.
+// LeaseInfo is the public part of a live lease. Only the holder gets the lease id.
 type LeaseInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempt that the lease belongs to.
@@ -1778,7 +1781,7 @@ type DiscardedResult struct {
 	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	// Why it was CANCELLED.
 	Reason Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=lessor.v1.Reason" json:"reason,omitempty"`
-	// Size of output, artifacts and metrics.
+	// Size of output, artifacts and metrics, in bytes.
 	SizeBytes int64 `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Output. Left out of lists.
 	Output []byte `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
@@ -1896,7 +1899,7 @@ type Task struct {
 	RetryAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	// Live lease; absent when nobody holds the task.
 	Lease *LeaseInfo `protobuf:"bytes,13,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Last progress of the live attempt, else of the last one that said anything; absent when there is none.
+	// Last progress of the live attempt, else of the last one that reported any; absent when there is none.
 	Progress *Progress `protobuf:"bytes,14,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why a cancel was asked; empty without one.
 	CancelReason string `protobuf:"bytes,15,opt,name=cancel_reason,json=cancelReason,proto3" json:"cancel_reason,omitempty"`
@@ -1919,7 +1922,8 @@ type Task struct {
 	// Last lines of feedback of the live attempt, else of the last one that had any: at most 100 chunks and 64 KiB. They are in memory only until
 	// the attempt ends, and saved with its end. Lists leave them out.
 	Feedback []*FeedbackChunk `protobuf:"bytes,24,rep,name=feedback,proto3" json:"feedback,omitempty"`
-	// Results that came too late, oldest first; the first of each lease, up to 64 KiB each, at most the newest 16.
+	// Results that came too late, oldest first: the first of each lease, of at most 64 KiB each unless the coordinator is configured otherwise, and of
+	// these the newest 16.
 	Discarded []*DiscardedResult `protobuf:"bytes,25,rep,name=discarded,proto3" json:"discarded,omitempty"`
 	// Attempt whose discarded result is the output, by AdoptResult; 0 otherwise.
 	AdoptedAttempt uint32 `protobuf:"varint,26,opt,name=adopted_attempt,json=adoptedAttempt,proto3" json:"adopted_attempt,omitempty"`
@@ -1930,7 +1934,7 @@ type Task struct {
 	Metrics map[string]float64 `protobuf:"bytes,28,rep,name=metrics,proto3" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Phase in which a cancel stopped the work, by the last Fail; empty where it did not say. Lists leave it out.
 	CancelledDuringPhase string `protobuf:"bytes,29,opt,name=cancelled_during_phase,json=cancelledDuringPhase,proto3" json:"cancelled_during_phase,omitempty"`
-	// What was done by then, opaque. Lists leave it out.
+	// What was done by then, opaque, by the last Fail. Lists leave it out.
 	PartialProgress []byte `protobuf:"bytes,30,opt,name=partial_progress,json=partialProgress,proto3" json:"partial_progress,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2252,7 +2256,7 @@ func (x *Middleware) GetState() TaskState {
 // FeedbackChunk is a piece of what a running attempt prints.
 type FeedbackChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stream it belongs to: stdout, stderr, log, llm ... At most 256 bytes.
+	// Name of the output that it belongs to: stdout, stderr, log, llm ... At most 256 bytes.
 	Channel string `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
 	// Rises by one per channel and attempt, from 0.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`

@@ -269,7 +269,7 @@ func (x *SubmitTaskResponse) GetCreated() bool {
 // BatchSubmitTasksRequest asks for many tasks at once.
 type BatchSubmitTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to do, in order; all in one workspace. 1 to 1,000.
+	// What to do, in order; all in one workspace. 1 to 1,000 unless the coordinator is configured otherwise.
 	Tasks []*TaskSpec `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -445,7 +445,7 @@ type SubmitError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// gRPC status code with which SubmitTask would have refused the spec: 3 INVALID_ARGUMENT, 6 ALREADY_EXISTS, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
 	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
-	// Code as in docs/protocol.md, for example E.REQUEST.INVALID.
+	// Code as in docs/errors.md, for example E.REQUEST.INVALID.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// What is wrong, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -527,7 +527,7 @@ type SubmitStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Your name for the frame, which comes back with its results. Optional; at most 256 bytes.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What to do, in order. 1 to 1,000.
+	// What to do, in order. 1 to 1,000; more if the coordinator is configured for larger batches.
 	Tasks         []*TaskSpec `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1168,7 +1168,7 @@ type DeleteTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task. Required.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Delete the task even while a worker holds it: the lease ends REVOKED.
+	// Delete the task even while a worker holds it: the lease ends, and the worker is told REVOKED.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	// Correlates request and log only. Optional; at most 256 bytes.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1425,9 +1425,9 @@ type ExplainTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Where it stands.
+	// State of the task.
 	State TaskState `protobuf:"varint,2,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
-	// One sentence that says it all.
+	// The answer in one sentence.
 	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Why the task is where it is, most decisive first.
 	Findings []*Finding `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
@@ -1834,7 +1834,7 @@ type BatchCancelTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which tasks. A filter without any condition is refused unless all is set. Tasks that have ended are skipped.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Every task of the workspace is meant.
+	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
 	// Why, told to the workers. At most 1,024 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1962,7 +1962,7 @@ type BatchRetryTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which tasks. A filter without any condition is refused unless all is set. Tasks that are not FAILED or CANCELLED are skipped.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Every task of the workspace is meant.
+	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
 	// New deadline; tasks whose old one has passed are skipped without it.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
@@ -2090,9 +2090,9 @@ type BatchDeleteTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which tasks. A filter without any condition is refused unless all is set.
 	Filter *TaskFilter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Every task of the workspace is meant.
+	// Set to mean every task of the workspace.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
-	// Delete also tasks that a worker holds: their leases end REVOKED. Without force they are skipped.
+	// Delete also tasks that a worker holds: their leases end, and the workers are told REVOKED. Without force such tasks are skipped.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// next_page_token of the call before, with the same filter. Empty: from the beginning.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

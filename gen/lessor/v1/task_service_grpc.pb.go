@@ -54,7 +54,7 @@ type TaskServiceClient interface {
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
-	// GetTask shows one task, whole.
+	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
 	// ListTasks shows the tasks of a workspace, oldest first.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
@@ -258,7 +258,7 @@ type TaskServiceServer interface {
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
-	// GetTask shows one task, whole.
+	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
 	// ListTasks shows the tasks of a workspace, oldest first.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)

@@ -32,10 +32,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkerService is how work reaches workers and how its outcome comes back. A report, Start or Heartbeat is answered
-// with exactly one verdict, status OK. An error status is no verdict: repeat the same request, bounded and unchanged (K5).
+// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is answered with exactly one verdict, with status OK. An
+// error status is no verdict: send the same request again, unchanged, a bounded number of times (K5).
 type WorkerServiceClient interface {
-	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5).
+	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5). If the caller is gone before it is
+	// sent, the leases end, REVOKED.
 	Lease(ctx context.Context, in *LeaseRequest, opts ...grpc.CallOption) (*LeaseResponse, error)
 	// Start tells that execution begins, and renews the lease.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
@@ -136,10 +137,11 @@ type WorkerService_SessionClient = grpc.BidiStreamingClient[SessionRequest, Sess
 // All implementations must embed UnimplementedWorkerServiceServer
 // for forward compatibility.
 //
-// WorkerService is how work reaches workers and how its outcome comes back. A report, Start or Heartbeat is answered
-// with exactly one verdict, status OK. An error status is no verdict: repeat the same request, bounded and unchanged (K5).
+// WorkerService gives work to workers and takes their reports. A report, Start or Heartbeat is answered with exactly one verdict, with status OK. An
+// error status is no verdict: send the same request again, unchanged, a bounded number of times (K5).
 type WorkerServiceServer interface {
-	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5).
+	// Lease grants up to max_tasks waiting tasks. The response is the hand-over: no acknowledgement is needed (W5). If the caller is gone before it is
+	// sent, the leases end, REVOKED.
 	Lease(context.Context, *LeaseRequest) (*LeaseResponse, error)
 	// Start tells that execution begins, and renews the lease.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
