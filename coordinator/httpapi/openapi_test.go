@@ -80,6 +80,12 @@ var operations = map[string]operation{
 	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
+// fieldEnums has the values of fields that have only certain ones.
+var fieldEnums = map[string][]string{
+	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
+	"CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
+}
+
 // requiredFields has the required fields of requests.
 var requiredFields = map[string][]string{
 	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
@@ -147,6 +153,9 @@ func (s schemas) component(t reflect.Type) object {
 			continue
 		}
 		properties[field] = s.of(f.Type)
+		if values := fieldEnums[name+"."+field]; values != nil {
+			limit(properties[field].(object), values)
+		}
 		if options == "" && !strings.HasSuffix(name, "Request") && name != "Capabilities" {
 			required = append(required, field)
 		}
@@ -159,6 +168,14 @@ func (s schemas) component(t reflect.Type) object {
 		s[name]["required"] = slices.Compact(required)
 	}
 	return ref
+}
+
+// limit sets the values that a field, or each item of a list, may have.
+func limit(schema object, values []string) {
+	if items, ok := schema["items"].(object); ok {
+		schema = items
+	}
+	schema["enum"] = values
 }
 
 // describeAPI makes the whole document.
