@@ -16,7 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// Error codes of the API itself. Codes of the calls are passed on unchanged. docs/http.md has the table.
+// Error codes of the API itself. Codes of the calls are passed on unchanged. docs/errors.md has the table.
 const (
 	codeInvalid   = "E.REQUEST.INVALID"
 	codeTooLarge  = "E.REQUEST.TOO_LARGE"

@@ -55,7 +55,7 @@ func IsQuotaCode(code string) bool {
 	return code == CodeQuotaAttempts || slices.Contains(quotaCodes[:], code)
 }
 
-// Codes that only error and reset frames have, which may also have those above; docs/protocol.md has the table (W14).
+// Codes that only error and reset frames have, which may also have those above. docs/errors.md has all codes, docs/protocol.md those of frames (W14).
 const (
 	CodeDenied       = "E.SESSION.DENIED"
 	CodeStaleBinding = "E.SESSION.STALE_BINDING"
