@@ -62,7 +62,7 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
-simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, and 300 of sessions (docs/testing.md)
+simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, and 300 of sessions (docs/testing/models.md)
 	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000
 	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500
 	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300
@@ -72,7 +72,7 @@ stress: ## Run the quick tests twenty times in a row
 	$(RACE) $(BUBBLES) -count=20 -timeout 30m ./...
 
 .PHONY: test-long
-test-long: ## Run the tests behind the build tag `long`, all faults with the race detector, many kills and power cuts, and the simulation for SIMULATE_FOR
+test-long: ## Run the tests behind the tag `long` and all faults with the race detector; then, without it, many kills, power cuts, images and histories
 	$(RACE) $(BUBBLES) -count=1 -timeout 60m -tags long ./...
 	$(RACE) -count=1 -timeout 60m -tags faults $(FAULTY)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $(KILLS)
@@ -88,7 +88,7 @@ FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
 FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags faults -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
 
 .PHONY: faults
-faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (build tag `faults`)
+faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (docs/testing/faults.md)
 	go test -count=1 -v $(BESIDE) -timeout 20m -tags faults $(FAULTY)
 
 .PHONY: bench-faults
@@ -102,15 +102,15 @@ fuzz: ## Search with each fuzz target for FUZZ_FOR; what is found stays in testd
 		go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_FOR) -fuzzminimizetime 1s "./$${file%/*}" < /dev/null; done
 
 .PHONY: prove
-prove: ## Visit every state of small worlds; see docs/testing.md
+prove: ## Visit every state of small worlds (docs/testing/models.md)
 	go test -count=1 -v -timeout 10m -run EveryState ./test/exhaustive -full
 
 .PHONY: seeded
 seeded: ## Put known mistakes into the code, and check that the test named for each fails
-	go run ./test/seeded docs/testing.md
+	go run ./test/seeded docs/testing/seeded.md
 
 .PHONY: examples
-examples: build ## Run the examples, which are tests; those in other languages want their tools: npm, python3
+examples: build ## Run the tests of the examples; those in other languages need npm and Python 3.11
 	go test -count=1 -timeout 5m ./examples/...
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
 	cd examples/python && python3 -m unittest

@@ -46,7 +46,7 @@ func FuzzLeaseID(f *testing.F) {
 }
 
 // FuzzHistory runs the simulation with random choices that the fuzzer makes: it checks each step against the model, the watcher and the book, and
-// that all tasks end once the faults are over; see docs/testing.md.
+// that all tasks end once the faults are over; see docs/testing/models.md.
 func FuzzHistory(f *testing.F) {
 	for seed := range uint64(4) {
 		choices := make([]byte, 0, 2000)

@@ -107,7 +107,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 	}
 	if commands == 0 {
-		t.Error("no document has a go test command; docs/testing.md should")
+		t.Error("no document has a go test command; docs/testing/faults.md should")
 	}
 }
 

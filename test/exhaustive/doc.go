@@ -14,5 +14,5 @@
 //	reached_test.go    which outcomes the search must reach
 //	scopes_test.go     the small worlds
 //
-// docs/testing.md says what is bounded.
+// docs/testing/models.md says what is bounded.
 package exhaustive
