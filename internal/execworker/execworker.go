@@ -81,7 +81,7 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	p := c.process(t)
 	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
 	told := false // the command was told to stop
-	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) { told = c.stop(ctx, t, exited, signal) }
+	p.stops = func(g *group) { told = c.stop(ctx, t, g) }
 	state, err := p.run()
 	switch {
 	case closed(c.Kill):
@@ -120,17 +120,18 @@ func stopped(cause error, state *os.ProcessState) error {
 	return fmt.Errorf("%w; the command was stopped: %v", cause, state)
 }
 
-// stop ends the command when ctx ends or Kill is closed. It returns false if the command ended by itself before.
-func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}, signal func(syscall.Signal)) (told bool) {
+// stop ends the command when ctx ends or Kill is closed. It returns false if the command ended by itself before. The whole process group gets the time
+// to stop: a shell that runs one program exits at once at a SIGTERM, and the program may have much left to do.
+func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) {
 	select {
-	case <-exited:
+	case <-g.exited:
 		return false
 	case <-c.Kill:
-		signal(syscall.SIGKILL)
+		g.signal(syscall.SIGKILL)
 		return true
 	case <-ctx.Done():
 	}
-	signal(syscall.SIGTERM)
+	g.signal(syscall.SIGTERM)
 	cause := context.Cause(ctx)
 	var lost <-chan struct{} // closed when the lease is lost; nil if it is lost already
 	if !errors.Is(cause, worker.ErrLeaseLost) {
@@ -138,14 +139,19 @@ func (c Config) stop(ctx context.Context, t *worker.Task, exited <-chan struct{}
 	}
 	patience := time.NewTimer(untilKill(cause, t.CancelGrace))
 	defer patience.Stop()
-	select {
-	case <-exited:
-		return true
-	case <-patience.C:
-	case <-lost:
-	case <-c.Kill:
+	poll := time.NewTicker(groupPoll)
+	defer poll.Stop()
+	for !g.ended() {
+		select {
+		case <-poll.C:
+			continue
+		case <-patience.C:
+		case <-lost:
+		case <-c.Kill:
+		}
+		g.signal(syscall.SIGKILL)
+		break
 	}
-	signal(syscall.SIGKILL)
 	return true
 }
 

@@ -261,6 +261,22 @@ func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	}
 }
 
+// K6: the time to stop is for all processes of the group. A shell that waits for a program exits at once, and the program still has that time.
+func TestProgramOfAShellGetsTheTimeToStop(t *testing.T) {
+	t.Attr("rules", "K6")
+	saved := filepath.Join(t.TempDir(), "saved")
+	t.Setenv("SAVED", saved)
+	b := newRig(t, `sh -c 'trap "sleep 0.1; echo yes > $SAVED; exit" TERM; echo up > $FIFO; while :; do sleep 0.01; done'; true`, Config{}, worker.Config{})
+	id := b.Submit(b.spec(""))
+	b.readFIFO()
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	b.Cancel(id, "enough")
+	b.wantState(b.Wait(id), cancelled)
+	if _, err := os.Stat(saved); err != nil {
+		t.Errorf("the program was killed before it had stopped: %v", err)
+	}
+}
+
 // K2: a command whose lease is lost is stopped, here by SIGKILL, because it ignores SIGTERM. stop waits for the command, and fails the test if the
 // handler does not return.
 func TestLostLeaseStopsTheCommand(t *testing.T) {

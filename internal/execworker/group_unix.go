@@ -8,3 +8,6 @@ import "syscall"
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
+
+// runs reports whether a process of the group may still run. Only Linux can tell processes that have exited from those that run.
+func (g *group) runs() bool { return true }

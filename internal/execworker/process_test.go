@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +17,7 @@ func shell(script string) (p *process, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	p = &process{
 		args: Command{"sh", "-c", script}, stdout: stdout, stderr: stderr, pipeDelay: time.Hour,
-		stops: func(exited <-chan struct{}, _ func(syscall.Signal)) { <-exited },
+		stops: func(g *group) { <-g.exited },
 	}
 	return p, stdout, stderr
 }
@@ -72,9 +73,9 @@ func TestProcessGroupIsKilledWhenItsLeaderEnds(t *testing.T) {
 // The shell's child must get the signal, too. Otherwise it would keep standard output open, and run would wait for it.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	p, _, _ := shell("sleep 1000; echo not reached")
-	p.stops = func(exited <-chan struct{}, signal func(syscall.Signal)) {
-		signal(syscall.SIGTERM)
-		<-exited
+	p.stops = func(g *group) {
+		g.signal(syscall.SIGTERM)
+		<-g.exited
 	}
 	state, err := p.run()
 	if err != nil || state.String() != "signal: terminated" {
@@ -98,6 +99,29 @@ func TestProcessThatLeftItsGroupDoesNotHoldUpTheOutput(t *testing.T) {
 	}
 	if err := os.WriteFile(fifo, []byte("end\n"), 0); err != nil { // ends the process
 		t.Error(err)
+	}
+}
+
+// slowSink takes longer for each write than a process that left its group may hold up the output.
+type slowSink struct {
+	delay time.Duration
+	bytes int
+}
+
+func (s *slowSink) Write(p []byte) (int, error) {
+	time.Sleep(s.delay)
+	s.bytes += len(p)
+	return len(p), nil
+}
+
+// A5: what a command printed before it ended is part of its result, however slow the disk is that stores it.
+func TestOutputOfAnEndedCommandIsCompleteOnASlowDisk(t *testing.T) {
+	const printed = 1 << 16 // as much as a pipe holds, so that the command can end before anything is written
+	p, _, _ := shell("head -c " + strconv.Itoa(printed) + " /dev/zero")
+	sink := &slowSink{delay: 20 * time.Millisecond}
+	p.stdout, p.pipeDelay = sink, time.Millisecond
+	if state, err := p.run(); err != nil || !state.Success() || sink.bytes != printed {
+		t.Errorf("state %v, error %v, %d bytes of output, want success and %d bytes", state, err, sink.bytes, printed)
 	}
 }
 

@@ -1,0 +1,29 @@
+package execworker
+
+import (
+	"errors"
+	"syscall"
+	"time"
+)
+
+// group is the process group that a command leads.
+type group struct {
+	id     int
+	exited chan struct{} // closed when the command itself has exited
+}
+
+// groupPoll is how often to look whether a process group has ended: no event tells that.
+const groupPoll = 20 * time.Millisecond
+
+// signal sends s to all processes of the group.
+func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.id, s) } // ESRCH: they have just ended
+
+// ended reports whether the command has exited and no other process of its group runs.
+func (g *group) ended() bool {
+	select {
+	case <-g.exited:
+	default:
+		return false
+	}
+	return errors.Is(syscall.Kill(-g.id, 0), syscall.ESRCH) || !g.runs()
+}

@@ -1,0 +1,142 @@
+package execworker
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// connect makes the pipes of the command. It gives the command files, not writers, so that cmd.Wait does not wait for other processes that
+// inherited them.
+func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
+	pl := &plumbing{}
+	if len(p.stdin) > 0 {
+		end, err := pl.feed(p.stdin)
+		if err != nil {
+			return nil, pl.abandon(err)
+		}
+		cmd.Stdin = end
+	}
+	out, err := pl.drain(p.stdout)
+	if err != nil {
+		return nil, pl.abandon(err)
+	}
+	errs, err := pl.drain(p.stderr)
+	if err != nil {
+		return nil, pl.abandon(err)
+	}
+	cmd.Stdout, cmd.Stderr = out, errs
+	return pl, nil
+}
+
+// plumbing are the pipes between the worker and one command.
+type plumbing struct {
+	theirs []*os.File // the command's ends of the pipes; the worker closes its copies of them after the start
+	ours   []*os.File // the worker's ends
+	copies sync.WaitGroup
+	mu     struct {
+		sync.Mutex
+		err error // errors of copying the output, joined
+	}
+}
+
+// feed makes a pipe from which the command can read data. The command need not read all of it.
+func (pl *plumbing) feed(data []byte) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	pl.theirs, pl.ours = append(pl.theirs, r), append(pl.ours, w)
+	pl.copies.Go(func() {
+		_, _ = io.Copy(w, bytes.NewReader(data))
+		_ = w.Close()
+	})
+	return r, nil
+}
+
+// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the command's writes fail.
+func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	pl.theirs, pl.ours = append(pl.theirs, w), append(pl.ours, r)
+	pl.copies.Go(func() {
+		_, err := io.Copy(sink, r)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = copyRest(sink, r)
+		}
+		_ = r.Close()
+		if err != nil && !errors.Is(err, os.ErrClosed) {
+			pl.mu.Lock()
+			defer pl.mu.Unlock()
+			pl.mu.err = errors.Join(pl.mu.err, err)
+		}
+	})
+	return w, nil
+}
+
+// started closes the worker's copies of the command's ends.
+func (pl *plumbing) started() {
+	for _, end := range pl.theirs {
+		_ = end.Close()
+	}
+}
+
+// wait returns when all output is read. Once the command has ended, wait does so after the delay, too, if another process keeps a pipe open; but not before
+// what the pipes hold is in the sinks, however slow these are.
+func (pl *plumbing) wait(delay time.Duration) error {
+	late := time.Now().Add(delay)
+	for _, end := range pl.ours {
+		_ = end.SetDeadline(late)
+	}
+	pl.copies.Wait()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.mu.err
+}
+
+// maxPipe is the most that a pipe can hold, in bytes, unless root has made it larger.
+const maxPipe = 1 << 20
+
+// copyRest copies what the pipe holds, and waits for nothing more.
+func copyRest(sink io.Writer, r *os.File) error {
+	if err := r.SetReadDeadline(time.Time{}); err != nil { // while it is exceeded, nothing can be read
+		return err
+	}
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 32<<10)
+	for left := maxPipe; left > 0; {
+		n := 0
+		err := raw.Read(func(fd uintptr) (done bool) {
+			n, _ = syscall.Read(int(fd), buf) // EAGAIN: the pipe is empty
+			return true
+		})
+		if err != nil || n <= 0 {
+			return err
+		}
+		if _, err := sink.Write(buf[:n]); err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+// abandon closes all pipes that were made so far, and returns err.
+func (pl *plumbing) abandon(err error) error {
+	pl.started()
+	for _, end := range pl.ours {
+		_ = end.Close()
+	}
+	pl.copies.Wait()
+	return err
+}
