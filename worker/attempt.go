@@ -87,8 +87,14 @@ func (w *Worker) newAttempt(asg *lessorv1.Assignment, received time.Time, maxTra
 	a.handler = w.handlerFor(a.task.Type)
 	a.ctx, a.stop = context.WithCancelCause(w.baseCtx)
 	a.feedback.limit, a.feedback.owner = w.cfg.OutputBuffer, a
-	ttl := spanOr(asg.GetHeartbeatTimeout(), defaultTTL)
-	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), ttl), ttl, maxTransit)
+	// The length of the lease when it was granted: attempt_timeout cuts it (A3). The deadline may, too, but then the age is not known, and the
+	// dispatch does not count as recent.
+	length, timeout := spanOr(asg.GetHeartbeatTimeout(), defaultTTL), asg.GetTask().GetSpec().GetAttemptTimeout().AsDuration()
+	if timeout > 0 {
+		length = min(length, timeout)
+	}
+	a.lease = grantedLease(received, spanOr(asg.GetExpiresIn(), length), length, maxTransit)
+	a.lease.timeout, a.lease.timeoutBy = timeout, received.Add(timeout)
 	return a
 }
 
@@ -186,7 +192,7 @@ func (w *Worker) timerFired(a *attempt) {
 	}
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, expiryError())
+		w.loseLocked(a, a.lease.expiryError())
 		return
 	}
 	if a.phase == executing && !now.Before(a.beatAt) {
@@ -195,10 +201,6 @@ func (w *Worker) timerFired(a *attempt) {
 	}
 	a.timerAt = time.Time{} // the timer does not run
 	a.setTimerLocked(now)
-}
-
-func expiryError() *StopError {
-	return &StopError{Err: ErrLeaseLost, Detail: "no renewal arrived before the lease expired"}
 }
 
 // cancelLocked is the first stage of a cancel: the context ends, the lease stays live, and the handler has the grace to return.

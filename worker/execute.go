@@ -149,7 +149,7 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	defer w.unlock()
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, expiryError())
+		w.loseLocked(a, a.lease.expiryError())
 	}
 	if !a.held() {
 		return false
@@ -185,7 +185,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 	w.lock()
 	defer w.unlock()
 	if a.lease.left(time.Now()) <= 0 {
-		w.loseLocked(a, expiryError())
+		w.loseLocked(a, a.lease.expiryError())
 	}
 	if !a.held() {
 		w.deferLocked(func() { a.log().Info("outcome discarded: the lease was lost") })

@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // lease is how long one attempt may assume that its lease is live, measured on this process's monotonic clock (A8).
 //
@@ -11,16 +14,22 @@ import "time"
 type lease struct {
 	deadline time.Time
 	answered bool
+	// timeout is the attempt_timeout of the task, 0 if it has none, and timeoutBy the latest time at which it can be over.
+	timeout   time.Duration
+	timeoutBy time.Time
 	// staleAt is when the dispatch counts as no longer recent.
 	staleAt time.Time
 }
 
 // grantedLease returns the lease of a dispatch that was received at the given time. in is the time that the lease had left when the
-// dispatch was sent, ttl its length when it was granted, and maxTransit the longest time that the dispatch can have been in transit.
-func grantedLease(received time.Time, in, ttl, maxTransit time.Duration) lease {
-	age := ttl - in + maxTransit
-	return lease{deadline: received.Add(in), staleAt: received.Add(min(ttl/4, staleDispatchAge) - age)}
+// dispatch was sent, length its length when it was granted, and maxTransit the longest time that the dispatch can have been in transit.
+func grantedLease(received time.Time, in, length, maxTransit time.Duration) lease {
+	age := length - in + maxTransit
+	return lease{deadline: received.Add(in), staleAt: received.Add(maxDispatchAge(length) - age)}
 }
+
+// maxDispatchAge is the highest age at which a dispatch counts as recent, for a lease of this length.
+func maxDispatchAge(length time.Duration) time.Duration { return min(length/4, staleDispatchAge) }
 
 // mustConfirm reports whether the only evidence for the lease is a dispatch that is no longer recent.
 func (l *lease) mustConfirm(now time.Time) bool { return !l.answered && now.After(l.staleAt) }
@@ -36,3 +45,12 @@ func (l *lease) renew(asked time.Time, in time.Duration) {
 
 // left is the time until the deadline. The lease is live while it is positive (A3: at the deadline it is expired).
 func (l *lease) left(now time.Time) time.Duration { return l.deadline.Sub(now) }
+
+// expiryError says why the lease has expired.
+func (l *lease) expiryError() *StopError {
+	detail := "no renewal arrived before the lease expired"
+	if l.timeout > 0 && l.deadline.Add(maxDispatchAge(l.timeout)).After(l.timeoutBy) {
+		detail = fmt.Sprintf("the attempt_timeout of %v is over", l.timeout)
+	}
+	return &StopError{Err: ErrLeaseLost, Detail: detail}
+}

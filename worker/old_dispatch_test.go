@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,36 @@ func TestOldDispatchIsConfirmed(t *testing.T) {
 		s.renew(f)
 		f, _ = s.outcome()
 		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// A3: attempt_timeout cuts a lease when it is granted, so that such a lease has little time left although it is new. Its handler begins at once. When the
+// time is over, the reason says so.
+func TestLeaseCutByAttemptTimeoutIsRecent(t *testing.T) {
+	t.Attr("rules", "A3")
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 30 * time.Second
+		c := startCoordinator(t)
+		stopped := make(chan error, 1)
+		r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			stopped <- context.Cause(ctx)
+			return nil, nil
+		})
+		s := c.accept()
+		f := grantedAgo("cut", ttl-timeout)
+		a := f.GetDispatch().GetAssignments()[0]
+		a.Task.Spec.AttemptTimeout, a.HeartbeatInterval = durationpb.New(timeout), durationpb.New(time.Minute)
+		sent := time.Now()
+		s.send(f)
+		s.started("cut")
+		if waited := time.Since(sent); waited > time.Second {
+			t.Errorf("the handler began after %v, want it at once", waited)
+		}
+		if cause := <-stopped; !strings.Contains(cause.Error(), "the attempt_timeout of 30s is over") {
+			t.Errorf("the lease ended with %q, want that attempt_timeout is over", cause)
+		}
 		r.shutdown()
 	})
 }
