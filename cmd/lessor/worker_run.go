@@ -23,7 +23,7 @@ type workerRunCmd struct {
 	Tenant       string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
 	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB; at most the coordinator's --limit-output."`
+	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB, up to 64MiB; at most the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
 	Capabilities capabilities  `embed:""`
 	Log          logging       `embed:"" prefix:"log-"`
@@ -56,6 +56,9 @@ func (c workerRunCmd) Run(a *app) error {
 	if err := checkJobs(c.Capabilities.Jobs); err != nil {
 		return err
 	}
+	if c.InlineLimit > maxInlineLimit {
+		return fail(exitUsage, "", "--inline-limit: is %d bytes; the limit is %d (64MiB)", c.InlineLimit, maxInlineLimit)
+	}
 	log, err := c.Log.logger(a.err)
 	if err != nil {
 		return err
@@ -82,6 +85,15 @@ func (c workerRunCmd) Run(a *app) error {
 	})
 }
 
+const (
+	// maxInlineLimit is the greatest --limit-output that a coordinator can have, in bytes.
+	maxInlineLimit = 64 << 20
+	// reportRoom is how much a frame needs beside one output, in bytes. A coordinator leaves more room than that beside its --limit-output.
+	reportRoom = 512 << 10
+	// minMessage is the least size of the largest frame, in bytes: what every coordinator takes (S7).
+	minMessage = 4 << 20
+)
+
 func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	cfg := worker.Config{
 		Name:         c.Name,
@@ -90,8 +102,10 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 		Workspace:    c.Workspace,
 		DrainTimeout: c.DrainTimeout,
 		Disk:         c.Spool,
-		Logger:       log,
-		Hooks:        worker.Hooks{OnError: sayHints(log)},
+
+		MaxMessageBytes: max(minMessage, int(c.InlineLimit)+reportRoom),
+		Logger:          log,
+		Hooks:           worker.Hooks{OnError: sayHints(log)},
 	}
 	c.Capabilities.apply(&cfg)
 	return cfg
