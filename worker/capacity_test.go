@@ -332,6 +332,51 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
+// W8, W14: a refusal that was lost with its stream is sent again on the next one, and so is the refusal of a lease that is dispatched again. Otherwise the
+// acknowledgement of a later frame would count for the refused lease, too, and its end would count as a loss of the task.
+func TestRefusalIsSentAgain(t *testing.T) {
+	t.Attr("rules", "W8 W14")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		c.withTokens()
+		hold := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 2, SingleFlight: true}, func(context.Context, *worker.Task) ([]byte, error) {
+			<-hold
+			return nil, nil
+		})
+		s := c.accept()
+		s.send(keyed("t1", "k"))
+		s.started("t1")
+		synctest.Wait()
+		s.mute.Store(true)
+		s.send(keyed("t2", "k"))
+		lost := s.next("refusal", isError)
+		sent := s.lastSeq()
+		c.accepts = func(fresh *stream, a *lessorv1.Accept) {
+			a.Resumed, a.NextSeq = true, lost.GetSeq()
+			fresh.lastSent = sent
+		}
+		s.finish(errBroken)
+		s = c.accept()
+		wantRefusal := func() {
+			t.Helper()
+			if e := s.next("refusal", isError).GetError(); e.GetCode() != "E.CMD.CONCURRENCY_VIOLATION" || e.GetLeaseId() != "lease-t2" {
+				t.Errorf("error = %v, want the refusal of t2", e)
+			}
+		}
+		wantRefusal()
+		synctest.Wait()
+		s.quiet("refusal that was acknowledged", isError)
+		s.send(keyed("t2", "k"))
+		wantRefusal()
+		close(hold)
+		f, _ := s.outcome()
+		s.commit(f)
+		s.quiet("report of a refused task", isReports)
+		r.shutdown()
+	})
+}
+
 // A worker without SingleFlight leaves the counting of concurrency keys to the coordinator: it starts each task that is dispatched, also two of the
 // same key at once.
 func TestConcurrencyKeyWithoutSingleFlight(t *testing.T) {

@@ -37,6 +37,10 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 		frames = append(frames, s.sequencedLocked(f, now))
 	}
 	s.control = nil
+	for _, refusal := range w.mu.outbox.refusals {
+		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: refusal}}, now))
+	}
+	w.mu.outbox.refusals = nil
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	urgent := s.endLullLocked(now) || gauges != nil
 	reports := s.reportsLocked(now)

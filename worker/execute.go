@@ -34,12 +34,15 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 		return
 	}
 	if !w.mu.recent.add(id) {
+		if w.mu.recent.refused(id) { // the coordinator has not noted the refusal
+			w.refuseLocked(asg.GetTask().GetTaskId(), id)
+		}
 		return
 	}
 	a := w.newAttempt(asg, now, maxTransit)
 	if w.keyBusyLocked(&a.task) {
 		a.stop(nil)
-		s.replyLocked(concurrencyViolation(&a.task, id))
+		w.refuseLocked(a.task.ID, id)
 		return
 	}
 	w.mu.attempts[id] = a

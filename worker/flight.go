@@ -44,13 +44,15 @@ func (w *Worker) removeFlightLocked(t *Task) {
 	}
 }
 
-// concurrencyViolation returns the frame that refuses a task. The coordinator then gives the task to another worker, or to this one later,
-// and counts no failure.
-func concurrencyViolation(t *Task, leaseID string) *lessorv1.SessionRequest {
-	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
+// refuseLocked refuses a task because a task of its concurrency key already runs here. The coordinator then gives the task to another worker,
+// or to this one later, and counts no failure (W14).
+func (w *Worker) refuseLocked(task, leaseID string) {
+	w.mu.recent.refuse(leaseID)
+	w.mu.outbox.refusals = append(w.mu.outbox.refusals, &lessorv1.Error{
 		Code:    codeConcurrencyViolation,
 		Message: "a task of this concurrency key already runs in this worker",
-		TaskId:  t.ID,
+		TaskId:  task,
 		LeaseId: leaseID,
-	}}}
+	})
+	w.wakeWriter()
 }

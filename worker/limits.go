@@ -55,7 +55,7 @@ const (
 	// operator may raise that limit. If the worker had a smaller limit, a larger task would break each stream on which it is sent, and
 	// everything behind it would wait.
 	maxReceived = math.MaxInt32
-	// maxControl is how many control frames wait at most for a slow stream. If the oldest are dropped, the coordinator asks again (W6).
+	// maxControl is how many control frames wait at most for a slow stream.
 	maxControl = 1_024
 	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).
 	maxRecent = 1_024

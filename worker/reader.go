@@ -133,8 +133,8 @@ func (s *session) checkEnvelope(f *lessorv1.SessionResponse) error {
 	return nil
 }
 
-// replyLocked queues an answer to a frame. If too many wait because the stream is slow, the oldest is dropped: the coordinator sends its
-// frame again, and the worker answers again (W6).
+// replyLocked queues an answer to a frame that this version does not know. If too many wait because the stream is slow, the oldest is dropped:
+// it only tells the coordinator that its frame changed nothing.
 func (s *session) replyLocked(f *lessorv1.SessionRequest) {
 	if len(s.control) >= maxControl {
 		s.control = s.control[1:]

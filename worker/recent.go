@@ -3,7 +3,7 @@ package worker
 // recentLeases remembers the last maxRecent leases that were dispatched to this worker, so that a dispatch that arrives twice starts only
 // one handler (W6).
 type recentLeases struct {
-	known map[string]struct{}
+	known map[string]bool // whether the worker refused the lease
 	order []string
 	next  int
 }
@@ -14,9 +14,9 @@ func (r *recentLeases) add(id string) bool {
 		return false
 	}
 	if r.known == nil {
-		r.known = make(map[string]struct{})
+		r.known = make(map[string]bool)
 	}
-	r.known[id] = struct{}{}
+	r.known[id] = false
 	if len(r.order) < maxRecent {
 		r.order = append(r.order, id)
 		return true
@@ -26,3 +26,8 @@ func (r *recentLeases) add(id string) bool {
 	r.next = (r.next + 1) % maxRecent
 	return true
 }
+
+// refuse notes that the worker refused a lease that it remembers; refused reports that.
+func (r *recentLeases) refuse(id string) { r.known[id] = true }
+
+func (r *recentLeases) refused(id string) bool { return r.known[id] }

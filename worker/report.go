@@ -34,8 +34,10 @@ func (r *report) obsolete() bool {
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
-// reports, one heartbeat and one feedback in it, and is once among starts.
+// reports, one heartbeat and one feedback in it, and is once among starts. Each dispatched lease is refused at most once.
 type outbox struct {
+	refusals []*lessorv1.Error
+
 	// starts are attempts that have begun since the last lull ended. lullEnds is when the Starts of those that still execute are sent; zero if
 	// nothing waits for that.
 	starts   []*attempt

@@ -84,6 +84,11 @@ func (s *session) suspendLocked(err error) {
 		}
 	}
 	s.sent = nil
+	for _, f := range s.link.unacked {
+		if e := f.frame.GetError(); e.GetCode() == codeConcurrencyViolation { // otherwise its lease would count as acknowledged, and expire (W14)
+			s.w.mu.outbox.refusals = append(s.w.mu.outbox.refusals, e)
+		}
+	}
 	if endsSession(err) {
 		r.forget()
 	}
