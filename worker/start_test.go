@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
 )
@@ -170,6 +172,31 @@ func TestCancelWithinTheLull(t *testing.T) {
 		f := s.reports()
 		if got := f.GetReports().GetReports(); len(got) != 1 || got[0].GetFail().GetStartedAt() == nil {
 			t.Errorf("the first reports are %v, want a fail that says when the attempt began", got)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// T7, K6: the same if the Start was sent, but the coordinator could not take it: it is not sent again.
+func TestCancelBeforeAStartIsRepeated(t *testing.T) {
+	t.Attr("rules", "T7 K6")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			time.Sleep(20 * time.Second) // much longer than the wait before the Start is sent again
+			return nil, ctx.Err()
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Second)}}
+		})
+		s.cancel("t1", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
+		f := s.reports()
+		if got := f.GetReports().GetReports(); len(got) != 1 || got[0].GetFail().GetStartedAt() == nil {
+			t.Errorf("the reports after the cancel are %v, want a fail that says when the attempt began", got)
 		}
 		s.commit(f)
 		r.shutdown()
