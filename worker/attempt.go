@@ -50,11 +50,11 @@ type attempt struct {
 	// cancelled: the coordinator has asked to cancel the task, for cancelReason.
 	cancelled    bool
 	cancelReason string
-	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bare: heartbeats leave
-	// progress and metrics out. checkpointSent: a checkpoint was sent and has no answer yet.
+	// nextRenewal is what the next heartbeat carries. beatQueued: the attempt waits in the outbox for that heartbeat. bareBeat: that heartbeat
+	// carries only what cannot be rejected. checkpointSent: a checkpoint was sent and has no answer yet.
 	nextRenewal    renewal
 	beatQueued     bool
-	bare           bool
+	bareBeat       bool
 	checkpointSent bool
 	// feedbackQueued: feedback waits in the outbox.
 	feedbackQueued bool
@@ -138,16 +138,14 @@ func (w *Worker) handleAnswerLocked(a *attempt, asked time.Time, ans answer) err
 	return stop
 }
 
-// handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3). Unless the reason is INVALID_REQUEST, the lease is lost.
+// handleRejectedLocked logs that a Start or Heartbeat was REJECTED (K3), and returns that as an error. Unless the reason is INVALID_REQUEST,
+// the lease is lost. With that reason nothing is known of the lease, because the coordinator checks the request before it (V1); but it was not
+// renewed.
 func (w *Worker) handleRejectedLocked(a *attempt, ans answer) error {
 	w.deferLocked(func() {
 		a.log().Error("the coordinator rejected a start or a heartbeat", "reason", ans.GetReason(), "detail", ans.GetDetail())
 	})
-	if ans.GetReason() == lessorv1.Reason_REASON_INVALID_REQUEST {
-		// The coordinator checks the request before the lease (V1), so this says nothing about the lease. But the lease was not renewed
-		// either.
-		w.bareBeatLocked(a)
-	} else {
+	if ans.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 		w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: ans.GetReason(), Detail: ans.GetDetail()})
 	}
 	return &RejectedError{Reason: ans.GetReason(), Detail: ans.GetDetail()}

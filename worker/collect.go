@@ -117,7 +117,7 @@ func (s *session) heartbeatLocked(now time.Time, gauges map[string]float64) []*l
 		a.beatQueued = false
 		if a.held() {
 			r := a.takeRenewal()
-			leases = append(leases, a.heartbeat(r.checkpoint))
+			leases = append(leases, a.heartbeat(r))
 			beats = append(beats, sentBeat{a: a, renewal: r})
 		}
 	})

@@ -208,11 +208,49 @@ func TestCheckpointRejected(t *testing.T) {
 			t.Errorf("after %v: %v, want a bare heartbeat at once", time.Since(begun), bare)
 		}
 		s.renew(f)
+		if full := s.renewal().GetHeartbeat().GetLeases()[0]; full.GetProgress() == nil {
+			t.Errorf("the heartbeat after the bare one is %v, want the progress in it", full)
+		}
 		close(goOn)
 		f, report := s.outcome()
 		if report.GetComplete() == nil {
 			t.Errorf("report = %v, want a complete", report)
 		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// K3, T10: a checkpoint that waits behind a rejected one is sent after the bare heartbeat, so that rejected checkpoints, one after another, cannot keep
+// the lease from being renewed.
+func TestCheckpointBehindARejectedOne(t *testing.T) {
+	t.Attr("rules", "K3 T10")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			first := make(chan error, 1)
+			go func() { first <- task.SaveCheckpoint(ctx, []byte("long")) }()
+			time.Sleep(time.Second) // until it is sent
+			err := task.SaveCheckpoint(ctx, []byte("next"))
+			if _, rejected := errors.AsType[*worker.RejectedError](<-first); err != nil || !rejected {
+				t.Errorf("SaveCheckpoint: the first one was rejected: %v; error of the second one: %v", rejected, err)
+			}
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f := s.renewal()
+		time.Sleep(2 * time.Second) // until the second one waits
+		s.acknowledge(f, &lessorv1.LeaseAck{Verdict: lessorv1.Verdict_VERDICT_REJECTED, Reason: lessorv1.Reason_REASON_INVALID_REQUEST})
+		for _, want := range []string{"", "", "next"} { // the first is that of the second SaveCheckpoint, which may not carry its checkpoint yet
+			f := s.renewal()
+			if got := f.GetHeartbeat().GetLeases()[0].GetCheckpoint(); string(got) != want {
+				t.Errorf("heartbeat with checkpoint %q, want %q", got, want)
+			}
+			s.renew(f)
+		}
+		f, _ = s.outcome()
 		s.commit(f)
 		r.shutdown()
 	})

@@ -13,6 +13,8 @@ type renewal struct {
 	checkpoint []byte
 	// waiters get one answer each; their channels have room for it, so that sending never blocks.
 	waiters []chan error
+	// bare: it carries nothing that could be rejected.
+	bare bool
 }
 
 // answerWaiters sends err to all waiters.
@@ -85,52 +87,52 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	return nil
 }
 
-// takeRenewal returns what a heartbeat carries that is sent now. It is empty if that would be a second checkpoint without an answer: if the
-// first one then had to be sent again, it would replace the second one, which is newer. The second one stays in nextRenewal.
+// takeRenewal returns what a heartbeat carries that is sent now. A checkpoint stays in nextRenewal if the heartbeat has to be bare, or if the
+// checkpoint before it has no answer yet: if that one then had to be sent again, it would replace the newer one.
 func (a *attempt) takeRenewal() renewal {
 	r := a.nextRenewal
-	if r.checkpoint != nil && a.checkpointSent {
-		return renewal{}
+	bare := a.bareBeat
+	a.bareBeat = false
+	if r.checkpoint != nil && (a.checkpointSent || bare) {
+		return renewal{bare: bare}
 	}
 	a.checkpointSent = a.checkpointSent || r.checkpoint != nil
 	a.nextRenewal = renewal{}
+	r.bare = bare
 	return r
 }
 
 // answeredLocked notes that a renewal got its answer, and queues the checkpoint that waited for it, if there is one.
 func (w *Worker) answeredLocked(a *attempt, r renewal) {
-	if r.checkpoint == nil {
-		return
+	if r.checkpoint != nil {
+		a.checkpointSent = false
 	}
-	a.checkpointSent = false
-	if a.nextRenewal.checkpoint != nil {
+	if a.nextRenewal.checkpoint != nil && !a.checkpointSent {
 		w.queueBeatLocked(a)
 	}
 }
 
 // heartbeat returns the item that renews a's lease. It repeats the newest progress and metrics, because feedback may have been dropped.
-func (a *attempt) heartbeat(checkpoint []byte) *lessorv1.HeartbeatRequest {
+func (a *attempt) heartbeat(r renewal) *lessorv1.HeartbeatRequest {
 	hb := &lessorv1.HeartbeatRequest{
 		TaskId:      a.task.ID,
 		LeaseId:     a.leaseID,
 		Attempt:     a.task.Attempt,
 		WorkerId:    a.w.cfg.Name,
 		Traceparent: a.task.Traceparent,
-		Checkpoint:  checkpoint,
+		Checkpoint:  r.checkpoint,
 	}
-	if !a.bare {
+	if !r.bare {
 		hb.Progress, hb.Metrics = a.feedback.newest()
 	}
 	return hb
 }
 
-// bareBeatLocked leaves progress and metrics out of all further heartbeats of a, after one was rejected for its content, and queues the
-// next heartbeat at once: the lease must not be lost because of that content. It does so only once.
+// bareBeatLocked queues a heartbeat without checkpoint, progress and metrics. It follows a heartbeat that was rejected for what it carried, and
+// so has renewed nothing: the lease must not be lost because of that.
 func (w *Worker) bareBeatLocked(a *attempt) {
-	if !a.bare {
-		a.bare = true
-		w.queueBeatLocked(a)
-	}
+	a.bareBeat = true
+	w.queueBeatLocked(a)
 }
 
 // queueBeatLocked makes the next frame renew a's lease.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -261,7 +262,11 @@ func (s *session) handleHeartbeatAck(corr string, acks []*lessorv1.LeaseAck) {
 			w.retryBeatLocked(b.a, b.renewal, w.retryAfter(acks[i].GetError().GetRetryAfter()))
 		default:
 			w.answeredLocked(b.a, b.renewal)
-			b.answerWaiters(w.handleAnswerLocked(b.a, sent.at, acks[i]))
+			err := w.handleAnswerLocked(b.a, sent.at, acks[i])
+			if _, rejected := errors.AsType[*RejectedError](err); rejected && !b.bare {
+				w.bareBeatLocked(b.a)
+			}
+			b.answerWaiters(err)
 		}
 	}
 }

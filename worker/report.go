@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +74,9 @@ func (w *Worker) handleVerdictLocked(r *report, sent time.Time, v *lessorv1.Repo
 	switch {
 	case r.a.phase == over:
 	case !r.isOutcome():
-		_ = w.handleAnswerLocked(r.a, sent, v)
+		if _, rejected := errors.AsType[*RejectedError](w.handleAnswerLocked(r.a, sent, v)); rejected {
+			w.queueBeatLocked(r.a) // the Start has renewed nothing
+		}
 	default:
 		w.handleOutcomeVerdictLocked(r, v)
 	}
