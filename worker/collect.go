@@ -43,10 +43,11 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 	w.mu.outbox.refusals = nil
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	urgent := s.endLullLocked(now) || gauges != nil
-	reports := s.reportsLocked(now)
-	frames = append(frames, reports...) // before the heartbeats: the Start of an attempt must come before the heartbeats that its handler causes
+	// Reports come first, because the Start of an attempt must come before the heartbeats and the feedback of its handler.
+	frames = append(frames, s.reportsLocked(now)...)
 	frames = append(frames, s.heartbeatLocked(now, gauges)...)
-	if len(reports) == 0 && !now.Before(s.feedbackPausedUntil) {
+	startWaits := slices.ContainsFunc(w.mu.outbox.reports, func(r *report) bool { return !r.isOutcome() })
+	if !startWaits && !now.Before(s.feedbackPausedUntil) {
 		frames = append(frames, s.feedbackLocked()...)
 	}
 	out.last = w.drained.Err() != nil

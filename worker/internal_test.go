@@ -408,6 +408,47 @@ func TestAcknowledgementWaitsForTheTasksOfItsDispatch(t *testing.T) {
 	}
 }
 
+// Reports do not hold up the output of handlers that still run: a worker that always has some of them sends both. But the Start of an attempt comes before
+// its output.
+func TestFeedbackBesideReports(t *testing.T) {
+	w := newWorker(t)
+	w.drained = t.Context()
+	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
+	long := &attempt{w: w, phase: executing, begun: time.Now()}
+	long.feedback.limit, long.feedback.owner = 1<<10, nobody{}
+	collect := func(reports ...*report) (kinds []string) {
+		t.Helper()
+		w.lock()
+		s.declaredCapacity = w.capacityLocked()
+		for _, r := range reports {
+			w.queueReportLocked(r)
+		}
+		w.mu.outbox.feedback = []*attempt{long}
+		w.unlock()
+		long.feedback.write("stdout", []byte("line"))
+		out, err := s.collect(time.Now(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range out.frames {
+			kinds = append(kinds, fmt.Sprintf("%T", f.GetPayload())[len("*lessorv1.SessionRequest_"):])
+		}
+		return kinds
+	}
+	outcome := func() *report { return (&attempt{w: w, phase: reporting}).complete(nil) }
+	if got, want := collect(outcome()), []string{"Reports", "Feedback"}; !slices.Equal(got, want) {
+		t.Errorf("with an outcome of another attempt, the frames are %v, want %v", got, want)
+	}
+	full := outcome()
+	full.size = s.budget()
+	if got, want := collect(full, long.start()), []string{"Reports"}; !slices.Equal(got, want) {
+		t.Errorf("with a Start that is left for the next frame, the frames are %v, want %v", got, want)
+	}
+	if got, want := collect(), []string{"Reports", "Feedback"}; !slices.Equal(got, want) {
+		t.Errorf("after that, the frames are %v, want %v", got, want)
+	}
+}
+
 // V19: a Start that waits in the outbox when the outcome of its attempt comes, for example because the stream was slow, is not sent any more.
 func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 	t.Attr("rules", "V19")
