@@ -309,11 +309,22 @@ func nothing(context.Context, *Task) ([]byte, error) { return nil, nil }
 
 // Permanent, RetryAfter and WithCategory of a nil error are nil, so that `return nil, Permanent(f())` works. Otherwise they wrap the error.
 func TestMarkedNilErrorIsNil(t *testing.T) {
-	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil {
-		t.Error("Permanent, RetryAfter or WithCategory of nil is an error, want nil")
+	if Permanent(nil) != nil || RetryAfter(1, nil) != nil || WithCategory(Timeout, nil) != nil || WithPartialProgress([]byte("x"), nil) != nil {
+		t.Error("Permanent, RetryAfter, WithCategory or WithPartialProgress of nil is an error, want nil")
 	}
 	if !errors.Is(Permanent(ErrStuck), ErrStuck) {
 		t.Error("errors.Is does not find what Permanent wraps")
+	}
+}
+
+// A Fail with more than 64 KiB of partial progress would be refused as a whole (V1). So it is left out.
+func TestPartialProgressOverTheLimit(t *testing.T) {
+	a := &attempt{w: newWorker(t), ctx: t.Context()}
+	for size, want := range map[int]int{maxText: maxText, maxText + 1: 0} {
+		r := a.outcomeOf(nil, WithPartialProgress(make([]byte, size), ErrStuck))
+		if got := len(r.item.GetFail().GetPartialProgress()); got != want {
+			t.Errorf("of %d bytes of partial progress, %d are reported, want %d", size, got, want)
+		}
 	}
 }
 

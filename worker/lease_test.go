@@ -277,7 +277,7 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 			t.Errorf("cause = %v with reason %q, want %v with reason %q", cause, task.CancelReason(), worker.ErrCancelled, "because")
 		}
 		time.Sleep(grace - time.Second) // cleans up
-		return nil, ctx.Err()
+		return nil, worker.WithPartialProgress([]byte("7 of 9"), ctx.Err())
 	})
 	s := c.accept()
 	s.dispatch("t1")
@@ -285,8 +285,8 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 	s.cancel("t1", reason, grace)
 	f, report := s.outcome()
 	got := report.GetFail()
-	if got.GetError().GetCategory() != worker.Cancelled || got.GetCancelledDuringPhase() != "uploading" {
-		t.Errorf("report = %v, want a fail with category CANCELLED in phase uploading", report)
+	if got.GetError().GetCategory() != worker.Cancelled || got.GetCancelledDuringPhase() != "uploading" || string(got.GetPartialProgress()) != "7 of 9" {
+		t.Errorf("report = %v, want a fail with category CANCELLED in phase uploading, and the partial progress", report)
 	}
 	s.commit(f)
 	r.shutdown()

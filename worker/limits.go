@@ -12,7 +12,7 @@ import (
 // Limits of the protocol (S7) and of this implementation. Text from a handler is cut to these limits, so that a long message does not turn
 // a correct report into a REJECTED one.
 const (
-	// maxText is the longest message or stack in a report, in bytes.
+	// maxText is the longest message, stack or partial progress in a report, in bytes.
 	maxText = 64 << 10
 	// maxReason is the longest reason of a release, drain or goodbye, in bytes.
 	maxReason = 1 << 10

@@ -83,13 +83,17 @@ func (a *attempt) outcomeOf(output []byte, err error) *report {
 	if steer.category == 0 {
 		steer.category = categoryOf(err, cause)
 	}
-	return a.fail(&lessorv1.TaskError{
+	r := a.fail(&lessorv1.TaskError{
 		Category:   steer.category,
 		Message:    clip(err.Error(), maxText),
 		StackTrace: clipFront(steer.stack, maxText),
 		Retryable:  steer.retryable,
 		RetryAfter: optionalSpan(min(steer.retryAfter, maxDelay)),
 	})
+	if len(steer.partial) <= maxText { // the coordinator would refuse the whole report
+		r.item.GetFail().PartialProgress = steer.partial
+	}
+	return r
 }
 
 // categoryOf returns the category of an error that names none itself.

@@ -33,6 +33,7 @@ type steerError struct {
 	retryable  *bool
 	retryAfter time.Duration
 	stack      string
+	partial    []byte
 }
 
 // Unwrap returns the error that was steered.
@@ -79,6 +80,15 @@ func WithStack(stack string, err error) error {
 	return &steerError{error: err, stack: stack}
 }
 
+// WithPartialProgress adds what was done before a cancel stopped the work, for those who asked for the cancel: it is the task's
+// partial_progress, and nothing reads it but people and programs. At most 64 KiB; more is left out. WithPartialProgress(b, nil) is nil.
+func WithPartialProgress(done []byte, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &steerError{error: err, partial: done}
+}
+
 // releaseError asks the worker to give the task back.
 type releaseError struct {
 	delay  time.Duration
@@ -117,6 +127,9 @@ func (e *steerError) collect(err error) {
 		}
 		if e.stack == "" {
 			e.stack = s.stack
+		}
+		if e.partial == nil {
+			e.partial = s.partial
 		}
 	}
 	switch inner := err.(type) { //nolint:errorlint // as above
