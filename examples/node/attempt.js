@@ -15,6 +15,7 @@ export class Attempt {
     this.outcome = null; // the report to send, once the handler has returned
     this.cancelled = false; // a cancel was asked; the lease still lives
     this.progress = null;
+    this.unanswered = 0; // how often the coordinator could not judge a report
     this.chunks = 0;
     this.lost = lost;
   }

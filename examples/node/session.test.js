@@ -149,3 +149,43 @@ test("a verdict that an earlier stream has asked for does not date the lease", a
   next.answer("reports", "verdicts", committed("t1"));
   assert.equal(ran, 1);
 });
+
+test("a lease is not renewed any more once its handler has returned", async (t) => {
+  const { opened } = play(t);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  line.answer("reports", "verdicts", committed("t1"));
+  await new Promise(setImmediate); // the handler returns
+  line.lose();
+  const next = await opened();
+  next.accept(); // the first heartbeat of a stream names the leases that the worker wants to keep
+  assert.deepEqual(next.last("heartbeat").heartbeat.leases, []);
+  assert.ok(next.last("reports").reports.reports[0].complete);
+});
+
+test("what got no verdict is repeated after growing waits", async (t) => {
+  const { waits, opened } = play(t);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  line.answer("reports", "verdicts", committed("t1"));
+  await new Promise(setImmediate); // the handler returns
+  for (const seconds of [0, 0, 20, 0]) {
+    const said = line.sent.length;
+    line.answer("reports", "verdicts", { verdicts: [{ leaseId: "t1", error: { code: "E.INTERNAL", retryAfter: { seconds } } }] });
+    while (line.sent.length === said) await new Promise(setImmediate);
+    assert.ok(line.last("reports").reports.reports[0].complete);
+  }
+  assert.deepEqual(waits, [1_000, 2_000, 20_000, 8_000]);
+});
+
+test("streams that end right after the accept make the waits grow", async (t) => {
+  const { waits, opened } = play(t);
+  for (let i = 0; i < 6; i++) {
+    const line = await opened();
+    line.accept();
+    line.lose();
+  }
+  assert.ok(waits[5] > waits[0], `waits of ${waits}`);
+});

@@ -29,7 +29,6 @@ export class Worker extends EventEmitter {
   #heard = false; // the coordinator has sent a frame on the present stream
   #pause = 0; // how long it asked to wait before the next stream
   #quiet = 0; // until when it asked for no feedback
-  #again = null; // the timer that repeats what has no verdict
   #draining = false;
   #over = false;
   #done;
@@ -123,6 +122,7 @@ export class Worker extends EventEmitter {
     const askedAt = this.#sent.get(frame.corr);
     this.#sent.delete(frame.corr);
     this.#heard = true;
+    if (this.#ready) this.#failures = 0; // it has sent something after the accept
     if (frame.seq !== "0") this.#seen = frame.seq;
     if (frame.ack?.request) this.#send({ ack: { for: frame.id } });
     switch (frame.payload) {
@@ -165,20 +165,17 @@ export class Worker extends EventEmitter {
     });
     this.#opening.add(id);
     this.#ready = true;
-    this.#failures = 0;
     if (this.#draining) this.#send({ drain: {} });
     this.#heartbeat(); // names the leases: they are this stream's from here on
-    this.#sayAgain();
+    for (const attempt of this.#attempts.values()) this.#sayAgain(attempt);
     this.emit("registered", accept);
     this.#leaveWhenIdle(); // the last attempt may have ended, or the drain begun, while there was no stream
   }
 
   // sayAgain repeats, unchanged, what has no verdict yet. What had been committed is answered with the same verdict (V4).
-  #sayAgain() {
-    for (const attempt of this.#attempts.values()) {
-      if (!attempt.running) this.#start(attempt);
-      else if (attempt.outcome) this.#report(attempt);
-    }
+  #sayAgain(attempt) {
+    if (!attempt.running) this.#start(attempt);
+    else if (attempt.outcome) this.#report(attempt);
   }
 
   // --- An attempt ---
@@ -193,7 +190,7 @@ export class Worker extends EventEmitter {
   }
 
   #start(attempt) {
-    if (!this.#ready) return; // after the reconnect
+    if (!this.#ready || !this.#attempts.has(attempt.leaseId)) return; // after the reconnect, or it has ended
     const id = this.#send({ reports: { reports: [{ start: attempt.report() }] } });
     this.#sent.set(id, performance.now());
   }
@@ -201,11 +198,9 @@ export class Worker extends EventEmitter {
   #judged(verdict, askedAt) {
     const attempt = this.#attempts.get(verdict.leaseId);
     if (!attempt) return;
-    if (verdict.error) { // no verdict: the same again, later
-      this.#again ??= setTimeout(() => {
-        this.#again = null;
-        if (this.#ready) this.#sayAgain();
-      }, millis(verdict.error.retryAfter) || 1_000);
+    if (verdict.error) { // no verdict: the same again after a growing wait, until the lease has run out (K5)
+      const wait = Math.min(30_000, 500 * 2 ** ++attempt.unanswered);
+      setTimeout(() => this.#sayAgain(attempt), Math.max(wait, millis(verdict.error.retryAfter)));
     } else if (verdict.kind === "REPORT_KIND_COMPLETE" && verdict.reason === "REASON_RESULT_TOO_LARGE") { // the lease lives on
       attempt.fails("CONFIGURATION", verdict.detail);
       this.#report(attempt);
@@ -267,8 +262,9 @@ export class Worker extends EventEmitter {
 
   // --- Heartbeats and feedback ---
 
+  // live are the attempts that still run. Once a handler has returned, nothing renews its lease any more (K4).
   #live() {
-    return [...this.#attempts.values()].filter((a) => a.running);
+    return [...this.#attempts.values()].filter((a) => a.running && !a.outcome);
   }
 
   // schedule sends the next heartbeat as early as any lease asks for.
