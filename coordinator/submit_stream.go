@@ -25,6 +25,10 @@ const submitWindow = 8
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
+	// The headers tell the producer that the stream was accepted. If its credential ends before the first answer, the producer can tell that from a refusal.
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	answers := make(chan chan submitAnswer, submitWindow)

@@ -25,13 +25,16 @@ import (
 )
 
 // S1, T1: the coordinator answers the frames in order, with a result for each spec. A bad spec gets an error and does not affect the others. A repeated
-// spec gets the existing task.
+// spec gets the existing task. The headers say that it accepted the stream, before any frame.
 func TestSubmitStream(t *testing.T) {
 	t.Attr("rules", "S1 T1")
 	serveWith(t, nil, Config{Limits: lease.Limits{Batch: 1}}, func(t *testing.T, r *rig) {
 		stream, err := r.tasks.SubmitStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
+		}
+		if headers, err := stream.Header(); err != nil || len(headers) == 0 {
+			t.Errorf("headers %v, error %v, want headers before the first frame", headers, err)
 		}
 		good := &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}
 		for id, specs := range map[string][]*lessorv1.TaskSpec{

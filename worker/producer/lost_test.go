@@ -23,13 +23,19 @@ import (
 // scripted is a coordinator that answers a number of frames of each stream, receives the next frame, and ends the stream without an answer to it.
 type scripted struct {
 	lessorv1.UnimplementedTaskServiceServer
-	frames []int // how many frames it answers on each stream
-	end    error // with which each stream ends
+	frames  []int // how many frames it answers on each stream
+	end     error // with which each stream ends
+	accepts bool  // it sends its headers before it reads a frame
 }
 
 func (s *scripted) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
 	frames := s.frames[0]
 	s.frames = s.frames[1:]
+	if s.accepts {
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
 	for range frames {
 		req, err := stream.Recv()
 		if err != nil {
@@ -92,9 +98,12 @@ func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 		"refused at once":         {[]int{0}, true, "k", ended, codes.Unauthenticated},
 		"no error, without a key": {[]int{0}, true, "", nil, codes.Unavailable},
 		"no error, with a key":    {[]int{0, 1}, true, "k", nil, codes.OK},
+		"accepted, credential":    {[]int{0}, true, "", ended, codes.Unavailable},
+		"accepted, bad frame":     {[]int{0}, true, "", status.Error(codes.InvalidArgument, "tasks: must not be empty"), codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withTaskService(t, &scripted{frames: test.frames, end: test.end}, func(t *testing.T, conn *grpc.ClientConn) {
+			accepts := strings.HasPrefix(name, "accepted")
+			withTaskService(t, &scripted{frames: test.frames, end: test.end, accepts: accepts}, func(t *testing.T, conn *grpc.ClientConn) {
 				p := producer.New(conn)
 				defer func() { _ = p.Close() }()
 				if !test.first {

@@ -80,7 +80,7 @@ func (s *sender) closeStream(err error) {
 		return
 	}
 	s.stream.close()
-	if s.stream.hasAnswer {
+	if s.stream.hasAnswer || s.stream.lostCredential() {
 		// The coordinator accepted the stream. What ended it later, such as an expired token, is no refusal of the frames without an answer.
 		err = outcomeUnknown(err)
 	}
@@ -259,6 +259,16 @@ func (s *stream) receive() {
 		default:
 		}
 	}
+}
+
+// lostCredential reports whether the stream has ended because of its credential after the coordinator had accepted it: it sends its headers then,
+// before it reads a frame.
+func (s *stream) lostCredential() bool {
+	if code := status.Code(s.err); code != codes.Unauthenticated && code != codes.PermissionDenied {
+		return false
+	}
+	headers, err := s.frames.Header()
+	return err == nil && len(headers) > 0
 }
 
 // close ends a stream and waits for its receiver. No frame may be sent afterwards.
