@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // A8: the worker counts the span in an answer from when it asked. The span in a dispatch is counted from its receipt, and so is too long by the time
@@ -324,6 +325,43 @@ func TestPartialProgressOverTheLimit(t *testing.T) {
 		r := a.outcomeOf(nil, WithPartialProgress(make([]byte, size), ErrStuck))
 		if got := len(r.item.GetFail().GetPartialProgress()); got != want {
 			t.Errorf("of %d bytes of partial progress, %d are reported, want %d", size, got, want)
+		}
+	}
+}
+
+// S7: the largest outcome that is sent leaves room for the rest of its frame; a larger one is replaced by a failure that names the limit.
+func TestOutcomeThatJustFits(t *testing.T) {
+	t.Attr("rules", "S7")
+	w := newWorker(t)
+	a := &attempt{w: w}
+	most := w.cfg.MaxMessageBytes - frameOverhead
+	r := a.complete(make([]byte, most))
+	r.item.GetComplete().Output = make([]byte, 2*most-wire.Size(r.item))
+	if got := w.replaceIfTooLarge(r); got != r {
+		t.Errorf("an outcome of %d bytes was replaced by %v", wire.Size(r.item), got.item)
+	}
+	r.item.GetComplete().Output = make([]byte, len(r.item.GetComplete().GetOutput())+1)
+	if got := w.replaceIfTooLarge(r).item.GetFail().GetError(); got.GetCategory() != Configuration || !strings.Contains(got.GetMessage(), fmt.Sprint(most)) {
+		t.Errorf("an outcome of %d bytes is reported as %v, want a failure that names the limit of %d", wire.Size(r.item), got, most)
+	}
+}
+
+// W7: a request for a missing frame is sent again only as an empty frame once the missing one has come, since the coordinator still needs its seq.
+func TestRequestForAFrameThatHasCome(t *testing.T) {
+	t.Attr("rules", "W7")
+	l := link{next: 1, lastSeq: 4, gap: gap{open: true, unreported: true}}
+	now := time.Now()
+	ask, err := l.gapRequest(now)
+	if err != nil || ask.GetError().GetExpectedSeq() != 5 {
+		t.Fatalf("request = %v, %v, want one for seq 5", ask, err)
+	}
+	l.track(ask, now)
+	for _, seq := range []uint64{4, 5} {
+		l.lastSeq = seq
+		l.resendRequested(ask.GetSeq())
+		frames, err := l.resends(now)
+		if err != nil || len(frames) != 1 || (frames[0].GetPayload() != nil) != (seq == 4) {
+			t.Errorf("after the frame with seq %d, these are sent again: %v, error %v", seq, frames, err)
 		}
 	}
 }

@@ -178,6 +178,36 @@ func TestCancelWithinTheLull(t *testing.T) {
 	})
 }
 
+// K3, V1: a Start that was rejected for its content says nothing about the lease, and has not renewed it. So a heartbeat follows at once, and the handler
+// goes on.
+func TestStartRejectedForItsContent(t *testing.T) {
+	t.Attr("rules", "K3 V1")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		goOn := make(chan struct{})
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			<-goOn
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_REJECTED, lessorv1.Reason_REASON_INVALID_REQUEST))
+		rejected := time.Now()
+		f := s.renewal()
+		if waited := time.Since(rejected); waited > 0 {
+			t.Errorf("the lease is renewed after %v, want at once", waited)
+		}
+		s.renew(f)
+		close(goOn)
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
 // T7, K6: the same if the Start was sent, but the coordinator could not take it: it is not sent again.
 func TestCancelBeforeAStartIsRepeated(t *testing.T) {
 	t.Attr("rules", "T7 K6")
