@@ -57,5 +57,5 @@
 //	operator.go              drain and kick
 //
 // Whole sessions over gRPC are tested in package coordinator, where the harness is. Random histories of sessions are tested here
-// (docs/testing.md).
+// (docs/testing/models.md).
 package session
