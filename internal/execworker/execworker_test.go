@@ -267,7 +267,9 @@ func TestProgramOfAShellGetsTheTimeToStop(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	t.Setenv("SAVED", saved)
 	b := newRig(t, `sh -c 'trap "sleep 0.1; echo yes > $SAVED; exit" TERM; echo up > $FIFO; while :; do sleep 0.01; done'; true`, Config{}, worker.Config{})
-	id := b.Submit(b.spec(""))
+	spec := b.spec("")
+	spec.CancelGrace = durationpb.New(time.Hour) // nothing waits longer than the program needs
+	id := b.Submit(spec)
 	b.readFIFO()
 	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
 	b.Cancel(id, "enough")
