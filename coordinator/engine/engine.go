@@ -262,7 +262,7 @@ func (e *Engine) sleep() time.Duration {
 	if t, ok := e.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))
 	}
-	if a, ok := e.alarms.set.Min(); ok {
+	if a, ok := e.alarms.set.Min(); ok && !e.batch.hasEnough() { // otherwise the committer wakes the loop when it takes the batch
 		d = min(d, a.at.Sub(now.Serving))
 	}
 	return max(d, 0)

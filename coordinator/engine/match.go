@@ -34,7 +34,7 @@ func newToMatch() *lanes[turn] {
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
 // (T12). It stops when the batch has enough changes; matching continues in the next batch.
 func (e *Engine) match() {
-	for e.unpark(); len(e.batch.changes) < maxBatchChanges; e.unpark() {
+	for e.unpark(); !e.batch.hasEnough(); e.unpark() {
 		next, ok := e.toMatch.pop()
 		if !ok {
 			return

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -189,6 +190,46 @@ func TestManyPinnedTasksFailInSteps(t *testing.T) {
 		if q := r.queueInfo(); q.Ready != 1 {
 			r.Errorf("%d tasks wait, want the one that is not pinned", q.Ready)
 		}
+	})
+}
+
+// W12: while tasks of workers that are gone fail, other operations have their turn: a round gives up lossesPerRound tasks of each worker, and a batch gets
+// no more of them than it has room for.
+func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
+	t.Attr("rules", "W12")
+	synctest.Test(t, func(t *testing.T) {
+		h := newManualEngine(t, 0, 0)
+		waiting := 0
+		goneWith := func(worker string) {
+			specs, digests := h.specs(3 * lossesPerRound)
+			for _, s := range specs {
+				pinnedTo(worker)(s)
+			}
+			h.submitSpecs(specs, digests)
+			h.endBatch()
+			waiting += len(specs)
+		}
+		ring := func(given int) {
+			t.Helper()
+			time.Sleep(lease.DefaultResourceWait)
+			h.now = h.clock.now()
+			h.ringAlarms()
+			waiting -= given
+			if got := int(h.total.counts[countReady]); got != waiting {
+				t.Fatalf("%d tasks wait after the round, want %d: it gives up %d", got, waiting, given)
+			}
+		}
+		goneWith("first")
+		ring(lossesPerRound)
+		ring(lossesPerRound)
+		h.endBatch()
+		for i := range maxBatchChanges / lossesPerRound {
+			goneWith(fmt.Sprint("one of many", i))
+		}
+		ring(maxBatchChanges)
+		ring(0)
+		h.endBatch()
+		ring(maxBatchChanges)
 	})
 }
 

@@ -148,7 +148,7 @@ func (e *Engine) loseResources(k workerKey) {
 		}
 	}
 	p.end = nil
-	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait
+	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait: see ringAlarms
 		p.end = e.setAlarm(e.now.Serving, func() { e.loseResources(k) })
 	}
 }
