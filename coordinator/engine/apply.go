@@ -92,6 +92,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 	}
 	if was {
 		l, at := e.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
+		l.head.batch = e.batch.number
 		l.head.remove(at)
 		e.noteMove(l, at, false)
 		e.startReadAhead(l)
@@ -99,6 +100,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 	}
 	if is {
 		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
+		l.head.batch = e.batch.number
 		e.set.find(c.New.ID).onDisk = l.head.insert(at)
 		e.noteMove(l, at, true)
 		e.enlist(l)

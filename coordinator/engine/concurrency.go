@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -82,9 +84,13 @@ func (e *Engine) updateKey(c *lease.Change) {
 	}
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
-		k.parkedIn(c.Old.Line()).remove(placeOf(c.Old))
+		h := k.parkedIn(c.Old.Line())
+		h.batch = e.batch.number
+		h.remove(placeOf(c.Old))
 	case is && !was:
-		k.parkedIn(c.New.Line()).insert(placeOf(c.New))
+		h := k.parkedIn(c.New.Line())
+		h.batch = e.batch.number
+		h.insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
 		e.toUnpark[k] = struct{}{}
@@ -125,6 +131,9 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 func (e *Engine) unpark() {
 	for k := range e.toUnpark {
 		delete(e.toUnpark, k)
+		if !k.state().Room(math.MaxUint32) { // not even for a task without a limit of its own, so no task need be read
+			continue
+		}
 		for line, h := range k.parked {
 			e.unparkFirst(k, line, h)
 		}
@@ -158,7 +167,7 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 
 // refillParked reads the next parked tasks of a line from the store.
 func (e *Engine) refillParked(k *concurrencyKey, line lease.Line, h *head[place]) {
-	e.flush()
+	e.flushTo(h.batch)
 	var keys []place
 	var more bool
 	e.set.read(func(r store.Reader) error {

@@ -307,8 +307,12 @@ func (e *Engine) durable(batches []*batch) {
 
 // flush waits until the store holds all changes, so that a scan of the store misses nothing. If the store fails, flush panics with corrupt;
 // Run recovers from that.
-func (e *Engine) flush() {
-	for len(e.inflight) > 0 || !e.batch.empty() {
+func (e *Engine) flush() { e.flushTo(e.batch.number) }
+
+// flushTo waits only for the changes of a batch and of those before it. A scan of an index needs no more than the last batch that changes this index. So
+// after a start, when nothing has changed the indexes yet, the first scans of many of them wait for no commit.
+func (e *Engine) flushTo(number uint64) {
+	for len(e.inflight) > 0 && e.inflight[0].number <= number || e.batch.number <= number && !e.batch.empty() {
 		e.submitBatch()
 		select {
 		case <-e.committer.wants:

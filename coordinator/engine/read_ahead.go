@@ -136,10 +136,10 @@ func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{})
 	l.head.refill(found.places, found.more)
 }
 
-// refillLine reads the next places of a line whose head has run dry. The loop waits for the reading.
+// refillLine reads the next places of a line whose head has run dry. The loop waits for the reading, and before it for the line's changes to be durable.
 func (e *Engine) refillLine(l *line) {
 	e.dropReadAhead(l.readAhead)
-	e.flush()
+	e.flushTo(l.head.batch)
 	var found reading
 	e.set.read(func(r store.Reader) (err error) {
 		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, e.set.room())

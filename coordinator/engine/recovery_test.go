@@ -1,10 +1,15 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // What happens to leases at a restart.
@@ -113,5 +118,73 @@ func TestDeadlineOfALeasedTaskHoldsAfterARestart(t *testing.T) {
 		if got := r.version(task.ID); got.Rest != lease.Failed {
 			r.Errorf("100 ms after its deadline the task is %v, want FAILED", got.State())
 		}
+	})
+}
+
+// A9: after a start, all lines and the parked tasks of all concurrency keys are on disk only. To read them, the loop waits for a small number of commits, not
+// for one for each of them: it handles no heartbeat while it waits.
+func TestFirstReadingsAfterAStartShareCommits(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		const n, most = 200, 5 // keys and lines, and commits
+		for i := range n {
+			inLine := work()
+			inLine.Queue, inLine.FairnessKey = "lines", fmt.Sprint("line", i)
+			r.submit(specWithKey(fmt.Sprint("key", i), 1), specWithKey(fmt.Sprint("key", i), 1), inLine)
+		}
+		if held := r.lease(2*n, 0); len(held) != n {
+			r.Fatalf("%d leases, want %d: one of each key", len(held), n)
+		}
+		r.shutDown()
+		commits := 0
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			commits++
+			apply()
+			return nil
+		})
+		wantFew := func(when string) {
+			r.Helper()
+			if synctest.Wait(); commits > most {
+				r.Errorf("%d commits %s, want at most %d", commits, when, most)
+			}
+			commits = 0
+		}
+		r.start(Config{Recovery: InvalidateLeases})
+		synctest.Wait()
+		if q := r.queueInfo(); q.Ready != 2*n || q.Parked != 0 {
+			r.Errorf("%d tasks are READY and %d of them parked, want %d and none: no key is held", q.Ready, q.Parked, 2*n)
+		}
+		wantFew("until no task was parked")
+		g, err := r.Lease(r.Context(), LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"lines"}}, Max: n})
+		if err != nil || len(g) != n {
+			r.Errorf("%d leases (%v), want %d: the task of each line", len(g), err, n)
+		}
+		wantFew("until the tasks of all lines were leased")
+	})
+}
+
+// A9: at a start, the parked tasks of a key that has no room are not read: there can be as many such keys as there are leases.
+func TestStartReadsNoParkedTasksOfHeldKeys(t *testing.T) {
+	t.Attr("rules", "A9")
+	synctest.Test(t, func(t *testing.T) {
+		const n = 200
+		st := &countedReads{Store: memstore.New()}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		for i := range n {
+			key := fmt.Sprint("key", i)
+			r.submit(specWithKey(key, 1), specWithKey(key, 1))
+		}
+		if held := r.lease(2*n, 0); len(held) != n {
+			r.Fatalf("%d leases, want %d: one of each key", len(held), n)
+		}
+		r.shutDown()
+		before := st.views.Load()
+		r.start(Config{})
+		synctest.Wait()
+		if views := st.views.Load() - before; views >= n {
+			r.Errorf("the store was read %d times by a start with %d held keys, want fewer", views, n)
+		}
+		r.shutDown()
 	})
 }
