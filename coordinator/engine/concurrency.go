@@ -21,6 +21,9 @@ type concurrencyKey struct {
 // parkedHead is how many parked tasks of a line are kept in memory.
 var parkedHead = 256
 
+// unparksPerTurn is how many parked tasks are tried before a queue has its turn.
+var unparksPerTurn = 1000
+
 func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
@@ -127,9 +130,14 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 }
 
 // unpark puts parked tasks of the keys in toUnpark back into their lines if the keys have room: the first task of each line, because any of the lines
-// may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again.
+// may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again. After unparksPerTurn tasks, unpark leaves the
+// other keys in toUnpark: after a recovery these may be all keys of a large backlog.
 func (e *Engine) unpark() {
+	end := e.tried + unparksPerTurn
 	for k := range e.toUnpark {
+		if e.tried >= end {
+			return
+		}
 		delete(e.toUnpark, k)
 		if !k.state().Room(math.MaxUint32) { // not even for a task without a limit of its own, so no task need be read
 			continue
@@ -145,6 +153,7 @@ func (e *Engine) unpark() {
 }
 
 func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
+	e.tried++
 	if h.dry() {
 		e.refillParked(k, line, h)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -462,5 +463,110 @@ func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
 				r.Errorf("%d grants, want 2: the first task, and after its end one more", n)
 			}
 		})
+	}
+}
+
+// T2, T12, A8: for a call that does not wait, or for a session, many tasks of a key without room must be parked before it comes to a task that it may have.
+// Calls of other tenants have their turn meanwhile. In the end it gets that task.
+func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
+	t.Attr("rules", "T2 T12 A8")
+	lower(t, 200, &triesPerTurn, &lineHead)
+	wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
+	for name, ask := range map[string]func(r *rig) (granted func() []Granted){
+		"call": func(r *rig) func() []Granted { return r.leaseAside(LeaseRequest{Wants: wants, Max: 1}) },
+		"session": func(r *rig) func() []Granted {
+			c := &testSession{}
+			if err := r.Join(c.newMember("w", wants, 1)); err != nil {
+				r.Error(err)
+			}
+			return c.grants
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				n := 5 * triesPerTurn
+				free := r.submitManyOfAHeldKey(n)
+				var parked []int // number of parked tasks, each time when it is the turn of the other tenant
+				var look func()
+				look = func() {
+					if parked = append(parked, int(r.total.parked)); parked[len(parked)-1] < n {
+						r.enqueue("umbra", look)
+					}
+				}
+				held := make(chan struct{}) // so that the loop takes both operations at once
+				r.enqueue("umbra", func() { <-held })
+				synctest.Wait()
+				granted := ask(r)
+				synctest.Wait()
+				r.enqueue("umbra", look)
+				close(held)
+				if g := granted(); len(g) != 1 || g[0].Task.ID != free {
+					r.Errorf("granted tasks %s, want %d, the one without a key", sequencesOf(g), free.Seq)
+				}
+				most := 2 * (triesPerTurn + grantsPerTurn) // one turn of the call, and one of all others that take work
+				for before, all := 0, parked; len(all) > 0; before, all = all[0], all[1:] {
+					if all[0]-before > most {
+						r.Errorf("%v tasks were parked at each turn of another tenant, want at most %d more from turn to turn", parked, most)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A call that does not wait has an answer also if the engine stops between two of its turns.
+func TestStopBetweenTheTurnsOfACall(t *testing.T) {
+	lower(t, 200, &triesPerTurn)
+	run(t, func(r *rig) {
+		free := r.submitManyOfAHeldKey(5 * triesPerTurn)
+		held := make(chan struct{})
+		r.enqueue("umbra", func() { <-held })
+		synctest.Wait()
+		granted := r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1})
+		synctest.Wait()
+		r.enqueue("umbra", r.stop)
+		close(held)
+		if g := granted(); len(g) > 0 && g[0].Task.ID != free {
+			r.Errorf("granted task %d, want none, or %d, the one without a key", g[0].Task.ID.Seq, free.Seq)
+		}
+		if err := <-r.done; err != nil {
+			r.Fatal(err)
+		}
+		r.start(Config{})
+	})
+}
+
+// submitManyOfAHeldKey submits n tasks of a key that a lease holds, and behind them a task without a key, which it returns.
+func (r *rig) submitManyOfAHeldKey(n int) lease.TaskID {
+	r.Helper()
+	r.submit(specWithKey("k", 1))
+	if len(r.lease(1, 0)) != 1 {
+		r.Fatal("nobody holds the key")
+	}
+	specs := many(n)
+	for _, s := range specs {
+		s.ConcurrencyKey = "k"
+	}
+	r.submit(specs...)
+	return r.submit(work())[0].ID
+}
+
+// leaseAside makes a call in a goroutine of its own. granted waits for its answer.
+func (r *rig) leaseAside(ask LeaseRequest) (granted func() []Granted) {
+	answer := make(chan []Granted, 1)
+	go func() {
+		g, err := r.Lease(r.Context(), ask)
+		if err != nil && !errors.Is(err, ErrStopped) {
+			r.Error(err)
+		}
+		answer <- g
+	}()
+	return func() []Granted { return <-answer }
+}
+
+// enqueue makes the loop call run when it is the tenant's turn.
+func (r *rig) enqueue(tenant string, run func()) {
+	if err := r.inbox.putAlways(tenant, op{run: run}); err != nil {
+		r.Error(err)
 	}
 }

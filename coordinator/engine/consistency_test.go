@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
-		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0
+		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0 && len(r.toUnpark) == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); onLoop(r, idle) {

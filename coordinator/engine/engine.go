@@ -108,6 +108,7 @@ type Engine struct {
 	// Matching.
 	toMatch    *lanes[turn]                 // queues to be matched, by tenant
 	grants     uint64                       // number of grants since the start
+	tried      int                          // number of tasks since the start that matching has tried to grant or to unpark
 	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
 	readAheads map[*readAhead]struct{}      // readings of lines under way
@@ -244,6 +245,9 @@ func (e *Engine) round() {
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
+	}
+	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.batch.hasEnough() { // match has stopped to let other operations have their turn
+		return 0
 	}
 	d := idleTick
 	if e.set.live > 0 {

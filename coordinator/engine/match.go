@@ -9,6 +9,10 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
 
+// triesPerTurn is how many tasks are tried, to be granted or unparked, before other operations have their turn. This bounds work that adds nothing to the
+// batch: a task that is parked in the batch in which it was made is one change, and when a head is refilled the batch may be handed over.
+var triesPerTurn = maxBatchChanges
+
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
 func (e *Engine) markForMatch(q *queue) {
@@ -32,11 +36,16 @@ func newToMatch() *lanes[turn] {
 }
 
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
-// (T12). It stops when the batch has enough changes; matching continues in the next batch.
+// (T12). It stops when the batch has enough changes, or after triesPerTurn tasks; matching continues in the next round (see sleep).
 func (e *Engine) match() {
-	for e.unpark(); !e.batch.hasEnough(); e.unpark() {
+	for end := e.tried + triesPerTurn; e.tried < end && !e.batch.hasEnough(); {
+		e.unpark()
 		next, ok := e.toMatch.pop()
-		if !ok {
+		switch {
+		case ok:
+		case len(e.toUnpark) > 0:
+			continue
+		default:
 			return
 		}
 		q := next.queue

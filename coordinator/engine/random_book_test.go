@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -654,6 +655,7 @@ func (w *world) rushes() {
 		}
 		return made
 	})
+	synctest.Wait() // the grants may take several rounds
 	turns := onLoop(w.rig, func() []string {
 		w.rushing = false
 		return w.turns

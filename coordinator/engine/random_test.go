@@ -49,10 +49,15 @@ func TestRandomHistories(t *testing.T) {
 
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
 func small(t *testing.T) {
-	for _, bound := range []*int{&lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn} {
+	lower(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn)
+}
+
+// lower lowers bounds for one test.
+func lower(t *testing.T, to int, bounds ...*int) {
+	for _, bound := range bounds {
 		before := *bound
 		t.Cleanup(func() { *bound = before })
-		*bound = 4
+		*bound = to
 	}
 }
 

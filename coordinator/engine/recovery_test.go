@@ -188,3 +188,31 @@ func TestStartReadsNoParkedTasksOfHeldKeys(t *testing.T) {
 		r.shutDown()
 	})
 }
+
+// A9, A8: a recovery gives room to many concurrency keys at once. Their parked tasks come back in several rounds, one right after the other.
+func TestRecoveryUnparksInSteps(t *testing.T) {
+	t.Attr("rules", "A9 A8")
+	small(t)
+	run(t, func(r *rig) {
+		n := 5 * (triesPerTurn + unparksPerTurn)
+		for i := range n {
+			key := fmt.Sprint("key", i)
+			r.submit(specWithKey(key, 1), specWithKey(key, 1))
+		}
+		if c, _ := r.join("i", 2*n); len(c.grants()) != n {
+			r.Fatalf("%d leases, want %d: one of each key", len(c.grants()), n)
+		}
+		r.shutDown()
+		r.open(Config{Recovery: InvalidateLeases})
+		r.match()
+		if back, most := n-int(r.total.parked), triesPerTurn+unparksPerTurn; back == 0 || back > most {
+			r.Errorf("%d tasks came back in the first round, want some, and at most %d", back, most)
+		}
+		before := time.Now()
+		r.serve()
+		synctest.Wait()
+		if q := r.queueInfo(); q.Parked != 0 || !time.Now().Equal(before) {
+			r.Errorf("%d tasks are still parked after %v, want none at once", q.Parked, time.Since(before))
+		}
+	})
+}

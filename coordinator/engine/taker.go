@@ -93,6 +93,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	} else {
 		grant.Request = t.request
 	}
+	e.tried++
 	e.step(grant)
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {

@@ -83,28 +83,25 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 		granted []Granted
 		err     error
 	}
-	answers := make(chan answer, 2) // room for an error of the op that begins the call, and for the answer
+	answers := make(chan answer, 1)
 	t := newTaker(r.Wants, r.Max)
 	t.request = r.Request
-	reply := func(g []Granted, err error) {
+	t.reply = func(g []Granted, err error) {
 		if err != nil {
 			g = nil // whether they are durable is unknown
 		}
-		answers <- answer{g, err}
-	}
-	t.reply = reply
-	err := e.inbox.put(r.Space.Tenant, op{run: func() { e.beginLease(t, r.Wait > 0) }, after: func(err error) {
-		if err != nil {
-			reply(nil, err)
+		select {
+		case answers <- answer{g, err}:
+		default: // the caller has an answer: an op of the call has failed, too
 		}
-	}})
-	if err != nil {
+	}
+	if err := e.inbox.put(r.Space.Tenant, t.op(func() { e.beginLease(t, r.Wait > 0) })); err != nil {
 		return nil, err
 	}
 	giveBack := func() { // if the engine has stopped, the leases expire after its next start
 		_ = e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.abandon(t) }})
 	}
-	var patience <-chan time.Time // of a call that does not wait: never; beginLease answers it
+	var patience <-chan time.Time // of a call that does not wait: never; poll answers it
 	if r.Wait > 0 {
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
@@ -148,19 +145,46 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 	}
 	e.attend(t)
 	if !wait {
-		e.matchNow(t)
-		e.answerCaller(t)
+		e.poll(t)
 	}
 }
 
-// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first.
-func (e *Engine) matchNow(t *taker) {
+// poll answers a call that does not wait with what its queues have for it now. If many tasks must be parked before there is one for it, poll goes on when
+// other operations have had their turn.
+func (e *Engine) poll(t *taker) {
+	switch {
+	case t.left: // it was answered or abandoned meanwhile
+	case e.matchNow(t) || len(t.granted) > 0:
+		e.answerCaller(t)
+	default:
+		_ = e.inbox.putAlways(t.wants.Space.Tenant, t.op(func() { e.poll(t) })) // only the loop closes the inbox, and it runs nothing afterwards
+	}
+}
+
+// op returns an op of a call that has no answer yet. If it is unknown whether the changes of the op are durable, or the engine stops before the op runs,
+// that is the answer.
+func (t *taker) op(run func()) op {
+	reply := t.reply
+	return op{run: run, after: func(err error) {
+		if err != nil {
+			reply(nil, err)
+		}
+	}}
+}
+
+// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if it has stopped
+// after triesPerTurn tasks, or because more tasks must be unparked first than unpark does at once.
+func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
+	end := e.tried + triesPerTurn
 	for _, q := range t.queues {
 		for done := false; !done; done = e.matchQueue(q) {
-			e.unpark()
+			if e.unpark(); e.tried >= end || len(e.toUnpark) > 0 {
+				return false
+			}
 		}
 	}
+	return true
 }
 
 // answerCaller answers a call with the leases that it has been granted so far. It does nothing if the call waits no more.
