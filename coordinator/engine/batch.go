@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -107,7 +108,13 @@ func (b *batch) touchSpace(s *space) {
 	}
 }
 
-// touchQueue does the same for a queue.
+// leaveSpace undoes touchSpace.
+func (b *batch) leaveSpace(s *space) {
+	s.batch = 0
+	b.spaces = slices.DeleteFunc(b.spaces, func(other *space) bool { return other == s })
+}
+
+// touchQueue does the same as touchSpace for a queue.
 func (b *batch) touchQueue(q *queue) {
 	if q.batch != b.number {
 		q.batch = b.number

@@ -26,14 +26,32 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: ErrDiskFull}
 	}
 	s := e.spaceOf(name)
-	if err := e.assignNumber(s); err != nil {
-		return lease.Step{Err: err}
+	out := e.submitTo(s, specs, digests)
+	if out.Err != nil {
+		e.forgetUnused(s)
 	}
+	return out
+}
+
+// submitTo makes tasks in a space. The space gets a number only if that succeeds: there is a limited number of them, and a refusal must not use one up.
+func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
 	e.expireByKey(s.number, specs)
 	if e.exceedsTaskQuota(s, specs) {
 		return lease.Step{Err: ErrFull}
 	}
-	return e.step(lease.Submit{Space: s.number, Tenant: name.Tenant, Workspace: name.Workspace, Specs: specs, Digests: digests})
+	isNew := s.number == 0
+	if err := e.assignNumber(s); err != nil {
+		return lease.Step{Err: err}
+	}
+	out := e.step(lease.Submit{Space: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, Specs: specs, Digests: digests})
+	switch {
+	case !isNew:
+	case out.Err != nil:
+		e.withdrawNumber(s)
+	default:
+		e.dir.add(s.name, s.number)
+	}
+	return out
 }
 
 // SubmitEach makes tasks that are independent of each other. It does not wait: the committer calls after once, either with the results,
@@ -238,7 +256,14 @@ func (e *Engine) spaceOf(name Space) *space {
 	return s
 }
 
-// assignNumber gives a space its number, if it has none yet.
+// forgetUnused removes a space from memory if it has no number and nobody waits in it, so that unused names do not fill the memory.
+func (e *Engine) forgetUnused(s *space) {
+	if s.number == 0 && len(s.queues) == 0 {
+		delete(e.byName, s.name)
+	}
+}
+
+// assignNumber gives a space its number, if it has none yet. Add the number to the directory when it is certain that the space keeps it.
 func (e *Engine) assignNumber(s *space) error {
 	if s.number != 0 {
 		return nil
@@ -249,6 +274,13 @@ func (e *Engine) assignNumber(s *space) error {
 	e.lastSpace++
 	s.number = e.lastSpace
 	e.spaces[s.number] = s
-	e.dir.add(s.name, s.number)
 	return nil
+}
+
+// withdrawNumber undoes the last assignNumber. The submit for which the number was assigned was refused, but may have taken sequences before that.
+func (e *Engine) withdrawNumber(s *space) {
+	delete(e.spaces, s.number)
+	e.lastSpace--
+	s.number = 0
+	e.batch.leaveSpace(s)
 }

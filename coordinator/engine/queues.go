@@ -63,8 +63,10 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 		}
 		s := e.spaceOf(name)
 		if err := e.assignNumber(s); err != nil {
+			e.forgetUnused(s)
 			return QueueInfo{}, err
 		}
+		e.dir.add(s.name, s.number)
 		return e.applySettings(e.queue(s, queue), &settings), nil
 	})
 }

@@ -86,7 +86,7 @@ func (e *Engine) attend(t *taker) {
 }
 
 // unattend removes a taker from the given queues. It deletes a queue that does not exist in the store when its last taker leaves, and a space without
-// a number when its last queue is deleted, so that unused names do not fill the memory.
+// a number when its last queue is deleted.
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.withdraw(q)
@@ -94,9 +94,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 			continue
 		}
 		delete(q.space.queues, q.name)
-		if s := q.space; s.number == 0 && len(s.queues) == 0 {
-			delete(e.byName, s.name)
-		}
+		e.forgetUnused(q.space)
 	}
 }
 

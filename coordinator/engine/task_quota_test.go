@@ -2,8 +2,10 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -74,6 +76,84 @@ func TestQuotaOfTasks(t *testing.T) {
 		}})
 		if want("a retry in bulk without room", err, ErrFull); swept.Changed != 0 {
 			r.Errorf("a retry in bulk without room changed %d tasks", swept.Changed)
+		}
+		r.shutDown()
+	})
+}
+
+// X5: a refused submit leaves nothing of its workspace, if that is new: no memory, no number, and no record. The workspace can be used later, also by a worker
+// that waited in it meanwhile.
+func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		most := 0
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{MaxTasks: func(string) int { return most }})
+		late := func() *lease.Spec {
+			s := work()
+			s.Deadline = lease.WallOf(time.Now().Add(-time.Second))
+			return s
+		}
+		keyed := func(key string) *lease.Spec {
+			s := work()
+			s.IdempotencyKey = key
+			return s
+		}
+		submitTo := func(space Space, specs ...*lease.Spec) error {
+			digests := make([]lease.Digest, len(specs))
+			for i, s := range specs {
+				if err := s.Fill(lease.DefaultLimits()); err != nil {
+					r.Fatal(err)
+				}
+				digests[i][0] = byte(i)
+			}
+			_, _, err := r.Submit(r.Context(), space, specs, digests)
+			return err
+		}
+		attended := Space{home.Tenant, "attended"}
+		waiting := r.joinFor(Wants{Space: attended, Worker: "w", Queues: []string{"q"}}, 1)
+		memory := func() [4]int {
+			return onLoop(r, func() [4]int { return [4]int{len(r.byName), len(r.spaces), len(r.dir.byName), int(r.lastSpace)} })
+		}
+		var field *lease.FieldError
+		var exists *lease.ExistsError
+		for what, tt := range map[string]struct {
+			most    int
+			refused func(error) bool
+			specs   func() []*lease.Spec
+		}{
+			"no room":          {0, func(err error) bool { return errors.Is(err, ErrFull) }, func() []*lease.Spec { return many(1) }},
+			"late":             {9, func(err error) bool { return errors.As(err, &field) }, func() []*lease.Spec { return []*lease.Spec{late()} }},
+			"the second late":  {9, func(err error) bool { return errors.As(err, &field) }, func() []*lease.Spec { return []*lease.Spec{work(), late()} }},
+			"one key of two":   {9, func(err error) bool { return errors.As(err, &exists) }, func() []*lease.Spec { return []*lease.Spec{keyed("k"), keyed("k")} }},
+			"no room, one key": {0, func(err error) bool { return errors.Is(err, ErrFull) }, func() []*lease.Spec { return []*lease.Spec{keyed("k")} }},
+		} {
+			most = tt.most
+			before := memory()
+			for i := range 100 {
+				if err := submitTo(Space{home.Tenant, fmt.Sprint("new", i)}, tt.specs()...); !tt.refused(err) {
+					r.Fatalf("%s: %v", what, err)
+				}
+			}
+			if err := submitTo(attended, tt.specs()...); !tt.refused(err) {
+				r.Fatalf("%s: %v", what, err)
+			}
+			if after := memory(); after != before {
+				r.Errorf("%s: spaces by name, by number, in the directory, and the last number are %v after refused submits, want %v as before", what, after, before)
+			}
+			if n, ok := r.SpaceNumber(attended); ok {
+				r.Errorf("%s: the space has number %d, want none", what, n)
+			}
+			r.consistent()
+		}
+		most = 9
+		for _, space := range []Space{home, attended} {
+			if err := submitTo(space, work()); err != nil {
+				r.Error(err)
+			}
+		}
+		if g := waiting.grants(); len(g) != 1 || onLoop(r, func() uint32 { return r.lastSpace }) != 2 {
+			r.Errorf("%d grants in the space in which the worker waited, and the last number is %d; want one and 2", len(g), r.lastSpace)
 		}
 		r.shutDown()
 	})
