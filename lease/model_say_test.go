@@ -100,19 +100,22 @@ func (t *modelTask) endedLast(l *modelLease) bool {
 	return l != nil && len(t.ended) > 0 && t.ended[len(t.ended)-1] == l
 }
 
-// hasEvent reports whether the event is among those that the rules still have: the newest MaxHistory, and those of the live lease.
+// hasEvent reports whether the event is among those that the rules still have: the newest MaxHistory, including those of the live lease.
 func (t *modelTask) hasEvent(e modelEvent) bool {
-	for i := len(t.history) - 1; i >= 0 && i >= len(t.history)-lease.MaxHistory; i-- {
+	left := lease.MaxHistory
+	if t.live != nil {
+		for i := len(t.live.events) - 1; i >= 0 && left > 0; i-- {
+			if t.live.events[i] == e {
+				return true
+			}
+			left--
+		}
+	}
+	for i := len(t.history) - 1; i >= 0 && left > 0; i-- {
 		if t.history[i] == e {
 			return true
 		}
-	}
-	if t.live != nil {
-		for _, o := range t.live.events {
-			if o == e {
-				return true
-			}
-		}
+		left--
 	}
 	return false
 }

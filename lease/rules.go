@@ -374,12 +374,16 @@ func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail 
 	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
 }
 
-// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task.
+// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task. Refusals add events to a live lease without
+// end: a result that is kept may drop another one, which can then be reported and kept again.
 func (s *step) record(e Event) {
 	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {
 		l := s.writeLease()
 		l.Events = append(l.Events, e)
+		if len(s.task.History)+len(l.Events) > MaxHistory {
+			s.write().trim()
+		}
 		return
 	}
 	t := s.write()
@@ -387,10 +391,19 @@ func (s *step) record(e Event) {
 	t.trim()
 }
 
-// trim drops the oldest events if the history has more than MaxHistory.
+// trim drops the oldest events if there are more than MaxHistory, including those of the live lease. The step must have made that lease writable.
 func (t *Task) trim() {
-	if over := len(t.History) - MaxHistory; over > 0 {
-		t.History = t.History[over:]
-		t.Dropped += uint32(over)
+	over := len(t.History) - MaxHistory
+	if t.Lease != nil {
+		over += len(t.Lease.Events)
 	}
+	if over <= 0 {
+		return
+	}
+	ofTask := min(over, len(t.History))
+	t.History = t.History[ofTask:]
+	if ofLease := over - ofTask; ofLease > 0 {
+		t.Lease.Events = t.Lease.Events[ofLease:]
+	}
+	t.Dropped += uint32(over)
 }

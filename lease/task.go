@@ -165,7 +165,7 @@ const (
 	EventAdopted
 )
 
-// MaxHistory is how many events a task keeps (T10), MaxDiscarded how many discarded results it keeps (V15), and maxDetail how many bytes the
+// MaxHistory is how many events a task and its live lease keep (T10), MaxDiscarded how many discarded results it keeps (V15), and maxDetail how many bytes the
 // detail of an event may have.
 const (
 	MaxHistory   = 100

@@ -37,6 +37,44 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// T10: the history is also bounded while a lease is live. The holders of more ended leases than a task keeps late results of report again and again: each
+// time a result is kept that was dropped before, and that is an event.
+func TestHistoryOfALiveLeaseIsBounded(t *testing.T) {
+	t.Attr("rules", "T10 V15")
+	n := newNarrator(t)
+	n.run("submit t1")
+	id := n.tasks["t1"]
+	const ended = lease.MaxDiscarded + 1
+	for attempt := range uint32(ended) {
+		n.run("grant t1 w1")
+		n.step(lease.Requeue{Task: id, Attempt: attempt + 1, Cause: lease.Revoked})
+	}
+	n.run("grant t1 w2")
+	count := func() int {
+		task := n.store.Task(id)
+		return int(task.Dropped) + len(task.History) + len(task.Lease.Events)
+	}
+	for i := range 1000 {
+		had := count()
+		out := n.step(lease.Judge{Tenant: "acme", Reports: []*lease.Report{{
+			Kind: lease.KindComplete, TaskID: id.String(), LeaseID: n.leases[fmt.Sprintf("t1/%d", i%ended+1)],
+		}}})
+		if a := out.Answers[0]; a.Verdict != lease.VerdictCancelled || len(out.Changes) != 1 {
+			t.Fatalf("a Complete under an ended lease is %v with %d changes, want CANCELLED, and its result kept", a.Verdict, len(out.Changes))
+		}
+		if kept := len(n.store.Task(id).Events()); kept > 1+lease.MaxHistory {
+			t.Fatalf("%d events are kept after %d late reports, want at most %d", kept, i+1, 1+lease.MaxHistory)
+		}
+		if count() != had+1 {
+			t.Fatalf("%d events are kept or counted, want %d: one more than before", count(), had+1)
+		}
+	}
+	n.run("complete t1")
+	if got := n.store.Task(id); got.State() != lease.Completed || len(got.Events()) != lease.MaxHistory {
+		t.Errorf("the task is %v and keeps %d events, want COMPLETED and %d", got.State(), len(got.Events()), lease.MaxHistory)
+	}
+}
+
 // V15: an artifact for which the report names no worker is on the worker that held the lease of the report. If the result comes too late, other workers may
 // have held the task since.
 func TestArtifactGetsTheHolderOfItsLease(t *testing.T) {

@@ -120,7 +120,7 @@ func EventProto(e *lease.Event) *lessorv1.HistoryEvent {
 // HistoryProto returns the newest events and how many there were before (T10).
 func HistoryProto(t *lease.Task) ([]*lessorv1.HistoryEvent, uint32) {
 	events := t.Events()
-	over := max(len(events)-lease.MaxHistory, 0) // the events of a live lease are kept in addition to MaxHistory
+	over := max(len(events)-lease.MaxHistory, 0) // the submit comes in addition to MaxHistory, since it is not stored; see lease.Task.Events
 	all := make([]*lessorv1.HistoryEvent, len(events)-over)
 	for i := range all {
 		all[i] = EventProto(&events[over+i])
