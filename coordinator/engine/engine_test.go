@@ -347,6 +347,35 @@ func TestRepeatedLeaseRequest(t *testing.T) {
 	})
 }
 
+// S2, A3: a repeat gets no lease that has ended, even if it comes before the timer of that lease was handled.
+func TestRepeatedRequestGetsNoExpiredLease(t *testing.T) {
+	t.Attr("rules", "S2 A3")
+	run(t, func(r *rig) {
+		r.submit(many(2)...)
+		req := LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 2, Request: "r1"}
+		if first := r.leaseAside(req)(); len(first) != 2 {
+			r.Fatalf("granted %d tasks, want 2", len(first))
+		}
+		time.Sleep(lease.DefaultHeartbeatTimeout - standstill/4)
+		together, expired := make(chan struct{}), make(chan struct{})
+		r.enqueue("umbra", func() { <-together })
+		synctest.Wait()
+		r.enqueue("umbra", func() { <-expired })
+		repeat := r.leaseAside(req)
+		synctest.Wait()
+		close(together)            // the loop takes the last two operations in one round
+		time.Sleep(standstill / 2) // not so long that the loop gives the time back
+		close(expired)
+		again := repeat()
+		if len(again) != 2 {
+			r.Errorf("the repeat was granted %d tasks, want both, which are READY again", len(again))
+		}
+		for _, g := range again {
+			r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
+		}
+	})
+}
+
 // S2, X2: the same request_id of a worker of the same name means another request in another workspace or tenant: it gets none of the leases of the
 // first one, and does not end its wait.
 func TestRequestOfAnotherSpaceIsAnotherRequest(t *testing.T) {

@@ -136,7 +136,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 		e.answerCaller(before)
 		clear(before.leases)
 	}
-	for _, id := range leases {
+	for _, id := range e.stillLive(leases) {
 		t.granted = append(t.granted, e.newGranted(e.set.task(id)))
 	}
 	if len(t.granted) > 0 {
@@ -147,6 +147,15 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 	if !wait {
 		e.poll(t)
 	}
+}
+
+// stillLive applies the due timers of leased tasks (A3) and returns those tasks whose leases have not ended by that. The end of a lease also removes the task
+// from leases, so it works on a copy.
+func (e *Engine) stillLive(leases []lease.TaskID) []lease.TaskID {
+	return slices.DeleteFunc(slices.Clone(leases), func(id lease.TaskID) bool {
+		e.step(lease.Expire{Task: id})
+		return e.set.leased(id) == nil
+	})
 }
 
 // poll answers a call that does not wait with what its queues have for it now. If many tasks must be parked before there is one for it, poll goes on when
