@@ -168,6 +168,22 @@ func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 	})
 }
 
+// W5: a caller that has left takes no place, even if one is free, so that its task is requeued at once. A call that needs no place ends in the same way.
+func TestCallerThatHasLeftTakesNoPlace(t *testing.T) {
+	t.Attr("rules", "W5")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (*place)(nil).take(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("going on without a place: %v, want that the call is canceled", err)
+	}
+	for range 100 { // with both ready, select takes either at random
+		p := &place{of: make(unreadAnswers, 1)}
+		if err := p.take(gone); !errors.Is(err, context.Canceled) || len(p.of) != 0 {
+			t.Fatalf("taking a place: %v, and %d are taken; want that the call is canceled, and none taken", err, len(p.of))
+		}
+	}
+}
+
 // encode writes the same bytes as proto.Marshal, for all sizes, with buffers from the pool and without. The buffer is at most four times as large as the
 // message. The place of a large answer is released exactly once.
 func TestEncode(t *testing.T) {
