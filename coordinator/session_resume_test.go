@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -203,6 +205,31 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 			}
 			wantCommitted(t, worker.report(completed(work[0], "")))
 			worker.wantNoFrame()
+		})
+	}
+}
+
+// W8: a lease that is dispatched again has its whole payload, also a large one, which is no longer in memory.
+func TestRepeatedDispatchHasItsPayload(t *testing.T) {
+	t.Attr("rules", "W8")
+	large := bytes.Repeat([]byte("x"), lease.DefaultLimits().Payload)
+	for name, resumed := range map[string]bool{"with a token": true, "without a token": false} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				old, a := r.openSessionWith(t, "w", 1, nil)
+				r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = large })
+				old.nextFrame()
+				old.cut()
+				synctest.Wait()
+				var resume func(*lessorv1.Handshake)
+				if resumed {
+					resume = resumeFrom(a, 1)
+				}
+				worker, _ := r.openSessionWith(t, "w", 1, resume)
+				if got := worker.receiveAssignments(1)[0].GetTask().GetSpec().GetPayload(); !bytes.Equal(got, large) {
+					t.Errorf("the task is dispatched again with %d bytes of payload, want all %d", len(got), len(large))
+				}
+			})
 		})
 	}
 }

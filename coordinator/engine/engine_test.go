@@ -90,6 +90,36 @@ func TestTaskReadFromTheStoreIsGrantedWithItsSmallPayload(t *testing.T) {
 	})
 }
 
+// W11: a task that is granted in the batch of its submit has its payload in its dispatch. Once the batch is durable, only a small payload stays in memory
+// with the lease.
+func TestLiveLeaseKeepsOnlyASmallPayloadInMemory(t *testing.T) {
+	t.Attr("rules", "W11")
+	run(t, func(r *rig) {
+		waits, _ := r.join("i", 3)
+		sizes := []int{records.SmallPayload, records.SmallPayload + 1, lease.DefaultLimits().Payload}
+		specs := many(len(sizes))
+		for i, size := range sizes {
+			specs[i].Payload = make([]byte, size)
+		}
+		r.submit(specs...)
+		granted := waits.grants()
+		kept := onLoop(r, func() (kept []int) {
+			for _, g := range granted {
+				kept = append(kept, len(r.set.leased(g.Task.ID).Spec.Payload))
+			}
+			return kept
+		})
+		if !slices.Equal(kept, []int{records.SmallPayload, 0, 0}) {
+			r.Errorf("%d bytes of the payloads of live leases are in memory, want only those up to %d", kept, records.SmallPayload)
+		}
+		for i, g := range granted {
+			if n := len(g.Task.Spec.Payload); n != sizes[i] {
+				r.Errorf("task %d was granted with %d bytes of payload, want %d", i, n, sizes[i])
+			}
+		}
+	})
+}
+
 // A6, A9: acknowledged tasks and live leases survive a crash: the reports of their workers are still COMMITTED.
 func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 	t.Attr("rules", "A6 A9")

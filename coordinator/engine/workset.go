@@ -208,19 +208,20 @@ func (w *workset) durable(batch uint64, c *change) {
 	}
 }
 
-// trim removes a durable task from memory if it need not stay there. Of a waiting task that stays, it drops a large payload.
+// trim removes a durable task from memory if it need not stay there. Of a task that stays, it drops a large payload: the grant that is sent has its own
+// version of the task.
 func (w *workset) trim(entry *taskEntry) {
-	switch t := entry.task; {
-	case t != nil && t.Lease != nil:
-	case t != nil && t.Rest == lease.Ready && !entry.onDisk && len(w.tasks)-w.live <= maxIdle:
-		if len(t.Spec.Payload) > records.SmallPayload {
-			entry.task = withoutPayload(t)
-		}
-	default:
+	t := entry.task
+	leased := t != nil && t.Lease != nil
+	waits := t != nil && t.Rest == lease.Ready && !entry.onDisk && len(w.tasks)-w.live <= maxIdle
+	switch {
+	case !leased && !waits:
 		delete(w.tasks, entry.id)
 		if w.latest == entry {
 			w.latest = nil
 		}
+	case len(t.Spec.Payload) > records.SmallPayload:
+		entry.task = withoutPayload(t)
 	}
 }
 

@@ -152,7 +152,8 @@ func (o *outbox) size() int {
 	n := o.sent.bytes + o.reserved
 	for _, p := range o.waiting.pushed {
 		for i := range p.granted {
-			n += p.granted[i].Bytes - p.granted[i].Task.Spec.Size // the payload is in the store
+			g := &p.granted[i]
+			n += g.Bytes - g.Task.Spec.Size + len(g.Task.Spec.Payload) // the payload may be only in the store
 		}
 	}
 	return n

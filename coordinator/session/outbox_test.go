@@ -130,6 +130,23 @@ func TestForgottenOutboxTakesNothing(t *testing.T) {
 	})
 }
 
+// W11: a dispatch that waits counts with the payloads that it holds, and not with those that are only in the store.
+func TestWaitingPayloadsCount(t *testing.T) {
+	t.Attr("rules", "W11")
+	withOutbox(t, func(t *testing.T, o *outbox, _ *streamWriter) {
+		const rest, size = 2000, 1 << 20 // bytes of an assignment, without its payload and of its payload
+		all := grants(2)
+		for i := range all {
+			all[i].Bytes, all[i].Task.Spec.Size = rest+size, size
+		}
+		all[0].Task.Spec.Payload = make([]byte, size)
+		o.dispatch(all)
+		if n := o.size(); n != 2*rest+size {
+			t.Errorf("the outbox counts for %d bytes, want %d", n, 2*rest+size)
+		}
+	})
+}
+
 // W7, W11: the frames that are kept for a resume are limited in number and in bytes, have no gap, and are dropped when they are acknowledged.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Attr("rules", "W7 W11")
