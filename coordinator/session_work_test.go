@@ -164,6 +164,50 @@ func TestDrainFromTheWorker(t *testing.T) {
 	})
 }
 
+// W10, W9, W8: what the worker has said of itself holds on when it resumes its session: a worker that drains, is not well, or is nearly full, gets no new
+// tasks between its register and its next words. Nothing ends a drain but a new session.
+func TestResumedSessionKnowsWhatItsWorkerSaid(t *testing.T) {
+	t.Attr("rules", "W10 W9 W8")
+	for name, says := range map[string]proto.Message{
+		"drain":       &lessorv1.Drain{},
+		"unhealthy":   &lessorv1.WorkerHeartbeat{},
+		"full memory": &lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"mem_pct": 95}},
+		"full disk":   &lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 95}},
+	} {
+		for how, lose := range map[string]func(*testWorker){
+			"after a cut":           func(worker *testWorker) { worker.cut(); synctest.Wait() },
+			"old stream still open": func(*testWorker) {},
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				serve(t, nil, func(t *testing.T, r *rig) {
+					worker, a := r.openSessionWith(t, "w", 1, nil)
+					worker.send(says)
+					synctest.Wait()
+					seen := uint64(1)
+					if name != "drain" {
+						seen = nextFrameWith[*lessorv1.HeartbeatAck](worker).GetSeq()
+					}
+					for range 2 { // also on the stream after the next
+						lose(worker)
+						worker, a = r.openSessionWith(t, "w", 1, resumeFrom(a, seen))
+					}
+					r.submitAll(t, 1)
+					worker.wantNoFrame()
+					worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"mem_pct": 1, "disk_pct": 1}})
+					if name == "drain" {
+						worker.wantNoFrame()
+						if w := r.listedWorker(t, "w"); w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING {
+							t.Errorf("the worker is listed as %v, want it DRAINING", w)
+						}
+						worker = r.openSession(t, "w", 1)
+					}
+					worker.receiveAssignments(1)
+				})
+			})
+		}
+	}
+}
+
 // W9: a goodbye gives all leases back at once. This counts neither as a loss nor as a failure.
 func TestGoodbyeGivesLeasesBack(t *testing.T) {
 	t.Attr("rules", "W9")

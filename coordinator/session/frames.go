@@ -197,8 +197,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	case frameCapacity:
 		ss.capacity(m.GetId(), m.GetCapacity())
 	case frameDrain:
-		ss.setState(next)
-		ss.resize()
+		ss.drains(next)
 	}
 }
 

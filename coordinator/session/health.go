@@ -18,13 +18,20 @@ type workerHealth struct {
 	due    time.Time   // when timer fires
 	missed int         // missed heartbeats in a row
 
-	saysHealthy bool // the worker says that it is healthy
-	metrics     map[string]float64
-	mem         gauge
-	disk        gauge
-	busySince   time.Time // since when all slots are in use; zero: not all are
+	selfReport
+	metrics   map[string]float64
+	busySince time.Time // since when all slots are in use; zero: not all are
 
 	told changeLog
+}
+
+// selfReport is what the worker has said of itself that still holds when it resumes its session: it gets no work that it did not want, although its
+// register comes before its next heartbeat.
+type selfReport struct {
+	drains    bool // it has sent a drain (W10)
+	unhealthy bool // its last heartbeat said that it is not healthy
+	mem       gauge
+	disk      gauge
 }
 
 // changeLog limits the log lines about a worker that gets new work and no new work in turns: it may send heartbeats at any rate.
@@ -127,7 +134,7 @@ func (ss *Session) countMiss() (missed int, counts bool) {
 
 // update updates the health from a heartbeat. slots is the max_parallel that the worker declared.
 func (h *workerHealth) update(m *lessorv1.WorkerHeartbeat, slots int) {
-	h.saysHealthy = m.GetHealthy()
+	h.unhealthy = !m.GetHealthy()
 	if len(m.GetMetrics()) > 0 {
 		h.metrics = m.GetMetrics()
 	}
@@ -163,7 +170,7 @@ func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 
 // takesWork reports whether the worker is well enough for new work.
 func (h *workerHealth) takesWork() bool {
-	return h.saysHealthy && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
+	return !h.unhealthy && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
 }
 
 // whyNoWork returns why the worker gets no new work; "" if it may get work.
@@ -177,7 +184,7 @@ func (h *workerHealth) whyNoWork() (why string) {
 // status returns the health of the worker and the reason for it. If several things are wrong, it returns the worst.
 func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
 	switch {
-	case !h.saysHealthy:
+	case h.unhealthy:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker reports that it is not healthy: no new work"
 	case h.missed >= h.limits.Missed-1:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,

@@ -21,6 +21,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.mu.Lock()
 	well := ss.health.takesWork()
 	ss.health.update(m, ss.slots)
+	ss.in.said = ss.health.selfReport
 	noNewWork := ss.health.whyNoWork()
 	changes := ss.health.told.next(well != (noNewWork == ""))
 	ss.state = next

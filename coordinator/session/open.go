@@ -135,6 +135,7 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	}
 	ss.id, ss.in, ss.out, ss.admission = a.state.id, &a.state.in, a.state.out, a
 	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
+	ss.health.selfReport = a.said
 	ss.drain = ss.srv.Registry.add(ss)
 	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.intact)
 	return true

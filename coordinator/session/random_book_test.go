@@ -80,6 +80,7 @@ type talk struct {
 	registered   bool      // on this line
 	entered      time.Time // when it registered first
 	draining     bool
+	drainedAt    time.Time
 	over         bool // the coordinator has said its last word on this line
 	gone         bool // the worker has said goodbye
 	slots        uint32
@@ -336,7 +337,9 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 	case *lessorv1.SessionRequest_Capacity:
 		t.slots = p.Capacity.GetMaxParallel()
 	case *lessorv1.SessionRequest_Drain:
-		t.draining = true
+		if !t.draining {
+			t.draining, t.drainedAt = true, now
+		}
 	case *lessorv1.SessionRequest_Heartbeat:
 		if now.After(t.beat) {
 			t.beatBefore = t.beat
@@ -515,7 +518,7 @@ func (b *book) accepted(l *line, m *lessorv1.SessionResponse) {
 			t.gone = t.gone || t.instance() == replaced
 		}
 	}
-	t.registered, t.draining, t.over, t.unwell, t.full, t.gap, t.gaps = false, false, false, false, false, 0, 0
+	t.registered, t.over, t.gap, t.gaps = false, false, 0, 0
 	t.beat, t.heard = time.Time{}, time.Now()
 	id := b.hellos[l].GetId()
 	t.loose, t.names[id] = map[string]bool{id + " ": true}, true
@@ -555,6 +558,7 @@ func (b *book) goesOn(l *line, t *talk, m *lessorv1.SessionResponse) {
 		b.problem(l, "next_seq is %d, and the next frame is %d; the last one came at %v, and the line was lost at %v", next, t.next, t.heard, t.lost)
 	}
 	t.next = next
+	t.holdsOn(b.w.slack)
 	for id, q := range t.asked {
 		if seq := q.frame.GetSeq(); seq == 0 || seq >= next {
 			q.due, q.maybe = 0, q.maybe+q.due
@@ -564,6 +568,17 @@ func (b *book) goesOn(l *line, t *talk, m *lessorv1.SessionResponse) {
 		}
 	}
 	clear(t.acks) // see check
+}
+
+// holdsOn keeps what the worker has said of itself (W9, W10), unless it came at the very end of the line, perhaps too late.
+func (t *talk) holdsOn(slack time.Duration) {
+	end := t.lost
+	if end.IsZero() { // the line was still open
+		end = time.Now()
+	}
+	inTime := func(at time.Time) bool { return at.Add(slack).Before(end) }
+	t.draining = t.draining && inTime(t.drainedAt)
+	t.unwell, t.full = t.unwell && inTime(t.beat), t.full && inTime(t.beat)
 }
 
 // check checks what a frame says. news is false if it was said before.

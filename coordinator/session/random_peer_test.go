@@ -32,7 +32,7 @@ type peer struct {
 	id       string // of the session
 	token    string
 	tokens   []*lessorv1.Resume // earlier ones
-	draining bool               // it has said so
+	drained  map[string]bool    // sessions that it drains
 
 	frames   int // that were named
 	next     uint64
@@ -82,11 +82,11 @@ func (p *peer) connect(resume *lessorv1.Resume, replaces string) {
 	}
 }
 
-// resume is what the peer knows of its session; nil: nothing.
+// resume is what the peer knows of its session; nil: nothing, or it wants work again, which the session no longer gets.
 func (p *peer) resume() *lessorv1.Resume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.token == "" {
+	if p.token == "" || p.diligent && p.drained[p.id] {
 		return nil
 	}
 	return &lessorv1.Resume{SessionId: p.id, SessionToken: p.token, LastSeenSeq: p.taken}
@@ -243,7 +243,7 @@ func (p *peer) goOn(f *lessorv1.SessionResponse, a *lessorv1.Accept) {
 		p.tokens = append(p.tokens, &lessorv1.Resume{SessionId: p.id, SessionToken: p.token, LastSeenSeq: p.taken})
 	}
 	p.accepted, p.id, p.token, p.next, p.kept, p.tries = true, a.GetSessionId(), a.GetSessionToken(), a.GetNextSeq(), nil, 0
-	p.taken, p.sent, p.draining = f.GetSeq(), nil, false
+	p.taken, p.sent = f.GetSeq(), nil
 	again := p.unjudged
 	p.unjudged = nil
 	p.say(p.w.registration(p.name, p.slots()))

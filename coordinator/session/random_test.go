@@ -137,7 +137,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for n, name := range []string{"ann", "bob", "cid"} {
 		w.peers = append(w.peers, &peer{
-			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{}, done: map[string]bool{},
+			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{}, done: map[string]bool{}, drained: map[string]bool{},
 		})
 	}
 	for n := range w.rng.IntN(3) {
@@ -532,7 +532,7 @@ func (w *world) resizes() {
 	switch n := uint32(w.rng.IntN(5)); {
 	case w.one(8):
 		w.note("%s drains", p.name)
-		p.draining = true
+		p.drained[p.id] = true
 		p.say(&lessorv1.Drain{Reason: "by chance"})
 	case w.one(4):
 		w.note("%s registers again, %d slots", p.name, n)
@@ -795,7 +795,7 @@ func (w *world) names() (all []string) {
 func (p *peer) heal() {
 	p.mu.Lock()
 	p.diligent, p.lazy = true, false
-	draining := p.line == nil || !p.accepted || p.draining || p.w.book.isOver(p.line)
+	draining := p.line == nil || !p.accepted || p.drained[p.id] || p.w.book.isOver(p.line)
 	if draining && p.line != nil {
 		p.line.cut()
 		p.line = nil

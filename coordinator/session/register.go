@@ -84,7 +84,7 @@ func (ss *Session) operatorDrain() *lessorv1.Drain {
 func (ss *Session) offeredSlots() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.state == draining || ss.drain != nil || !ss.health.takesWork() {
+	if ss.health.drains || ss.drain != nil || !ss.health.takesWork() {
 		return 0
 	}
 	return ss.slots
@@ -100,6 +100,15 @@ func (ss *Session) resize() {
 	}
 	ss.engineSlots = slots
 	_ = ss.srv.Engine.Resize(m, slots) // the only error is that the engine has stopped
+}
+
+// drains handles a drain frame: the worker wants no new work for the rest of the session (W10).
+func (ss *Session) drains(next sessionState) {
+	ss.mu.Lock()
+	ss.state, ss.health.drains = next, true
+	ss.in.said = ss.health.selfReport
+	ss.mu.Unlock()
+	ss.resize()
 }
 
 func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {

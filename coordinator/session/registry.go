@@ -176,14 +176,14 @@ func (ss *Session) Worker() *lessorv1.Worker {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	state := ss.state
-	if ss.drain != nil && state != handshaking {
+	if (ss.health.drains || ss.drain != nil) && state != handshaking {
 		state = draining
 	}
 	health, detail := ss.health.status()
 	return &lessorv1.Worker{
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
-		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: ss.health.saysHealthy, Metrics: ss.health.metrics,
+		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
 		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
 	}
 }

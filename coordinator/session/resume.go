@@ -21,8 +21,8 @@ const (
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, and its outbox. It belongs to one stream
-// at a time.
+// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, and its
+// outbox. It belongs to one stream at a time.
 type resumeState struct {
 	id  string // of the session
 	in  incoming
@@ -58,11 +58,12 @@ func newResumeTable(tokens convert.Tokens) *resumeTable {
 // admission is the result of an accepted handshake: a session, and the values for its accept frame.
 type admission struct {
 	state    *resumeState
-	gen      uint64 // generation of the token to issue
-	nextSeq  uint64 // seq that the worker's next frame must have
-	lastSeen uint64 // seq of the last frame of the coordinator that the worker has, accept included
-	resumed  bool   // the worker sent a valid token of the session
-	intact   bool   // the state still exists, so the unacknowledged frames are sent again
+	gen      uint64     // generation of the token to issue
+	nextSeq  uint64     // seq that the worker's next frame must have
+	lastSeen uint64     // seq of the last frame of the coordinator that the worker has, accept included
+	resumed  bool       // the worker sent a valid token of the session
+	intact   bool       // the state still exists, so the unacknowledged frames are sent again
+	said     selfReport // what the worker said on earlier streams of the session
 }
 
 // begin opens a new session.
@@ -119,7 +120,7 @@ func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 		return false
 	}
 	d.out.detach() // first, because a reader that waits for room holds in.mu
-	a.nextSeq = d.in.attach(ss)
+	a.nextSeq, a.said = d.in.attach(ss)
 	return d.out.attach(&ss.writer, a.lastSeen)
 }
 

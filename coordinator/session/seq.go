@@ -6,7 +6,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// incoming tracks the order of a worker's frames in a session (W6, W7). It outlives the session's streams.
+// incoming tracks the order of a worker's frames in a session (W6, W7), and keeps what they said of the worker. It outlives the session's streams.
 type incoming struct {
 	mu     sync.Mutex // held while a frame is handled, so that a stream takes over only between frames
 	stream *Session   // the stream whose frames count; nil: none
@@ -14,6 +14,7 @@ type incoming struct {
 	gap    uint64     // highest seq that was dropped because frame next is missing; 0: none is missing
 	recent recent
 	sum    uint64 // hash of the frame that is being handled, if recent must remember it; else 0
+	said   selfReport
 }
 
 // order says what to do with a frame.
@@ -47,13 +48,13 @@ func (in *incoming) opened(ss *Session, m *lessorv1.SessionRequest) {
 }
 
 // attach accepts the frames of ss from now on, and those of no other stream. If another stream is handling a frame, attach waits until it is done.
-// It returns the seq of the next sequenced frame.
-func (in *incoming) attach(ss *Session) (next uint64) {
+// It returns the seq of the next sequenced frame, and what the worker has said of itself.
+func (in *incoming) attach(ss *Session) (next uint64, said selfReport) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.stream, in.gap = ss, 0
 	in.recent = recent{} // a worker may use the same ids for other frames on its next stream
-	return in.next
+	return in.next, in.said
 }
 
 // judge says what to do with a frame.

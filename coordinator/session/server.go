@@ -78,7 +78,7 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 	ss.feeds = feedbackQueue{srv: s, tenant: who.Tenant}
 	now := s.Engine.Now().Wall
 	ss.view = view{connected: now, seen: now}
-	ss.health = workerHealth{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval, saysHealthy: true}
+	ss.health = workerHealth{limits: s.Config.health(ss.who.Tenant), interval: s.Config.HeartbeatInterval}
 	ss.giveUp = sync.OnceFunc(ss.sendTimedOut)
 	ss.slow = time.AfterFunc(s.Config.SendTimeout, ss.giveUp)
 	ss.slow.Stop()

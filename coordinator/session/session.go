@@ -286,12 +286,6 @@ func (ss *Session) current() sessionState {
 	return ss.state
 }
 
-func (ss *Session) setState(to sessionState) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.state = to
-}
-
 // logger returns the log for goroutines other than the reader. The reader may read ss.log directly, because only the reader writes it.
 func (ss *Session) logger() *slog.Logger {
 	ss.mu.Lock()
