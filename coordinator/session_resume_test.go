@@ -136,6 +136,44 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 	}
 }
 
+// W8: once a new stream has the session, a frame on the old one has no effect, also a bad one: the new stream gets no error about it, and no other frame
+// before its register. The old stream is still open because its worker reads nothing.
+func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {
+	t.Attr("rules", "W8")
+	for name, spoil := range map[string]func(*lessorv1.SessionRequest){
+		"no id":          func(m *lessorv1.SessionRequest) { m.Id = "" },
+		"another tenant": func(m *lessorv1.SessionRequest) { m.Tenant = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				old := r.openUnreadStream(t, "w")
+				old.send(handshakeOf("w"))
+				m, err := old.stream.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				old.send(registration(8))
+				for range 8 { // more than the flow-control windows hold
+					r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+				}
+				synctest.Wait()
+				worker := r.openStream(t, "w")
+				h := handshakeOf("w")
+				resumeFrom(m.GetAccept(), 1)(h)
+				worker.send(h)
+				nextPayload[*lessorv1.Accept](worker)
+				bad := old.newFrame(nil)
+				spoil(bad)
+				old.sendFrame(bad)
+				worker.wantNoFrame()
+				old.cut()
+				worker.send(registration(8))
+				nextPayload[*lessorv1.Dispatch](worker)
+			})
+		})
+	}
+}
+
 // W8, W7: a stream that is lost while a frame waits for room has not handled that frame, so the worker sends it again on its next stream.
 func TestFrameThatWaitsForRoomIsSentAgain(t *testing.T) {
 	t.Attr("rules", "W8 W7")

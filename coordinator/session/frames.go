@@ -16,6 +16,12 @@ func (ss *Session) takeFrame(f *Frame) bool {
 	ss.size = f.size
 	m := f.msg
 	ss.charge(kindOf(m))
+	if ss.out != nil {
+		if !ss.in.enter(ss) {
+			return false // another stream has taken over the session; even an answer to a bad frame would go there
+		}
+		defer ss.in.leave()
+	}
 	if problem := ss.checkIDs(f); problem != "" {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, problem, "give every frame a short id of its own, and send valid protobuf with UTF-8 strings")
 	}
@@ -29,10 +35,6 @@ func (ss *Session) takeFrame(f *Frame) bool {
 	if ss.out == nil {
 		return ss.takeOpening(f)
 	}
-	if !ss.in.enter(ss) {
-		return false // another stream has taken over the session
-	}
-	defer ss.in.leave()
 	return ss.takeInOrder(f)
 }
 
