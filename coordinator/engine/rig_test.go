@@ -243,6 +243,7 @@ type testSession struct {
 	granted   []Granted
 	notices   []Notice
 	displaced bool
+	why       string // why it was displaced
 	*Member
 }
 
@@ -281,10 +282,10 @@ func (c *testSession) newMember(instance string, w Wants, slots int) *Member {
 			defer c.mu.Unlock()
 			c.notices = append(c.notices, n...)
 		},
-		Displaced: func(string) {
+		Displaced: func(why string) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.displaced = true
+			c.displaced, c.why = true, why
 		},
 	}
 	return c.Member

@@ -168,7 +168,7 @@ func (e *Engine) Dismiss(tenant, session string) error {
 		if newest := e.current[instance]; newest != "" && newest != session {
 			return
 		}
-		e.displace(instance, newerStream) // the stream that had the session before may not have left yet
+		e.displace(instance, saidGoodbye) // the stream that had the session before may not have left yet
 		e.requeue(e.orphans[instance], saidGoodbye)
 	}})
 }

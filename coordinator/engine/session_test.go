@@ -381,7 +381,7 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 }
 
 // W8, W9: a dismissal takes nothing from a newer session of the instance. Otherwise it requeues the leases, also if the stream that had the session before
-// has not left yet.
+// has not left yet: that stream is told of the goodbye.
 func TestDismissalSparesANewerSession(t *testing.T) {
 	t.Attr("rules", "W8 W9")
 	for name, tt := range map[string]struct{ left, newer bool }{
@@ -410,6 +410,8 @@ func TestDismissalSparesANewerSession(t *testing.T) {
 				synctest.Wait()
 				if want := !tt.left; newest.displaced != want {
 					r.Errorf("the newest stream was displaced: %v, want %v", newest.displaced, want)
+				} else if want && newest.why != saidGoodbye {
+					r.Errorf("the stream was displaced because %q, want %q", newest.why, saidGoodbye)
 				}
 				if tt.newer {
 					r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None)
