@@ -49,3 +49,23 @@ func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 		}
 	})
 }
+
+// W10: a drain holds for as long as a stream of its instance is open, however long that is, also if another stream of the instance ends meanwhile.
+func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
+	t.Attr("rules", "W10")
+	for _, another := range []bool{false, true} { // whether another stream of the instance ends after the drain
+		synctest.Test(t, func(t *testing.T) {
+			r, ends := NewRegistry(), &Session{id: "one-1"}
+			r.add(&Session{id: "one-2"})
+			if another {
+				r.add(ends)
+			}
+			r.rememberDrain("one", &lessorv1.Drain{})
+			r.remove(ends)
+			time.Sleep(2 * drainMemory)
+			if r.add(&Session{id: "one-3"}) == nil {
+				t.Errorf("another stream has ended: %v: an instance with an open stream is not drained any more after %v", another, 2*drainMemory)
+			}
+		})
+	}
+}
