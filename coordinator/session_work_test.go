@@ -87,6 +87,26 @@ func TestCapacityChangesTheSlots(t *testing.T) {
 	})
 }
 
+// The limits of types in a capacity frame count from then on. A later frame without limits leaves them as they are, and one with limits replaces all.
+func TestCapacityChangesTheLimitsOfTypes(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 10_000) // the most slots that there may be
+		worker.send(&lessorv1.Capacity{MaxParallel: 9, PerTypeLimits: map[string]uint32{"a": 1}})
+		synctest.Wait()
+		for _, typ := range []string{"a", "a", "b"} {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Type = typ })
+		}
+		worker.receiveAssignments(2)
+		worker.send(&lessorv1.Capacity{MaxParallel: 8})
+		worker.wantNoFrame()
+		if c := r.listedWorker(t, "w").GetCapabilities().GetConcurrency(); c.GetMaxParallel() != 8 || c.GetPerTypeLimits()["a"] != 1 {
+			t.Errorf("listed with %v, want 8 slots, and still 1 for the type", c)
+		}
+		worker.send(&lessorv1.Capacity{MaxParallel: 8, PerTypeLimits: map[string]uint32{"b": 1}})
+		wantEqual(t, "the type", worker.receiveAssignments(1)[0].GetTask().GetSpec().GetType(), "a")
+	})
+}
+
 // A worker that reports that it is not healthy gets no new tasks. Its leases stay live.
 func TestUnhealthyWorkerGetsNoNewTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {

@@ -1,10 +1,14 @@
 package session
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -67,5 +71,27 @@ func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 				t.Errorf("another stream has ended: %v: an instance with an open stream is not drained any more after %v", another, 2*drainMemory)
 			}
 		})
+	}
+}
+
+// The sessions of a worker are listed by their ids, and those of other workers and tenants are not among them.
+func TestNamedSessionsAreSorted(t *testing.T) {
+	r := NewRegistry()
+	for i := range 30 {
+		ss := &Session{id: "one-" + strconv.Itoa(i), who: Caller{Identity: auth.Identity{Tenant: "acme"}}, view: view{info: &lessorv1.WorkerInfo{Name: "w"}}}
+		switch i % 3 {
+		case 1:
+			ss.who.Tenant = "other"
+		case 2:
+			ss.info.Name = "x"
+		}
+		r.add(ss)
+	}
+	all := r.Named("acme", "w", "")
+	if len(all) != 10 || !slices.IsSortedFunc(all, func(a, b *Session) int { return cmp.Compare(a.id, b.id) }) {
+		t.Errorf("%d sessions are listed, want 10 in the order of their ids", len(all))
+	}
+	if some := r.Named("acme", "w", "one-3"); len(some) != 1 || some[0].id != "one-3" {
+		t.Errorf("%d sessions have the id one-3, want that one", len(some))
 	}
 }
