@@ -49,11 +49,15 @@ func (d *heldDisk) install(r *rig) *heldDisk {
 }
 
 // submitConcurrently makes n Submit calls, each in its own goroutine. It starts each call when the loop has received the one before.
-func submitConcurrently(r *rig, n int) (errs chan error) {
+func submitConcurrently(r *rig, n int) (errs chan error) { return submitPayloads(r, n, 0) }
+
+// submitPayloads is submitConcurrently for tasks with payloads of this size, in bytes.
+func submitPayloads(r *rig, n, size int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
 		go func() {
 			spec := work()
+			spec.Payload = make([]byte, size)
 			err := spec.Fill(lease.DefaultLimits())
 			if err == nil {
 				_, _, err = r.Submit(r.Context(), home, []*lease.Spec{spec}, make([]lease.Digest, 1))
@@ -147,6 +151,27 @@ func TestCommitSizeIsBounded(t *testing.T) {
 		for _, tasks := range d.begun {
 			if len(tasks) > 2*maxBatchOps {
 				r.Errorf("a commit has %d tasks, want at most %d", len(tasks), 2*maxBatchOps)
+			}
+		}
+	})
+}
+
+// Design 4: the same for large payloads, of which a commit of all calls that may arrive would hold the disk for seconds.
+func TestCommitBytesAreBounded(t *testing.T) {
+	run(t, func(r *rig) {
+		const calls, size = 60, 1 << 20
+		d := new(heldDisk).install(r)
+		defer r.st.(*memstore.Store).SetHook(nil)
+		first := submitConcurrently(r, 1)
+		rest := submitPayloads(r, calls, size)
+		close(d.results) // from now on the disk holds nothing
+		synctest.Wait()
+		if got := len(first) + len(rest); got != 1+calls {
+			r.Errorf("%d calls have an answer, want %d", got, 1+calls)
+		}
+		for _, tasks := range d.begun {
+			if len(tasks)*size > 2*maxBatchBytes {
+				r.Errorf("a commit has %d payloads of %d bytes, want at most %d bytes in all", len(tasks), size, 2*maxBatchBytes)
 			}
 		}
 	})

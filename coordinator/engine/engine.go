@@ -164,7 +164,7 @@ func entropy() func() uint64 {
 	return mathrand.NewChaCha8(seed).Uint64
 }
 
-// Run serves until ctx ends. Then it commits and answers the operations that it has taken in, and returns nil. If the store fails, Run returns
+// Run serves until ctx ends. Then it commits and answers the operations that have run, and returns nil. If the store fails, Run returns
 // an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	go e.committer.run()
@@ -221,9 +221,12 @@ func (e *Engine) round() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	stalled := e.readClocks()
-	e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
+	if len(e.taken) == 0 {
+		e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
+		e.taken = e.spare
+	}
 	e.unthrottle()
-	for e.taken = e.spare; len(e.taken) > 0; e.taken = e.taken[1:] {
+	for ; len(e.taken) > 0 && e.batch.bytes < maxBatchBytes; e.taken = e.taken[1:] { // the rest runs in the next round
 		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
@@ -245,6 +248,9 @@ func (e *Engine) round() {
 func (e *Engine) sleep() time.Duration {
 	if e.batch.full() {
 		return idleTick
+	}
+	if len(e.taken) > 0 {
+		return 0
 	}
 	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.batch.hasEnough() { // match has stopped to let other operations have their turn
 		return 0
@@ -330,8 +336,8 @@ func (e *Engine) flushTo(number uint64) {
 	}
 }
 
-// drain is the orderly end. It makes the changes of all operations that the loop has taken durable and answers these operations. Operations
-// that still wait in the inbox get ErrStopped.
+// drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
+// ErrStopped.
 func (e *Engine) drain() error {
 	for _, o := range e.inbox.close(ErrStopped) {
 		if o.after != nil {
