@@ -89,10 +89,11 @@ func afterAudit(tenant string, cursor []byte) store.AuditKey {
 	}
 }
 
+// auditProto converts an entry. Earlier versions could write an object that is not UTF-8, and protobuf would fail to send the whole page with it.
 func auditProto(a *records.Audit) *lessorv1.AuditEvent {
 	return &lessorv1.AuditEvent{
 		At: convert.Stamp(a.At), Tenant: a.Tenant, Subject: a.Subject, CredentialId: a.Credential, Role: a.Role, Peer: a.Peer,
-		Action: a.Action, WorkspaceId: a.Workspace, Object: a.Object, Detail: a.Detail, RequestId: a.Corr,
+		Action: a.Action, WorkspaceId: a.Workspace, Object: strings.ToValidUTF8(a.Object, "\uFFFD"), Detail: a.Detail, RequestId: a.Corr,
 		Outcome: a.Outcome, Tasks: a.Tasks, Times: a.Times,
 	}
 }

@@ -450,3 +450,19 @@ func TestNoSecretInTheAudit(t *testing.T) {
 		}
 	})
 }
+
+// X4: an entry whose object is not UTF-8 is shown with U+FFFD instead. Otherwise neither its page nor any later one could be read.
+func TestAuditEntryThatIsNotUTF8IsShown(t *testing.T) {
+	t.Attr("rules", "X4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, object := range []string{"o\xff", "later"} {
+			if err := r.trail.Record(records.Audit{Tenant: gate.DefaultTenant, Object: object}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events := r.auditEvents(t.Context(), t, wholeAudit())
+		if len(events) != 2 || events[0].GetObject() != "o\ufffd" || events[1].GetObject() != "later" {
+			t.Errorf("the audit has %v, want entries of the objects o\ufffd and later", events)
+		}
+	})
+}

@@ -303,3 +303,29 @@ func TestHTTPIsAudited(t *testing.T) {
 		}
 	})
 }
+
+// X2, X4: a path that is not UTF-8 is no route. As the id of a task it would be added to the audit, where protobuf cannot show it: the tenant could not read
+// that entry and all later ones.
+func TestPathsThatAreNotUTF8LeaveTheAuditReadable(t *testing.T) {
+	t.Attr("rules", "X2 X4")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		operator, _ := r.issue(t, "acme", auth.Operator)
+		for _, id := range []string{"%ff", "t%C0%AF", "%ED%A0%80", "\xff"} {
+			for route, request := range routeRequests {
+				if !strings.Contains(request.path, "ID") {
+					continue
+				}
+				for _, body := range []string{request.body, `{"attempt`} {
+					method, _, _ := strings.Cut(route, " ")
+					w.send(method, strings.ReplaceAll(request.path, "ID", id), operator, body).want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
+				}
+			}
+		}
+		for _, e := range r.auditEvents(withToken(t.Context(), operator), t, wholeAudit()) {
+			if e.GetAction() != "CreateToken" {
+				t.Errorf("the audit has %v, want no entry for requests without a route", e)
+			}
+		}
+	})
+}

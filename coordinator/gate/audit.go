@@ -123,7 +123,7 @@ func describe(a *records.Audit, req proto.Message) {
 	m := proto.Clone(req).ProtoReflect()
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
 		if f := m.Descriptor().Fields().ByName(name); f != nil && m.Has(f) {
-			*into = convert.Clip(m.Get(f).String(), maxAuditID)
+			*into = convert.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID) // an entry with other text could not be sent
 			m.Clear(f)
 		}
 	}

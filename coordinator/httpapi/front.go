@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 )
@@ -30,8 +31,12 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, errNoMethod)
 }
 
-// straight reports whether a path is clean, that is, without "//", "." and "..". A proxy could read another path as a different one.
+// straight reports whether a path is UTF-8 and clean, that is, without "//", "." and "..". A proxy could read another path as a different one. Over gRPC
+// all texts are UTF-8, so the rest of the coordinator relies on it.
 func straight(u *url.URL) bool {
+	if !utf8.ValidString(u.Path) {
+		return false
+	}
 	for _, p := range []string{u.Path, u.EscapedPath()} {
 		if clean := path.Clean(p); p != clean && p != clean+"/" {
 			return false
