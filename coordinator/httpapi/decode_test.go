@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The message of a refusal names the bad item, and says what it must be.
@@ -23,6 +24,10 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"retryPolicy": 1}`:                               `retryPolicy: is a number; it must be an object`,
 		`{"runAt": 1}`:                                     `runAt: is a number; it must be a string`,
 		`{"payloadBase64": "eA"}`:                          `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
+		`{"runAt": "2026-01-15"}`:                          `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
+		`{"runAt": ""}`:                                    `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
+		`{"runAt": "2026-01-15T10:00:00\u002b02:00"}`:      ``,
+		`{"payloadBase64": "\u0065A\u003d="}`:              ``,
 		`{"queue": "a\\ud800"}`:                            ``,
 		`{"queue": "\ud83d\ude00"}`:                        ``,
 		`{"queue": "\ud83d"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
@@ -40,6 +45,18 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", body, got, want)
 		}
+	}
+}
+
+// A time or bytes with JSON escapes are read like those without; some encoders write "+" as an escape in every string.
+func TestEscapedTextsAreRead(t *testing.T) {
+	var m completedRequest
+	body := `{"completedAt": "2026-01-15T10:00:00\u002b02:00", "startedAt": null, "outputBase64": "\u002b\/8\u003d"}`
+	if p := parse([]byte(body), &m, lenient); p != nil {
+		t.Fatal(p.body.Message)
+	}
+	if want := time.Date(2026, 1, 15, 8, 0, 0, 0, time.UTC); !m.CompletedAt.Equal(want) || !m.StartedAt.IsZero() || string(m.OutputBase64) != "\xfb\xff" {
+		t.Errorf("read %v, %v and %q, want %v, no time and \xfb\xff", m.CompletedAt, m.StartedAt, m.OutputBase64, want)
 	}
 }
 
@@ -71,6 +88,7 @@ func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"attempt": 1, "outcome": "SUCCEEDED", "output": {"a": [1, null, "x"]}, "metrics": {"cpuTimeMs": 1e3}}`,
 		`{"attempt": 1, "attempt": 2}`, `{"Attempt": 1}`, `{"attempt": NaN}`, `{"queue": "q", "runAt": "2026-01-15T10:00:00Z"}`,
+		`{"attempt": 1, "completedAt": "2026-01-15T10:00:00\u002b02:00"}`,
 		strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200), `{"error": {"retryable": null}} {}`, "{\"message\": \"\xff\"}", `[`, ``,
 	} {
 		f.Add([]byte(body))

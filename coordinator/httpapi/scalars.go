@@ -12,14 +12,23 @@ import (
 )
 
 // instant is a wall time; the zero value means no time.
-type instant = time.Time
+type instant struct{ time.Time }
+
+// UnmarshalJSON reads a time. That of time.Time does not know the escapes of JSON, and some encoders write "+" as an escape.
+func (t *instant) UnmarshalJSON(raw []byte) error {
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		return err
+	}
+	return t.UnmarshalText([]byte(*text))
+}
 
 // stamp converts a time to a proto timestamp, and the zero time to nil.
 func stamp(t instant) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
-	return timestamppb.New(t)
+	return timestamppb.New(t.Time)
 }
 
 // instantOf converts a proto timestamp to a time, and nil to the zero time.
@@ -27,7 +36,7 @@ func instantOf(ts *timestamppb.Timestamp) instant {
 	if ts == nil {
 		return instant{}
 	}
-	return ts.AsTime()
+	return instant{ts.AsTime()}
 }
 
 // millis is a duration in whole milliseconds.
