@@ -44,13 +44,14 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 	return &eventStream{w: w, control: http.NewResponseController(w)}
 }
 
-// endsWith limits the wait for a slow client to lastWords after ctx is done (X3). forget must be called at the end of the answer, because the
-// connection is used again.
+// endsWith limits the wait for a slow client to lastWords after ctx is done (X3), also for a client that does not send the body that it has announced: the
+// server reads it before it writes the head. forget must be called at the end of the answer, because the connection is used again.
 func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		s.waits(lastWords, true)
+		_ = s.control.SetReadDeadline(time.Now().Add(lastWords))
 	})
 	return func() {
 		if !stop() {

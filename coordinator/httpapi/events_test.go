@@ -2,6 +2,9 @@ package httpapi
 
 import (
 	"context"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -97,5 +100,86 @@ func TestHeadOfEvents(t *testing.T) {
 				t.Errorf("%v after %q: %d, want %d", state, after, w.Code, want)
 			}
 		}
+	}
+}
+
+// watchCalls lets a task be watched: a watch has one event, and then waits for its end.
+type watchCalls struct {
+	taskCalls
+	began chan struct{} // closed with the first event
+}
+
+func (c watchCalls) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &oneEvent{ctx: ctx, began: c.began}, nil
+}
+
+type oneEvent struct {
+	grpc.ClientStream
+	ctx   context.Context //nolint:containedctx // the one of the call
+	began chan struct{}
+	told  bool
+}
+
+func (*oneEvent) SendMsg(any) error { return nil }
+func (*oneEvent) CloseSend() error  { return nil }
+
+func (s *oneEvent) RecvMsg(any) error {
+	if s.told {
+		<-s.ctx.Done()
+		return status.FromContextError(s.ctx.Err()).Err()
+	}
+	s.told = true
+	close(s.began)
+	return nil
+}
+
+// endingDoor admits every caller until ended is done.
+type endingDoor struct{ ended context.Context } //nolint:containedctx // in place of a credential
+
+func (d endingDoor) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
+	in, leave := context.WithCancel(ctx)
+	stop := context.AfterFunc(d.ended, leave)
+	return in, func() { stop(); leave() }, nil
+}
+
+// X3, X5: a request for events that announces a body and does not send it holds its connection only until the time limit of bodies, or until its credential
+// ends. The server reads a body before it writes the head of the answer.
+func TestEventsDoNotWaitForABody(t *testing.T) {
+	t.Attr("rules", "X3 X5")
+	for name, c := range map[string]struct {
+		method    string
+		bodyLimit time.Duration
+		end       bool
+	}{
+		"GET":                 {http.MethodGet, 50 * time.Millisecond, false},
+		"HEAD":                {http.MethodHead, 50 * time.Millisecond, false},
+		"GET, credential end": {http.MethodGet, time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := make(chan struct{})
+			credential, end := context.WithCancel(t.Context())
+			defer end()
+			api := New(Config{
+				Calls: watchCalls{began: began}, Door: endingDoor{credential}, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
+			}, http.NewServeMux())
+			server := httptest.NewUnstartedServer(api)
+			server.Config.ReadTimeout = c.bodyLimit
+			server.Start()
+			defer server.Close()
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close() // before the server, which waits for it
+			_, _ = io.WriteString(conn, c.method+" /v1/tasks/t/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n")
+			if c.end {
+				<-began
+				end()
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second)) // so that the test fails, instead of hanging, if the connection stays open
+			if answer, err := io.ReadAll(conn); err != nil {
+				t.Errorf("the connection stays open (%v); the answer is %q", err, answer)
+			}
+		})
 	}
 }

@@ -95,11 +95,10 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// patient lifts the read and write deadlines of a request. The server still notices when the client closes the connection.
+// patient lifts the write deadline of a request. The server itself lifts the read deadline at the end of the body; a body that does not end must not be
+// waited for. The server still notices when the client closes the connection.
 func patient(w http.ResponseWriter) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // an error means that the writer has no deadlines
-	_ = control.SetWriteDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // an error means that the writer has no deadlines
 }
 
 func (c *capabilities) proto() *lessorv1.Capabilities {
