@@ -60,6 +60,37 @@ func TestCallbacksAreCommitted(t *testing.T) {
 	})
 }
 
+// S3: a heartbeat with any part of a progress replaces all of its numbers: progressPct may be 0, and is 0 if only the message is sent. A heartbeat without
+// progress, and one that is refused, changes none of it.
+func TestProgressOfHeartbeats(t *testing.T) {
+	t.Attr("rules", "S3")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, nil)
+		a := r.lease(t)
+		for _, c := range []struct {
+			sent     string
+			fraction float64
+			message  string
+		}{
+			{`, "progressPct": 45, "message": "half"`, 0.45, "half"},
+			{``, 0.45, "half"},
+			{`, "progressPct": null, "message": null, "stage": ""`, 0.45, "half"},
+			{`, "progressPct": 0`, 0, "half"},
+			{`, "progressPct": 100`, 1, "half"},
+			{`, "progressPct": 100.5`, 1, "half"},
+			{`, "progressPct": -0.5`, 1, "half"},
+			{`, "message": "still there"`, 0, "still there"},
+		} {
+			w.callback("heartbeat", a, c.sent)
+			synctest.Wait() // the coordinator passes progress on after the answer
+			if p := r.get(t, a.GetTask().GetTaskId()).GetProgress(); p.GetFraction() != c.fraction || p.GetMessage() != c.message {
+				t.Errorf("after a heartbeat with %q: the progress is %v %q, want %v %q", c.sent, p.GetFraction(), p.GetMessage(), c.fraction, c.message)
+			}
+		}
+	})
+}
+
 // H2, T4, T7: in the answer to a report, finalState is how the report ended the attempt, and taskState is the state that the task has then.
 func TestCallbacksTellHowAnAttemptEnded(t *testing.T) {
 	t.Attr("rules", "H2 T4 T7")

@@ -12,7 +12,7 @@ import (
 type heartbeatRequest struct {
 	claim
 	HeartbeatAt      instant            `json:"heartbeatAt"`
-	ProgressPct      float64            `json:"progressPct"`
+	ProgressPct      *float64           `json:"progressPct"`
 	Message          string             `json:"message"`
 	Stage            string             `json:"stage"`
 	Metrics          map[string]float64 `json:"metrics"`
@@ -26,8 +26,8 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	if p := a.read(w, r, h, &m, &m.claim, lease.KindHeartbeat); p != nil {
 		return p
 	}
-	if m.ProgressPct < 0 || m.ProgressPct > 100 {
-		return rejected(invalid("progressPct", "is %v; the range is 0 to 100", m.ProgressPct), lease.KindHeartbeat)
+	if pct := m.ProgressPct; pct != nil && (*pct < 0 || *pct > 100) {
+		return rejected(invalid("progressPct", "is %v; the range is 0 to 100", *pct), lease.KindHeartbeat)
 	}
 	checkpoint, p := bytesOf("checkpoint", m.Checkpoint, m.CheckpointBase64)
 	if p != nil {
@@ -39,10 +39,14 @@ func (a *api) heartbeat(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	}, func(v *lessorv1.HeartbeatResponse) any { return aliveOf(v) })
 }
 
-// progress returns the progress in the heartbeat, or nil if it has none.
+// progress returns the progress in the heartbeat, or nil if it has none. A progress without a percentage is 0, as in a Heartbeat over gRPC.
 func (m *heartbeatRequest) progress() *lessorv1.Progress {
-	if m.ProgressPct == 0 && m.Message == "" && m.Stage == "" {
+	if m.ProgressPct == nil && m.Message == "" && m.Stage == "" {
 		return nil
 	}
-	return &lessorv1.Progress{Fraction: m.ProgressPct / 100, Message: m.Message, Stage: m.Stage}
+	p := &lessorv1.Progress{Message: m.Message, Stage: m.Stage}
+	if m.ProgressPct != nil {
+		p.Fraction = *m.ProgressPct / 100
+	}
+	return p
 }
