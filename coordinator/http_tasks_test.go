@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -272,6 +274,39 @@ func TestIdleEventStreamSendsAComment(t *testing.T) {
 		r.stop() // ends the stream
 		if events := readEvents(res.Body); len(events) != 1 {
 			t.Errorf("the events before the stop are %v, want one", events)
+		}
+	})
+}
+
+// H2, S5: HEAD of events has the status that GET has, within two seconds, as the head of GET.
+func TestHeadOfEventsHasTheStatusOfGet(t *testing.T) {
+	t.Attr("rules", "H2 S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		waiting, ended := r.submit(t, nil).GetTaskId(), r.submit(t, nil).GetTaskId()
+		cancelled := w.send(http.MethodPost, "/v1/tasks/"+ended+":cancel", "", "")
+		cancelled.want(t, http.StatusOK)
+		history := r.get(t, ended).GetHistory()
+		newest := history[len(history)-1].GetSequence()
+		got := map[int]bool{}
+		for _, id := range []string{waiting, ended, "t0000200000000zzz", "x"} {
+			for _, last := range []string{"", "0", "1", fmt.Sprint(newest), fmt.Sprint(newest + 1), "-1", "x"} {
+				path, header := "/v1/tasks/"+id+"/events", http.Header{"Last-Event-Id": {last}}
+				began := time.Now()
+				head := w.sendWithoutReading(http.MethodHead, path, "", nil, header.Clone())
+				_ = head.Body.Close()
+				if waited := time.Since(began); waited > 2*time.Second {
+					t.Errorf("HEAD %s after %q took %v, want at most 2 s", path, last, waited)
+				}
+				get := w.sendWithoutReading(http.MethodGet, path, "", nil, header)
+				_ = get.Body.Close()
+				if got[get.StatusCode] = true; head.StatusCode != get.StatusCode {
+					t.Errorf("HEAD %s after %q: status %d, want %d as for GET", path, last, head.StatusCode, get.StatusCode)
+				}
+			}
+		}
+		if want := map[int]bool{200: true, 204: true, 400: true, 404: true}; !maps.Equal(got, want) {
+			t.Errorf("the statuses of GET are %v, want %v", got, want)
 		}
 	})
 }

@@ -31,6 +31,7 @@ const (
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	begun   func() // called when the head is sent
 
 	mu   sync.Mutex // guards head and writes while comments are sent
 	head bool       // the head was written
@@ -41,7 +42,7 @@ type eventStream struct {
 
 func newEventStream(w http.ResponseWriter) *eventStream {
 	patient(w)
-	return &eventStream{w: w, control: http.NewResponseController(w)}
+	return &eventStream{w: w, control: http.NewResponseController(w), begun: func() {}}
 }
 
 // endsWith limits the wait for a slow client to lastWords after ctx is done (X3), also for a client that does not send the body that it has announced: the
@@ -83,6 +84,7 @@ func (s *eventStream) begin() {
 	s.w.Header().Set("Cache-Control", "no-store")
 	s.w.Header().Set("X-Accel-Buffering", "no") // some proxies would buffer the events
 	s.w.WriteHeader(http.StatusOK)
+	s.begun()
 }
 
 // write sends a part of the stream and flushes it.

@@ -53,31 +53,17 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	ctx, id := r.Context(), r.PathValue("task_id")
-	if r.Method == http.MethodHead { // the answer is only the head, and does not wait for an event
-		return a.eventsHead(ctx, w, id, after)
-	}
-	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id, AfterSequence: after})
+	ctx, leave := context.WithCancel(r.Context())
+	defer leave()
+	watch, err := a.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: r.PathValue("task_id"), AfterSequence: after})
 	if err != nil {
 		return failed(err)
 	}
-	return follow(ctx, newEventStream(w), watch)
-}
-
-// eventsHead answers HEAD.
-func (a *api) eventsHead(ctx context.Context, w http.ResponseWriter, id string, after uint64) *problem {
-	found, err := a.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
-	if err != nil {
-		return failed(err)
-	}
-	history, final := found.GetTask().GetHistory(), found.GetTask().GetState() >= lessorv1.TaskState_TASK_STATE_COMPLETED
 	to := newEventStream(w)
-	if final && len(history) > 0 && history[len(history)-1].GetSequence() <= after {
-		to.nothing()
-		return nil
+	if r.Method == http.MethodHead { // the answer to GET as far as its head, so that the status is the same
+		to.begun = leave
 	}
-	to.begin()
-	return nil
+	return follow(ctx, to, watch)
 }
 
 // follow sends events until there are no more. Before the first event it can still answer with an error, or with 204 if the task is final and the

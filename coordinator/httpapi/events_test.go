@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -73,39 +72,9 @@ func TestNoCommentBeforeAProblem(t *testing.T) {
 	})
 }
 
-// taskCalls answers GetTask with a task. Any other call panics.
-type taskCalls struct {
-	grpc.ClientConnInterface
-	task *lessorv1.Task
-}
-
-func (c taskCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.CallOption) error {
-	proto.Merge(answer.(*lessorv1.GetTaskResponse), &lessorv1.GetTaskResponse{Task: c.task})
-	return nil
-}
-
-// HEAD is answered at once, without a watch: with 204 if a GET would bring no event.
-func TestHeadOfEvents(t *testing.T) {
-	for state, want := range map[lessorv1.TaskState]map[string]int{
-		lessorv1.TaskState_TASK_STATE_RUNNING: {"": 200, "3": 200}, lessorv1.TaskState_TASK_STATE_FAILED: {"": 200, "2": 200, "3": 204},
-	} {
-		for after, want := range want {
-			history := []*lessorv1.HistoryEvent{{Sequence: 2}, {Sequence: 3}}
-			api, _, task := newAPIWithDoor(Config{Calls: taskCalls{task: &lessorv1.Task{State: state, History: history}}})
-			r := httptest.NewRequest(http.MethodHead, task+"/events", nil)
-			r.Header.Set("Last-Event-ID", after)
-			w := httptest.NewRecorder()
-			api.ServeHTTP(w, r)
-			if w.Code != want {
-				t.Errorf("%v after %q: %d, want %d", state, after, w.Code, want)
-			}
-		}
-	}
-}
-
 // watchCalls lets a task be watched: a watch has one event, and then waits for its end.
 type watchCalls struct {
-	taskCalls
+	grpc.ClientConnInterface
 	began chan struct{} // closed with the first event
 }
 
