@@ -63,6 +63,7 @@ func WithHolder(ctx context.Context, h Holder) context.Context {
 type api struct {
 	Config
 	mux     *http.ServeMux
+	ofTask  map[string]handler // the routes that are not in mux, see task
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 }
@@ -72,13 +73,18 @@ type handler func(w http.ResponseWriter, r *http.Request) *problem
 
 // New adds the routes to mux, and returns the handler for all requests, those for other patterns of mux included.
 func New(cfg Config, mux *http.ServeMux) http.Handler {
-	a := &api{Config: cfg, mux: mux, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls)}
-	for route, handle := range a.routes() {
-		if !strings.Contains(route, verbMark) {
-			mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, route, handle) })
-		}
+	a := &api{
+		Config: cfg, mux: mux, ofTask: map[string]handler{},
+		tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls),
 	}
-	mux.HandleFunc(verbPattern, a.verb)
+	for route, handle := range a.routes() {
+		if _, verb, ok := strings.Cut(route, taskPath); ok && !strings.Contains(verb, "/") {
+			a.ofTask[route] = handle
+			continue
+		}
+		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) { a.answer(w, r, route, handle) })
+	}
+	mux.HandleFunc("/v1/tasks/{id_and_verb}", a.task)
 	// A web page that somebody opens in a browser must not be able to submit tasks to a coordinator on the same machine.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.refuse(w, r, errCrossOrigin) }))
@@ -103,22 +109,34 @@ func (a *api) routes() map[string]handler {
 	}
 }
 
-// A pattern of the mux cannot match a part of a segment, so verb cuts the verb off the id.
-const (
-	verbMark    = "{task_id}:"
-	verbPattern = "POST /v1/tasks/{task_and_verb}"
-)
+// taskPath is the path of a task. The path of some routes has a verb behind it.
+const taskPath = "/v1/tasks/{task_id}"
 
-func (a *api) verb(w http.ResponseWriter, r *http.Request) {
-	id, verb, _ := strings.Cut(r.PathValue("task_and_verb"), ":")
-	route := "POST /v1/tasks/" + verbMark + verb
-	handle, known := a.routes()[route]
-	if !known {
-		r.Pattern = "" // so that the metrics count the request as one without a route
-		a.refuse(w, r, errNoRoute)
+// task finds the route of a request for a task, with or without a verb. The mux cannot do it: its patterns do not match a part of a segment, so it could
+// neither cut the verb off the id nor know which methods a path has.
+func (a *api) task(w http.ResponseWriter, r *http.Request) {
+	id, verb, cut := strings.Cut(r.PathValue("id_and_verb"), ":")
+	path := taskPath
+	if cut {
+		path += ":" + verb
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if route := method + " " + path; a.ofTask[route] != nil {
+		r.Pattern = route
+		r.SetPathValue("task_id", id)
+		a.answer(w, r, route, a.ofTask[route])
 		return
 	}
-	r.Pattern = route
-	r.SetPathValue("task_id", id)
-	a.answer(w, r, route, handle)
+	r.Pattern = "" // so that the metrics count the request as one without a route
+	switch {
+	case a.ofTask["GET "+path] != nil:
+		a.refuseMethod(w, r, "GET, HEAD")
+	case a.ofTask["POST "+path] != nil:
+		a.refuseMethod(w, r, "POST")
+	default:
+		a.refuse(w, r, errNoRoute)
+	}
 }

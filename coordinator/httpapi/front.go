@@ -27,7 +27,12 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, errNoRoute)
 		return
 	}
-	w.Header().Set("Allow", said.header.Get("Allow"))
+	a.refuseMethod(w, r, said.header.Get("Allow"))
+}
+
+// refuseMethod answers a request for a path that has only other methods.
+func (a *api) refuseMethod(w http.ResponseWriter, r *http.Request, allowed string) {
+	w.Header().Set("Allow", allowed)
 	a.refuse(w, r, errNoMethod)
 }
 
