@@ -22,26 +22,12 @@ const compactTx = 16 << 20
 //
 // Errors are those of Open, and those of check.
 func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {
-	opts = opts.withDefaults()
-	if err := refuseUnfinished(dir); err != nil {
-		return 0, 0, err
-	}
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // otherwise the copy would replace a symbolic link, and not the store
-	if err != nil {
-		return 0, 0, err
-	}
-	dir = filepath.Dir(path)
-	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
-	if err != nil {
-		return 0, 0, err
-	}
-	o.logTakenBack(opts.Logger)
-	s, err := newStore(db, func() { removeOwner(dir) })
+	s, err := openToCompact(dir, opts.withDefaults())
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }() // the lock is held until the copy has replaced the store
+	dir = filepath.Dir(s.path)
 	if err := errors.Join(writeOwner(dir), removeTemps(dir)); err != nil {
 		return 0, 0, err
 	}
@@ -54,6 +40,32 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	before = s.Stats().FileBytes
 	after, err = s.replaceWithCopy(check)
 	return before, after, err
+}
+
+// openToCompact opens the store in dir.
+func openToCompact(dir string, opts Options) (*Store, error) {
+	if err := refuseUnfinished(dir); err != nil {
+		return nil, err
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // otherwise the copy would replace a symbolic link, and not the store
+	if err != nil {
+		return nil, err
+	}
+	var o opening
+	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
+	if err != nil {
+		return nil, err
+	}
+	o.logTakenBack(opts.Logger)
+	opened, err := o.file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return newStore(db, func() {
+		if named, err := os.Stat(path); err == nil && os.SameFile(opened, named) { // otherwise the owner file may be that of the process that has the copy open
+			removeOwner(filepath.Dir(path))
+		}
+	})
 }
 
 // replaceWithCopy makes a copy of the store, checks the copy and replaces the store with it.
@@ -74,6 +86,7 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 		return 0, err
 	}
 	unmark(s.path)
+	removeOwner(dir) // before another process can open the copy
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
 }
 

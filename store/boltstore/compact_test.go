@@ -182,6 +182,35 @@ func TestOpenDuringCompact(t *testing.T) {
 	}
 }
 
+// After the copy has replaced the store, another process can open it while Compact still has the old file open. Compact leaves the owner file of that
+// process alone.
+func TestCompactLeavesTheNextOwnerAlone(t *testing.T) {
+	dir := mostlyFreeStore(t)
+	s, err := openToCompact(dir, Options{}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeOwner(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.replaceWithCopy(noCheck); err != nil {
+		t.Fatal(err)
+	}
+	if names := fileNames(t, dir); names != fileName {
+		t.Errorf("files after the rename: %s, want %s", names, fileName)
+	}
+	next := mustOpen(t, dir)
+	if next.background != nil {
+		next.background.done.Wait()
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names, want := fileNames(t, dir), filesOfMarkedStore+" "+ownerName; names != want {
+		t.Errorf("files after the next owner has opened the store: %s, want %s", names, want)
+	}
+}
+
 // isNamed is false for a file that another file has replaced under its name: the lock on such a file is no lock on the store.
 func TestIsNamedIsFalseForAReplacedFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
