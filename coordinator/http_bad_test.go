@@ -17,6 +17,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // taskTokenOfOtherTenant leases a task as the tenant "other", and returns its task token and id.
@@ -284,6 +285,48 @@ func TestSlowBodyIsAnsweredWith408(t *testing.T) {
 		}
 		if state := r.get(t, a.GetTask().GetTaskId()).GetState(); state != lessorv1.TaskState_TASK_STATE_LEASED {
 			t.Errorf("the task is %v, want LEASED", state)
+		}
+	})
+}
+
+// H2, X5: the time limit of a body is 10 s for each 4 MiB of its length, so that a slow worker can report a large output. The answer then has its usual time.
+func TestTimeLimitOfALongBody(t *testing.T) {
+	t.Attr("rules", "H2 X5")
+	limits := lease.DefaultLimits()
+	limits.Output = 64 << 20
+	serveWith(t, nil, Config{Limits: limits}, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		for name, c := range map[string]struct {
+			bytes, perSecond, status int
+			within                   time.Duration
+		}{
+			"long":              {14 << 20, 400 << 10, http.StatusCreated, 40 * time.Second}, // which is longer than an answer may take
+			"long and too slow": {14 << 20, 256 << 10, http.StatusRequestTimeout, 41 * time.Second},
+			"short, too slow":   {3 << 20, 256 << 10, http.StatusRequestTimeout, 11 * time.Second},
+		} {
+			conn, err := w.Transport.(*http.Transport).DialContext(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, sent := time.Now(), make(chan struct{})
+			go func() {
+				defer close(sent)
+				body := `{"queue": "q"}` + strings.Repeat(" ", c.bytes)
+				_, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: c\r\nContent-Length: %d\r\n\r\n", c.bytes)
+				for i := 0; i < c.bytes && err == nil; i += c.perSecond {
+					time.Sleep(time.Second)
+					_, err = io.WriteString(conn, body[i:min(c.bytes, i+c.perSecond)])
+				}
+			}()
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if took := time.Since(began); res.StatusCode != c.status || took > c.within {
+				t.Errorf("%s: status %d after %v, want %d within %v", name, res.StatusCode, took, c.status, c.within)
+			}
+			_, _ = res.Body.Close(), conn.Close()
+			<-sent
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -51,12 +52,35 @@ func (a *api) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if r.ContentLength > a.MaxBody && asksFirst(r) {
 		return nil, tooLong(a.MaxBody)
 	}
+	a.giveTime(w, r)
 	body, err := io.ReadAll(http.MaxBytesReader(plainWriter(w), r.Body, a.MaxBody))
 	if err != nil {
 		hearOut(r, mostHeardOut)
 		return nil, unread(err)
 	}
 	return body, nil
+}
+
+// The server gives each request 10 s to arrive. For a long body, bodyTime is for each bodyStep of its length, in bytes: with a large --limit-output, a slow
+// worker could otherwise never report.
+const (
+	bodyTime = 10 * time.Second
+	bodyStep = 4 << 20
+)
+
+// giveTime extends the deadlines of an admitted request if its body may be long.
+func (a *api) giveTime(w http.ResponseWriter, r *http.Request) {
+	length := r.ContentLength
+	if length < 0 || length > a.MaxBody { // its length is not known, or it is not read to its end
+		length = a.MaxBody
+	}
+	if length <= bodyStep {
+		return
+	}
+	until := time.Now().Add(time.Duration((length+bodyStep-1)/bodyStep) * bodyTime)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(until) // an error means that the writer has no deadlines
+	_ = control.SetWriteDeadline(until.Add(writeTimeout))
 }
 
 func unread(err error) *problem {
