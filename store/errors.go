@@ -11,8 +11,7 @@ import (
 var ErrClosed = errors.New("store is closed")
 
 // CommitError means that the outcome of a commit is unknown. The commit was not refused: after an I/O error of its last sync, its changes may be there when
-// the store is opened again. CommitError wraps a *DamagedError if the store was found
-// damaged while it served.
+// the store is opened again. CommitError wraps a *DamagedError if the store was found damaged while it served.
 type CommitError struct {
 	Err error
 }
