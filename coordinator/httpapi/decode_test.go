@@ -16,10 +16,13 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"queue": ["q"]}`:     `queue: is an array; it must be a string`,
 		`{"labels": {"a": 1}}`: `labels.a: is a number; it must be a string`,
 		`{"labels": ["a"]}`:    `labels: is an array; it must be an object`,
-		`{"requirements": {"features": ["ab", true]}}`:     `requirements.features[1]: is a boolean; it must be a string`,
-		`{"requirements": {"resources": {"a": 1e999}}}`:    `requirements.resources.a: is 1e999; it must be a number of 64 bits`,
-		`{"priority": 1.5}`:                                `priority: is 1.5; it must be a whole number from -2147483648 to 2147483647`,
-		`{"concurrencyLimit": -1}`:                         `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
+		`{"requirements": {"features": ["ab", true]}}`:  `requirements.features[1]: is a boolean; it must be a string`,
+		`{"requirements": {"resources": {"a": 1e999}}}`: `requirements.resources.a: is 1e999; it must be a number of 64 bits`,
+		`{"priority": 1.5}`:                             `priority: is 1.5; it must be a whole number from -2147483648 to 2147483647`,
+		`{"concurrencyLimit": -1}`:                      `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
+		`{"concurrencyLimit": 4294967296}`:              `concurrencyLimit: is 4294967296; it must be a whole number from 0 to 4294967295`,
+		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
+		`{"priority": -2147483649}`:                        `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
 		`{"retentionMs": 1e3}`:                             `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
 		`{"retryPolicy": 1}`:                               `retryPolicy: is a number; it must be an object`,
 		`{"runAt": 1}`:                                     `runAt: is a number; it must be a string`,
@@ -33,6 +36,11 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"queue": "\ud83d"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "\ude00\ud83d"}`:                        `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "\ud83d\ud83d\ude00"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83d\ude00\ud83d"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "a\n"}`:                                 ``,
+		`{"queue": "\n\u00e9\ud83d"}`:                      `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"payload": ` + nested(99) + `}`:                  ``,
+		`{"payload": ` + nested(100) + `}`:                 `payload: is nested more than 100 levels deep`,
 		`{"resourceRefs": [{"metadata": {"\udead": ""}}]}`: "resourceRefs[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
 		`{"payload": {"\ud800": "\ud800"}}`:                ``, // kept as it is
 		`{"queue": "q"} x`:                                 `the body has more data after its JSON object`,
@@ -47,6 +55,9 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		}
 	}
 }
+
+// nested returns lists inside each other.
+func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
 // A time or bytes with JSON escapes are read like those without; some encoders write "+" as an escape in every string.
 func TestEscapedTextsAreRead(t *testing.T) {

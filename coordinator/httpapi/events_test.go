@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,83 @@ func TestWriteDeadlinesOfAStream(t *testing.T) {
 		}
 		forget()
 	})
+}
+
+// X3: forget waits until a deadline that is being set is set, because after that the connection may have its next request.
+func TestForgetWaitsForTheDeadline(t *testing.T) {
+	t.Attr("rules", "X3")
+	synctest.Test(t, func(t *testing.T) {
+		w := slowDeadlines{deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}}
+		ctx, end := context.WithCancel(t.Context())
+		forget := (&eventStream{w: &w, control: http.NewResponseController(&w)}).endsWith(ctx)
+		end()
+		synctest.Wait()
+		forget()
+		if w.deadline.IsZero() || w.readDeadline.IsZero() {
+			t.Error("forget returned before the deadlines were set")
+		}
+	})
+}
+
+// slowDeadlines takes a second to set a deadline.
+type slowDeadlines struct{ deadlineRecorder }
+
+func (s *slowDeadlines) SetWriteDeadline(at time.Time) error {
+	time.Sleep(time.Second)
+	return s.deadlineRecorder.SetWriteDeadline(at)
+}
+
+// S5: an idle stream sends a comment after a second, and then every 15 seconds until its stop, so that no proxy closes the connection as idle.
+func TestIdleStreamSendsComments(t *testing.T) {
+	t.Attr("rules", "S5")
+	for idle, want := range map[time.Duration]int{
+		firstPing / 2: 0, firstPing + 1: 1, firstPing + pingEvery + 1: 2, firstPing + 2*pingEvery + 1: 3,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			stop := newEventStream(w).ping(t.Context())
+			time.Sleep(idle)
+			stop()
+			time.Sleep(time.Hour)
+			if got := w.Body.String(); got != strings.Repeat(": \n\n", want) {
+				t.Errorf("after %v: %q, want %d comments", idle, got, want)
+			}
+		})
+	}
+}
+
+// S5: only a durable event has an id, from which a reader can resume. The rest of them resumes after the last durable one.
+func TestOnlyDurableEventsHaveAnID(t *testing.T) {
+	t.Attr("rules", "S5")
+	for want, m := range map[string]*lessorv1.WatchTaskResponse{
+		"event: node.state\nid: 7\ndata: ": {Sequence: 7},
+		"event: node.state\ndata: ":        {Sequence: 7, SubSequence: 1},
+		"event: node.result.delta\ndata: ": {Sequence: 7, SubSequence: 2, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: &lessorv1.FeedbackChunk{}}},
+	} {
+		w := httptest.NewRecorder()
+		if err := newEventStream(w).tell(m); err != nil || !strings.HasPrefix(w.Body.String(), want) {
+			t.Errorf("%v is sent as %q (%v), want %q", m, w.Body, err, want)
+		}
+	}
+}
+
+// S5: Last-Event-ID is a decimal number of up to 64 bits, and nothing else.
+func TestLastEventID(t *testing.T) {
+	t.Attr("rules", "S5")
+	for sent, want := range map[string]uint64{"": 0, "0": 0, "10": 10, "18446744073709551615": 1<<64 - 1} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Last-Event-ID", sent)
+		if got, p := lastEventID(r); p != nil || got != want {
+			t.Errorf("%q is %d (%v), want %d", sent, got, p, want)
+		}
+	}
+	for _, sent := range []string{"18446744073709551616", "0x1", "1_0", "1a", "+1", " 1 2", "1.0"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Last-Event-ID", sent)
+		if got, p := lastEventID(r); p == nil || p.body.Field != "Last-Event-ID" {
+			t.Errorf("%q is %d, want a refusal that names the header", sent, got)
+		}
+	}
 }
 
 // slowError is an error that takes a while to become a status.
@@ -100,6 +178,21 @@ func (s *oneEvent) RecvMsg(any) error {
 	s.told = true
 	close(s.began)
 	return nil
+}
+
+// H2: HEAD of events is over when its head is sent, although the watch has more to tell.
+func TestHeadOfEventsEnds(t *testing.T) {
+	t.Attr("rules", "H2")
+	synctest.Test(t, func(t *testing.T) {
+		api, _, task := newAPIWithDoor(Config{Calls: watchCalls{began: make(chan struct{})}})
+		began, w := time.Now(), httptest.NewRecorder()
+		ctx, leave := context.WithTimeout(t.Context(), time.Hour) // so that the test fails, instead of hanging, if HEAD does not end
+		defer leave()
+		api.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodHead, task+"/events", nil))
+		if took := time.Since(began); w.Code != http.StatusOK || took > time.Minute {
+			t.Errorf("HEAD got %d after %v, want 200 at once", w.Code, took)
+		}
+	})
 }
 
 // endingDoor admits every caller until ended is done.
