@@ -35,6 +35,7 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"queue": "\ud83d\ude00"}`:                        ``,
 		`{"queue": "\ud83d"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "\ude00\ud83d"}`:                        `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83dxudc00"}`:                        `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "\ud83d\ud83d\ude00"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "\ud83d\ude00\ud83d"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
 		`{"queue": "a\n"}`:                                 ``,

@@ -89,6 +89,29 @@ func TestIdleStreamSendsComments(t *testing.T) {
 	}
 }
 
+// slowWriter takes a second for each write.
+type slowWriter struct{ *httptest.ResponseRecorder }
+
+func (s slowWriter) Write(text []byte) (int, error) {
+	time.Sleep(time.Second)
+	return s.ResponseRecorder.Write(text)
+}
+
+// S5: the end of the comments waits for one that is being sent: the writer must not be used after the answer.
+func TestTheLastCommentIsWaitedFor(t *testing.T) {
+	t.Attr("rules", "S5")
+	synctest.Test(t, func(t *testing.T) {
+		w := slowWriter{httptest.NewRecorder()}
+		stop := newEventStream(w).ping(t.Context())
+		time.Sleep(firstPing + time.Second/2)
+		began := time.Now()
+		stop()
+		if waited := time.Since(began); waited != time.Second/2 {
+			t.Errorf("stop took %v, want %v, until the comment was sent", waited, time.Second/2)
+		}
+	})
+}
+
 // S5: only a durable event has an id, from which a reader can resume. The rest of them resumes after the last durable one.
 func TestOnlyDurableEventsHaveAnID(t *testing.T) {
 	t.Attr("rules", "S5")

@@ -73,8 +73,13 @@ func TestStatuses(t *testing.T) {
 			codes.AlreadyExists: 409, codes.FailedPrecondition: 409, codes.Aborted: 409, codes.ResourceExhausted: 429,
 			codes.Unavailable: 503, codes.DeadlineExceeded: 503, codes.Canceled: 503,
 		}[code]
-		if p := failed(status.Error(code, "why")); p.status != cmp.Or(want, 500) || p.body.Verdict != nil || p.body.Message != "why" {
+		w, p := httptest.NewRecorder(), failed(status.Error(code, "why"))
+		if p.status != cmp.Or(want, 500) || p.body.Verdict != nil || p.body.Message != "why" {
 			t.Errorf("%v is %d, %+v; want %d", code, p.status, p.body, want)
+		}
+		p.write(w)
+		if asked := w.Header().Get("WWW-Authenticate"); (asked == "Bearer") != (want == 401) {
+			t.Errorf("%d has WWW-Authenticate %q; only 401 has Bearer", want, asked)
 		}
 	}
 }
