@@ -16,6 +16,20 @@ const (
 	maxPageBytes = 1 << 20
 )
 
+// pageSize is how far a page has been filled.
+type pageSize struct {
+	items, bytes int
+	most         int // items of the page at most
+}
+
+// full reports whether the page takes no more items. Its last item may exceed maxPageBytes.
+func (p *pageSize) full() bool { return p.items >= p.most || p.bytes >= maxPageBytes }
+
+func (p *pageSize) add(item proto.Message) {
+	p.items++
+	p.bytes += proto.Size(item)
+}
+
 // listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor has no
 // meaning in this list. The checksum only detects mistakes. It need not prevent forgery: with a forged cursor a caller sees only items of
 // the same list.

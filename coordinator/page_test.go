@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -114,4 +115,64 @@ func wantBadToken(t *testing.T, name string, l listing, token string) {
 	if l.cursor(&f, token); f.Err == nil || f.Err.Field != "page_token" {
 		t.Errorf("%s: the error is %v, want one of the field page_token", name, f.Err)
 	}
+}
+
+// S7: a page of queues with many weights, or of workers with many types, ends early, so that it fits into a message. The pages together have all items.
+func TestPagesOfLargeItemsFitIntoAMessage(t *testing.T) {
+	t.Attr("rules", "S7")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const total = 20 // 5 MiB
+		weights, limits := map[string]float64{}, map[string]uint32{}
+		for i := range 1000 {
+			weights[fmt.Sprintf("%0256d", i)], limits[fmt.Sprintf("%0256d", i)] = 2, 1
+		}
+		for i := range total {
+			name := fmt.Sprintf("%02d", i)
+			if _, err := r.admin.UpdateQueue(t.Context(), &lessorv1.UpdateQueueRequest{Name: name, FairnessWeights: weights}); err != nil {
+				t.Fatal(err)
+			}
+			worker := r.openStream(t, name)
+			worker.handshake()
+			register := registration(1)
+			register.Capabilities.Concurrency.PerTypeLimits = limits
+			worker.send(register)
+		}
+		synctest.Wait()
+		for list, page := range map[string]func(token string) (res proto.Message, names []string, next string, err error){
+			"queues": func(token string) (proto.Message, []string, string, error) {
+				res, err := r.admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{PageToken: token})
+				return res, namesOf(res.GetQueues(), (*lessorv1.Queue).GetName), res.GetNextPageToken(), err
+			},
+			"workers": func(token string) (proto.Message, []string, string, error) {
+				res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{PageToken: token})
+				return res, namesOf(res.GetWorkers(), (*lessorv1.Worker).GetWorkerId), res.GetNextPageToken(), err
+			},
+		} {
+			listed, next := 0, ""
+			for more := true; more; more = next != "" {
+				res, names, token, err := page(next)
+				if err != nil {
+					t.Fatalf("%s: %v", list, err)
+				}
+				if n := proto.Size(res); n > maxPageBytes+512<<10 {
+					t.Errorf("a page of %s has %d bytes, want at most %d and one item more", list, n, maxPageBytes)
+				}
+				for _, name := range names {
+					wantEqual(t, list, name, fmt.Sprintf("%02d", listed))
+					listed++
+				}
+				next = token
+			}
+			if listed != total {
+				t.Errorf("%d %s were listed, want %d", listed, list, total)
+			}
+		}
+	})
+}
+
+func namesOf[T any](items []T, name func(T) string) (names []string) {
+	for _, item := range items {
+		names = append(names, name(item))
+	}
+	return names
 }

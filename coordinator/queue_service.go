@@ -28,13 +28,15 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	res := &lessorv1.ListQueuesResponse{}
-	if len(found) > size {
-		found = found[:size]
-		res.NextPageToken = list.token([]byte(found[size-1].Name))
-	}
+	res, page := &lessorv1.ListQueuesResponse{}, pageSize{most: size}
 	for i := range found {
-		res.Queues = append(res.Queues, queueProto(space.Workspace, &found[i]))
+		if page.full() {
+			res.NextPageToken = list.token([]byte(found[i-1].Name))
+			break
+		}
+		q := queueProto(space.Workspace, &found[i])
+		res.Queues = append(res.Queues, q)
+		page.add(q)
 	}
 	return res, nil
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
@@ -36,7 +34,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	if !ok {
 		return &lessorv1.ListTasksResponse{}, nil
 	}
-	p := taskPage{want: &want, size: size, now: s.engine.Now()}
+	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.engine.Now()}
 	err := s.view(func(r store.Reader) error {
 		p.r = r
 		err := records.Tasks(r, number, after, p.take) // may set p.err
@@ -65,11 +63,10 @@ type taskPage struct {
 	r    store.Reader
 	err  error // the error that ended the scan early
 	want *convert.Filter
-	size int
 	now  lease.Now
 
+	pageSize
 	tasks   []*lessorv1.Task
-	bytes   int
 	scanned int
 	last    uint64 // sequence number of the last task that was scanned
 	more    bool   // the scan stopped before the end
@@ -77,7 +74,7 @@ type taskPage struct {
 
 // take scans a task and returns whether the scan goes on. If it returns false, it has not scanned the task: the next page begins with this task.
 func (p *taskPage) take(t *lease.Task) bool {
-	if len(p.tasks) >= p.size || p.bytes >= maxPageBytes || p.scanned >= maxScan {
+	if p.full() || p.scanned >= maxScan {
 		p.more = true
 		return false
 	}
@@ -89,7 +86,7 @@ func (p *taskPage) take(t *lease.Task) bool {
 			return false
 		}
 		p.tasks = append(p.tasks, m)
-		p.bytes += proto.Size(m)
+		p.add(m)
 	}
 	return true
 }

@@ -38,16 +38,17 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	res := &lessorv1.ListWorkersResponse{}
+	res, page := &lessorv1.ListWorkersResponse{}, pageSize{most: size}
 	for _, w := range s.open.List(tenant, held) {
 		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
 			continue
 		}
-		if len(res.Workers) == size {
-			res.NextPageToken = list.token([]byte(workerKey(res.Workers[size-1])))
+		if page.full() {
+			res.NextPageToken = list.token([]byte(workerKey(res.Workers[page.items-1])))
 			break
 		}
 		res.Workers = append(res.Workers, w)
+		page.add(w)
 	}
 	return res, nil
 }
