@@ -106,14 +106,19 @@ func (t *Task) leasedFinding(now Now) Finding {
 	l := t.Lease
 	switch {
 	case t.Cancel != nil:
-		return Finding{
+		f := Finding{
 			Code: FoundCancelling, Since: t.Cancel.At, Until: now.WallAt(l.CancelBy),
 			Message: fmt.Sprintf("a cancel waits for worker %q, which holds attempt %d, to stop", l.Worker, l.Attempt),
 			Remedy:  "its worker stops, or cancel_grace ends and the task is FAILED with CANCEL_TIMEOUT",
 		}
+		if silent := l.silentBy(); silent < l.CancelBy {
+			f.Until = now.WallAt(silent)
+			f.Remedy = "its worker stops, or the lease ends because the worker is silent and the task is CANCELLED"
+		}
+		return f
 	case l.AckedAt == 0 && l.AckBy != 0:
 		return Finding{
-			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(l.AckBy),
+			Code: FoundUnacknowledged, Since: l.GrantedAt, Until: now.WallAt(min(l.silentBy(), t.ExpiresAt(now))),
 			Message: fmt.Sprintf("attempt %d was offered to worker %q, which has not acknowledged it", l.Attempt, l.Worker),
 			Remedy:  "the worker acknowledges it, or the task goes back to its old place in line",
 		}
@@ -130,6 +135,14 @@ func (t *Task) leasedFinding(now Now) Finding {
 		Message: fmt.Sprintf("worker %q holds attempt %d; %s %v ago", l.Worker, l.Attempt, word, ago(now, at)),
 		Remedy:  "its worker reports, or the lease expires because no heartbeat arrives",
 	}
+}
+
+// silentBy returns when the lease ends if nothing more is heard of its holder, without regard to other limits.
+func (l *Lease) silentBy() Instant {
+	if l.AckedAt == 0 && l.AckBy != 0 {
+		return min(l.AckBy, l.ExpiresAt)
+	}
+	return l.ExpiresAt
 }
 
 func (t *Task) scheduledFinding(now Now) Finding {
