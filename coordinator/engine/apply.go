@@ -76,7 +76,7 @@ func (e *Engine) queue(s *space, name string) *queue {
 	q := s.queues[name]
 	if q == nil {
 		q = newQueue(s, name)
-		s.queues[name] = q
+		s.add(q)
 	}
 	return q
 }

@@ -168,6 +168,9 @@ func (i *inspection) checkSpaces() {
 		if s.number == 0 && len(s.queues) == 0 {
 			i.problem("space %v is remembered for nothing", name)
 		}
+		if s.byQueueName.Len() != len(s.queues) {
+			i.problem("space %v has %d queues, and %d in the order of their names", name, len(s.queues), s.byQueueName.Len())
+		}
 	}
 	for id, t := range i.tasks {
 		if s := i.spaces[id.Space].name; s != (Space{t.Tenant, t.Workspace}) {

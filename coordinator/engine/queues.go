@@ -2,28 +2,25 @@ package engine
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // Queues lists at most limit queues of a space, in the order of their names, beginning after the name after.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
-	all, err := ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
+	return ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
 		s := e.byName[name]
 		if s == nil {
 			return nil, nil
 		}
-		for _, q := range s.queues {
-			if q.name > after && q.createdAt != 0 {
+		s.byQueueName.Ascend(&queue{name: after}, func(q *queue) bool {
+			if q.name > after && q.createdAt != 0 && len(all) < limit {
 				all = append(all, q.info())
 			}
-		}
+			return len(all) < limit
+		})
 		return all, nil
 	})
-	slices.SortFunc(all, func(a, b QueueInfo) int { return strings.Compare(a.Name, b.Name) })
-	return all[:min(limit, len(all))], err
 }
 
 // Queue returns one queue; found is false if there is no queue of that name.

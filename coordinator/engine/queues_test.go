@@ -497,3 +497,35 @@ func TestTenantsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// T12: what a page of the list of queues costs the loop does not depend on how many queues there are.
+func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		page := func() []QueueInfo {
+			listed, err := r.Queues(r.Context(), home, "q", 2)
+			if err != nil {
+				r.Fatal(err)
+			}
+			return listed
+		}
+		submit := func(from, to int) {
+			var specs []*lease.Spec
+			for i := from; i < to; i++ {
+				spec := work()
+				spec.Queue = "q" + strconv.Itoa(i)
+				specs = append(specs, spec)
+			}
+			r.submit(specs...)
+		}
+		submit(0, 10)
+		few := testing.AllocsPerRun(100, func() { page() })
+		submit(10, 5000)
+		if many := testing.AllocsPerRun(100, func() { page() }); many > few+1 {
+			r.Errorf("a page of two of 5,000 queues makes %v allocations, and one of two of 10 queues %v, want the same number", many, few)
+		}
+		if listed := page(); len(listed) != 2 || listed[0].Name != "q0" || listed[1].Name != "q1" {
+			r.Errorf("the page is %+v, want q0 and q1", listed)
+		}
+	})
+}

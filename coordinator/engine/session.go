@@ -93,7 +93,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 		if q.attending--; q.attending > 0 || q.createdAt != 0 {
 			continue
 		}
-		delete(q.space.queues, q.name)
+		q.space.drop(q)
 		e.forgetUnused(q.space)
 	}
 }

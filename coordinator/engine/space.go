@@ -18,6 +18,7 @@ type space struct {
 	lost          span   // sequences that the newest restore left out
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
+	byQueueName   *btree.BTreeG[*queue]         // the same queues, in the order of their names
 	keys          map[string]*concurrencyKey    // concurrency keys that are held or waited for
 	bindings      map[string]*binding           // affinity keys that have a worker
 	affinityLines map[string]map[*line]struct{} // lines in which tasks wait, by affinity key
@@ -43,7 +44,19 @@ func newSpace(name Space, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
 		name: name, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
+		byQueueName: btree.NewBTreeGOptions(func(a, b *queue) bool { return a.name < b.name }, btree.Options{NoLocks: true}),
 	}
+}
+
+// add adds a new queue to its space, and drop removes it.
+func (s *space) add(q *queue) {
+	s.queues[q.name] = q
+	s.byQueueName.Set(q)
+}
+
+func (s *space) drop(q *queue) {
+	delete(s.queues, q.name)
+	s.byQueueName.Delete(q)
 }
 
 // queue is a queue of a space. Inside, it has one line for each kind of task that workers distinguish.
