@@ -21,16 +21,16 @@ import (
 const submitWindow = 8
 
 // SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while earlier frames are still being committed. The answers
-// come in the order of the frames.
+// come in the order of the frames. When the coordinator begins to stop, the stream takes no more frames, and ends after the answers to those taken.
 func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
-	ctx, cancel := s.untilStop(stream.Context())
-	defer cancel()
 	// The headers tell the producer that the stream was accepted. If its credential ends before the first answer, the producer can tell that from a refusal.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
-	ctx, abort := context.WithCancelCause(ctx)
+	ctx, abort := context.WithCancelCause(stream.Context())
 	defer abort(nil)
+	taking, cancel := s.untilStop(ctx)
+	defer cancel()
 	answers := make(chan chan submitAnswer, submitWindow)
 	read := make(chan error, 1)
 	go func() {
@@ -42,10 +42,10 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 				abort(errPanic) // a frame may wait for its answer
 			}
 		}()
-		read <- s.readSubmits(ctx, stream, answers)
+		read <- s.readSubmits(taking, stream, answers)
 	}()
 	for {
-		a, err := nextAnswer(ctx, answers)
+		a, err := nextAnswer(ctx, taking, answers)
 		switch {
 		case errors.Is(err, io.EOF):
 			return refusal.Status(<-read)
@@ -61,21 +61,29 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 // errPanic ends a stream whose frame made the reader panic. Its status is INTERNAL.
 var errPanic = errors.New("the reader of a submit stream panicked")
 
-// nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come.
-func nextAnswer(ctx context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
+// nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the
+// end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them.
+func nextAnswer(ctx, taking context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
+	var answer chan submitAnswer
+	more := true
 	select {
-	case answer, ok := <-answers:
-		if !ok {
-			return nil, io.EOF
-		}
+	case answer, more = <-answers:
+	case <-taking.Done():
 		select {
-		case a := <-answer:
-			return a.response, a.err
-		case <-ctx.Done():
+		case answer, more = <-answers:
+		default:
+			return nil, context.Cause(taking)
 		}
-	case <-ctx.Done():
 	}
-	return nil, context.Cause(ctx)
+	if !more {
+		return nil, io.EOF
+	}
+	select {
+	case a := <-answer:
+		return a.response, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // submitAnswer is the answer to a frame, or the error that ends the stream.
@@ -85,7 +93,8 @@ type submitAnswer struct {
 }
 
 // readSubmits reads frames until the producer closes its side of the stream. For each frame it puts a channel into answers. The answer to the frame
-// arrives on that channel.
+// arrives on that channel. readSubmits submits no frame after the end of ctx. It checks that after it has put the channel into answers, so that nextAnswer
+// misses no frame that is submitted.
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	answers chan<- chan submitAnswer,
 ) error {
@@ -101,6 +110,10 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 		select {
 		case answers <- answer:
 		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if ctx.Err() != nil {
+			answer <- submitAnswer{err: context.Cause(ctx)}
 			return context.Cause(ctx)
 		}
 		s.submitFrame(ctx, req, answer)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,6 +23,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // S1, T1: the coordinator answers the frames in order, with a result for each spec. A bad spec gets an error and does not affect the others. A repeated
@@ -327,6 +329,49 @@ func TestStopEndsTheSubmitStream(t *testing.T) {
 		r.stop()
 		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != "E.COORDINATOR.STOPPING" {
 			t.Errorf("after the stop the stream ended with %v, want UNAVAILABLE", err)
+		}
+	})
+}
+
+// A6: a stop ends the stream only after the answers to the frames that it has taken. Otherwise a producer would not know of tasks that were made.
+func TestStopAnswersTheFramesOfASubmitStream(t *testing.T) {
+	t.Attr("rules", "A6")
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.commitTime.Store(int64(3 * time.Second))
+		const frames = 3
+		for i := range frames {
+			if err := stream.Send(&lessorv1.SubmitStreamRequest{RequestId: strconv.Itoa(i), Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait() // the disk has not answered yet
+		r.stop()
+		synctest.Wait()
+		_ = stream.Send(&lessorv1.SubmitStreamRequest{RequestId: "late", Tasks: []*lessorv1.TaskSpec{{Queue: "q"}}})
+		for i := range frames {
+			if res, err := stream.Recv(); err != nil || res.GetRequestId() != strconv.Itoa(i) || !res.GetResults()[0].GetCreated() {
+				t.Fatalf("answer %d: %v (%v), want a created task", i, res, err)
+			}
+		}
+		if res, err := stream.Recv(); status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != refusal.CodeStopping {
+			t.Errorf("after the answers came %v (%v), want UNAVAILABLE", res, err)
+		}
+		<-r.served
+		err = st.View(func(rd store.Reader) error {
+			n := 0
+			err := records.Tasks(rd, 1, 0, func(*lease.Task) bool { n++; return true })
+			if n != frames {
+				t.Errorf("the store has %d tasks, want %d", n, frames)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }
