@@ -71,8 +71,10 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 // applySettings applies settings to a queue, and marks the queue for matching, because tasks that the old settings blocked may be granted now.
 func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	q.reweigh(settings)
-	if q.settings.Rate.PerSecond == 0 { // there was no rate limit, so nothing of it is used up
+	if rate := q.settings.Rate; rate.PerSecond == 0 { // there was no rate limit, so nothing of it is used up
 		q.bucket = lease.Bucket{}
+	} else {
+		q.bucket = rate.At(q.bucket, e.now.Serving) // the time until now counts at the rate that was in force
 	}
 	q.settings = settings
 	if q.createdAt == 0 { // a queue exists from its first submit or update on (T13)

@@ -171,6 +171,34 @@ func TestUpdateDoesNotRenewTheBurst(t *testing.T) {
 	})
 }
 
+// T13: a new rate counts from the update on. What the old rate had given back by then is not taken away, and what it had not is not given back either.
+func TestNewRateDoesNotCountForThePast(t *testing.T) {
+	t.Attr("rules", "T13")
+	for _, c := range []struct {
+		what     string
+		from, to lease.Rate
+		want     int
+	}{
+		{"a lower rate", lease.Rate{PerSecond: 10, Burst: 5}, lease.Rate{PerSecond: 0.001, Burst: 5}, 5},
+		{"a higher rate", lease.Rate{PerSecond: 0.001, Burst: 5}, lease.Rate{PerSecond: 10, Burst: 5}, 0},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			run(t, func(r *rig) {
+				r.setQueue(func(s *lease.Settings) { s.Rate = c.from })
+				r.submit(many(20)...)
+				if n := len(r.lease(20, 0)); n != 5 {
+					r.Fatalf("%d grants, want the burst of 5", n)
+				}
+				time.Sleep(10 * time.Second)
+				r.setQueue(func(s *lease.Settings) { s.Rate = c.to })
+				if n := len(r.lease(20, 0)); n != c.want {
+					r.Errorf("%d grants at once after the update to %s, want %d", n, c.what, c.want)
+				}
+			})
+		})
+	}
+}
+
 // joinAndWantNoGrants joins a worker and checks that it is granted nothing for 19 minutes.
 func (r *rig) joinAndWantNoGrants() {
 	r.Helper()
