@@ -13,12 +13,14 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work.
+// While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work, and
+// a repeated submit finds its task (T1).
 func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 	var full atomic.Bool
 	serveWith(t, nil, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
 		r.submit(t, nil)
 		doomed := r.submit(t, nil).GetTaskId()
+		known := r.submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
 		full.Store(true)
 		spec := &lessorv1.TaskSpec{Queue: "q"}
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
@@ -35,6 +37,10 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 		res, err := stream.Recv()
 		if err != nil || res.GetResults()[0].GetError().GetCode() != refusal.CodeDiskFull || res.GetResults()[0].GetError().GetRetryAfter().AsDuration() != 5*time.Second {
 			t.Errorf("SubmitStream: %v (%v), want %s with a wait of 5 s", res, err, refusal.CodeDiskFull)
+		}
+		again := r.submit(t, func(s *lessorv1.TaskSpec) { s.IdempotencyKey = "k" })
+		if again.GetTaskId() != known.GetTaskId() {
+			t.Errorf("a repeated submit returns %v, want the task %s that exists", again, known.GetTaskId())
 		}
 		if a := r.lease(t); r.complete(t, a, "").GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Error("a result was not committed")

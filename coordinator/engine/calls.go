@@ -22,9 +22,6 @@ func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, di
 }
 
 func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
-	if e.cfg.DiskFull() {
-		return lease.Step{Err: ErrDiskFull}
-	}
 	s := e.spaceOf(name)
 	out := e.submitTo(s, specs, digests)
 	if out.Err != nil {
@@ -36,7 +33,10 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 // submitTo makes tasks in a space. The space gets a number only if that succeeds: there is a limited number of them, and a refusal must not use one up.
 func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
 	e.expireByKey(s.number, specs)
-	if e.exceedsTaskQuota(s, specs) {
+	switch { // a repeat that makes no task finds the first one in any case (T1)
+	case e.cfg.DiskFull() && e.newTasks(s, specs) > 0:
+		return lease.Step{Err: ErrDiskFull}
+	case e.exceedsTaskQuota(s, specs):
 		return lease.Step{Err: ErrFull}
 	}
 	isNew := s.number == 0
