@@ -219,7 +219,7 @@ func openError(dir string, err error) error {
 
 // screen returns the screen, which keeps the progress bar apart from the other output on the terminal.
 func (c runCmd) screen(a *app) *runner.Screen {
-	return runner.NewScreen(a.out, a.err, isTerminal(a.err) && isTerminal(a.out))
+	return runner.NewScreen(&givingUp{to: a.out, app: a}, &givingUp{to: a.err, app: a}, isTerminal(a.err) && isTerminal(a.out))
 }
 
 // barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar.
