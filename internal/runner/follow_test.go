@@ -404,6 +404,38 @@ func TestFailedLinesAreReportedAndCounted(t *testing.T) {
 	})
 }
 
+// Once an output could not be written, no other is written after the gap, even if there is room again: the run ends with that one error.
+func TestNothingIsPrintedAfterAGap(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, out := newFakeCoordinator(), &fullOnce{}
+			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", testOptions, false)
+			ended := make(chan error)
+			go func() {
+				_, err := job.Run(t.Context(), Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, false), KeepOrder: keepOrder})
+				ended <- err
+			}()
+			synctest.Wait()
+			for _, line := range []int{3, 2, 1} {
+				fake.end(line, completed)
+			}
+			if err := <-ended; out.writes != 1 || err == nil || err.Error() != errDiskFull.Error() {
+				t.Errorf("keep order %t: %d writes, error %v, want one write, and its error once", keepOrder, out.writes, err)
+			}
+		})
+	}
+}
+
+// fullOnce is a disk that was full at the first write.
+type fullOnce struct{ writes int }
+
+func (f *fullOnce) Write(p []byte) (int, error) {
+	if f.writes++; f.writes == 1 {
+		return 0, errDiskFull
+	}
+	return len(p), nil
+}
+
 // A second process that resumes a run submits nothing again, prints the output of all lines, and finds the lines that ended while no process ran.
 func TestResumedRunPrintsAllLines(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {

@@ -60,7 +60,7 @@ func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	}
 	cancel(errOver)
 	beside.Wait()
-	if err != nil { // the worker has ended, too: print the lines that it finished while it stopped
+	if err != nil && !cfg.Screen.outputFailed() { // the worker has ended, too: print the lines that it finished while it stopped
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastSweepTimeout)
 		defer stop()
 		err = errors.Join(err, r.follow.printRest(last, cfg.KeepOrder))

@@ -13,8 +13,9 @@ type Screen struct {
 	// outShown is true if out is the terminal that shows the bar.
 	outShown bool
 
-	mu  sync.Mutex
-	bar string
+	mu     sync.Mutex
+	broken bool // an output could not be written
+	bar    string
 	// midLine is true if the last output did not end its line on the terminal.
 	midLine bool
 }
@@ -24,16 +25,24 @@ func NewScreen(out, err io.Writer, outShown bool) *Screen {
 	return &Screen{out: out, err: err, outShown: outShown}
 }
 
-// output calls write with Out.
-func (s *Screen) output(write func(io.Writer) error) error {
+// outputFailed reports whether an output could not be written. If more were written, there would be a gap.
+func (s *Screen) outputFailed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.broken
+}
+
+// output calls write with Out.
+func (s *Screen) output(write func(io.Writer) error) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.broken = s.broken || err != nil }()
 	if !s.outShown {
 		return write(s.out)
 	}
 	s.hideLocked()
 	last := &lastByte{to: s.out}
-	err := write(last)
+	err = write(last)
 	if last.any {
 		s.midLine = last.byte != '\n'
 	}
