@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -138,7 +139,7 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// printable replaces the characters that would break a table or control the terminal; an empty cell becomes a dash.
+// printable replaces the characters that would break a table, control the terminal or turn the direction of text around; an empty cell becomes a dash.
 func printable(s string) string {
 	if s == "" {
 		return "-"
@@ -147,7 +148,7 @@ func printable(s string) string {
 		if r == '\t' {
 			return ' ' // a tab would begin a column
 		}
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return '?'
 		}
 		return r
