@@ -13,9 +13,9 @@ import (
 type accessFlags struct {
 	Auth       bool          `help:"Require a token or a client certificate from every caller; lessor token create --data issues the first token."`
 	Audience   string        `name:"auth-audience" type:"nonempty" default:"lessor" placeholder:"NAME" help:"Audience that tokens must have; coordinators whose stores are copies of each other need different ones."`
-	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"bytes" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
-	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"bytes" placeholder:"FILE" help:"Its key."`
-	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"bytes" placeholder:"FILE" help:"Accept client certificates of these authorities as credentials; implies --auth."`
+	Cert       string        `name:"tls-cert" env:"LESSOR_SERVE_TLS_CERT" type:"file" placeholder:"FILE" help:"Certificate of both listeners; new files take effect without a restart."`
+	Key        string        `name:"tls-key" env:"LESSOR_SERVE_TLS_KEY" type:"file" placeholder:"FILE" help:"Its key."`
+	ClientCA   string        `name:"tls-client-ca" env:"LESSOR_SERVE_TLS_CLIENT_CA" type:"file" placeholder:"FILE" help:"Accept client certificates of these authorities as credentials; implies --auth."`
 	ClientCert bool          `name:"tls-require-client-cert" env:"LESSOR_SERVE_TLS_REQUIRE_CLIENT_CERT" help:"Refuse callers without a client certificate, whatever token they have."`
 	Retention  time.Duration `name:"audit-retention" type:"positive" default:"720h" placeholder:"DURATION" help:"How long the audit is kept; at least 1h."`
 }
