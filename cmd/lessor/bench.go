@@ -13,20 +13,20 @@ import (
 
 // benchCmd is lessor bench.
 type benchCmd struct {
-	Addr      string        `placeholder:"HOST:PORT" help:"Measure the coordinator at this address instead of starting one."`
+	Addr      string        `type:"nonempty" placeholder:"HOST:PORT" help:"Measure the coordinator at this address instead of starting one."`
 	Tenant    string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
-	Producers []int         `default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
+	Producers []int         `type:"nonempty" default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
 	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
-	Backlog   []int         `default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
-	Phases    []string      `placeholder:"NAME,..." help:"Measure only these phases, such as drain, or enqueue for all that begin so; by default all."`
+	Backlog   []int         `type:"nonempty" default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
+	Phases    []string      `type:"nonempty" placeholder:"NAME,..." help:"Measure only these phases, such as drain, or enqueue for all that begin so; by default all."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
 	LimitSpan time.Duration `default:"200ms" placeholder:"DURATION" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
-	Dir       string        `type:"bytes" placeholder:"DIR" help:"Directory for temporary data, on the disk to measure; by default the system's temporary directory."`
-	Profile   string        `type:"bytes" placeholder:"DIR" help:"Run each phase once more and write CPU and heap profiles of the coordinator, and CPU profiles of the load, to this directory."`
-	Plot      string        `type:"bytes" placeholder:"FILE" help:"Write a chart of the shares of the limits to this file, as SVG."`
+	Dir       string        `type:"file" placeholder:"DIR" help:"Directory for temporary data, on the disk to measure; by default the system's temporary directory."`
+	Profile   string        `type:"file" placeholder:"DIR" help:"Run each phase once more and write CPU and heap profiles of the coordinator, and CPU profiles of the load, to this directory."`
+	Plot      string        `type:"file" placeholder:"FILE" help:"Write a chart of the shares of the limits to this file, as SVG."`
 
 	credentials `embed:""`
 }
