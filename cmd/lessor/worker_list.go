@@ -10,7 +10,7 @@ import (
 // workerListCmd is lessor worker list.
 type workerListCmd struct {
 	server `embed:""`
-	Queue  string `placeholder:"NAME" help:"Only workers that take from this queue."`
+	Queue  string `type:"nonempty" placeholder:"NAME" help:"Only workers that take from this queue."`
 }
 
 func (c workerListCmd) Run(a *app) error {
