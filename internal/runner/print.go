@@ -66,9 +66,12 @@ func (p *printer) print(task *lessorv1.Task) error {
 	return p.success(task)
 }
 
-// forget removes the outputs of earlier attempts of a task from the spool.
+// forget removes the outputs of earlier attempts of a task from the spool, except for one that an operator has adopted.
 func (p *printer) forget(task *lessorv1.Task) error {
 	for attempt := uint32(1); attempt < task.GetAttempt(); attempt++ {
+		if attempt == task.GetAdoptedAttempt() {
+			continue
+		}
 		if err := p.job.Spool().Remove(execworker.SpoolName(task.GetTaskId(), attempt)); err != nil {
 			return err
 		}

@@ -70,6 +70,19 @@ func TestOutputsAreFound(t *testing.T) {
 	}
 }
 
+// An operator may adopt the late result of an earlier attempt. Its file is then the output of the line, and is not removed.
+func TestAdoptedOutputIsFound(t *testing.T) {
+	var out, errs bytes.Buffer
+	p := newTestPrinter(t, &out, &errs)
+	task := testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.1", WorkerId: "w"})
+	task.AdoptedAttempt = 1
+	err := p.print(task)
+	if err != nil || out.String() != "first" || errs.Len() > 0 || p.summary.Unprinted != 0 {
+		t.Errorf("printed %q and %q, summary %+v, error %v, want the output of the first attempt", out.String(), errs.String(), p.summary, err)
+	}
+	wantFiles(t, p.job.path("spool"), "t1.1", "t1.2")
+}
+
 // A run ends with the error of its output, for example because the disk is full.
 func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	for name, task := range map[string]*lessorv1.Task{
