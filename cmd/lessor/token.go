@@ -46,6 +46,7 @@ Examples:
 }
 
 func (c tokenCreateCmd) Run(a *app) error {
+	defer a.catchSignals()() // so that no partial file is left, and a token that was issued is written
 	var out *pendingFile
 	if c.Out != "" { // before the call, so that no token is issued that cannot be written
 		var err error
@@ -56,7 +57,7 @@ func (c tokenCreateCmd) Run(a *app) error {
 	}
 	made, err := c.create(a)
 	if err != nil {
-		return err
+		return stopped(a.ctx, err)
 	}
 	if out != nil {
 		_, err := out.Write([]byte(made.GetToken() + "\n"))

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,5 +45,40 @@ func TestTokenListShowsRetiredKeys(t *testing.T) {
 	certificate := tokenCells(&lessorv1.TokenInfo{TokenId: "cert-1", RevokedAt: at(0)}, keys, now)
 	if certificate[1] != "" || certificate[3] != "revoked" {
 		t.Errorf("a revoked certificate is shown with the role %q and the state %q, want no role and revoked", certificate[1], certificate[3])
+	}
+}
+
+// A signal ends a command that waits for the coordinator, and it leaves no partial file behind.
+func TestSignalLeavesNoPartialToken(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(self, "token", "create", "--addr", lis.Addr().String(), "--role", "viewer", "--subject", "s", "--out", filepath.Join(dir, "token"))
+	cmd.Args[0] = "lessor"
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := lis.Accept() // the coordinator never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the code says more
+	if got, want := cmd.ProcessState.ExitCode(), 128+int(syscall.SIGINT); got != want {
+		t.Errorf("exit code %d, want %d", got, want)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left in the directory: %v, %v", left, err)
 	}
 }
