@@ -143,6 +143,23 @@ func TestFlagWithTheNameOfASection(t *testing.T) {
 	}
 }
 
+// An alias stands for what its anchor names: a value, a list, a table or a section.
+func TestFileMayHaveAliases(t *testing.T) {
+	g, err := parseTest(t, "addr: &a host:1\nserve: {data: *a}\nworker: {run: {queue: &q [x, *a], ports: &n [1], label: {k: *a}}}\n", "worker", "run")
+	if run := g.Worker.Run; err != nil || run.Addr != "host:1" || !slices.Equal(run.Queue, []string{"x", "host:1"}) || run.Label["k"] != "host:1" {
+		t.Errorf("got %+v (%v), want the address, the second queue and the label to be host:1", run, err)
+	}
+	if g, err = parseTest(t, "worker: &w {}\nserve: *w\n", "serve"); err != nil || g.Serve.Data != "/default" {
+		t.Errorf("an alias of an empty section: data %q (%v), want the default", g.Serve.Data, err)
+	}
+	if _, err = parseTest(t, "addr: *self\nserve: &self {data: *self}\n", "serve"); err == nil {
+		t.Error("an alias before its anchor was accepted")
+	}
+	if _, err = parseTest(t, "serve: &self {data: *self}\n", "serve"); err == nil {
+		t.Error("an alias of the section that it is in was accepted")
+	}
+}
+
 func TestListsAndTablesOfNumbersFromTheFile(t *testing.T) {
 	g, err := parseTest(t, "worker: {run: {limit: {a: 2}, has: {gb: 1.5, cores: 4}, ports: [1, 2]}}", "worker", "run")
 	run := g.Worker.Run

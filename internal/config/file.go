@@ -138,6 +138,9 @@ func nameOf(path []string) string {
 }
 
 func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Error {
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
 	name := join(path)
 	flags := g.flags[name]
 	if g.sections[name] && (flags == nil || value.Kind == yaml.MappingNode) { // "token" is a flag and a group of commands
