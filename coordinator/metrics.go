@@ -77,6 +77,12 @@ func newMetrics() *metrics {
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
 		m.finished.WithLabelValues(final.String())
 	}
+	for _, cause := range []lease.Reason{
+		lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
+		lease.Revoked, lease.Reported,
+	} {
+		m.ended.WithLabelValues(cause.String())
+	}
 	return m
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -361,6 +362,22 @@ func TestPanicIsAnInternalError(t *testing.T) {
 		s.Stop()
 		if !strings.Contains(log.String(), "task_service.go") {
 			t.Errorf("the log lacks the stack: %s", log.String())
+		}
+	})
+}
+
+// rate() sees only what is added to a sample, so each cause of a lease's end is counted from 0 on: otherwise no alert would notice that all workers of a
+// new coordinator died at once.
+func TestEndsOfLeasesAreCountedFromZero(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		metrics := getPath(t, r, "/metrics", http.StatusOK)
+		for _, cause := range []lease.Reason{
+			lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
+			lease.Revoked, lease.Reported,
+		} {
+			if want := fmt.Sprintf("lessor_leases_ended_total{cause=%q} 0", cause.String()); !strings.Contains(metrics, want) {
+				t.Errorf("the metrics lack %s", want)
+			}
 		}
 	})
 }
