@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -171,11 +172,15 @@ func (c Config) attach(t *worker.Task, out *capture) error {
 	if err := out.keep(); err != nil {
 		return worker.WithCategory(worker.Infrastructure, err)
 	}
+	path, err := filepath.Abs(c.Spool.Path(out.name)) // who reads it does not know where the worker was started
+	if err != nil {
+		return worker.WithCategory(worker.Infrastructure, err)
+	}
 	t.AddArtifact(worker.Artifact{
 		ResourceID: out.name,
 		Type:       "application/octet-stream",
 		Size:       out.size,
-		Metadata:   map[string]string{"path": c.Spool.Path(out.name), "channel": "stdout"},
+		Metadata:   map[string]string{"path": path, "channel": "stdout"},
 	})
 	return nil
 }
