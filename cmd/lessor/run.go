@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -80,7 +81,7 @@ func (c runCmd) Run(a *app) (err error) {
 	defer func() { err = errors.Join(err, c.release(job)) }()
 	screen := c.screen(a)
 	if job.Resumed {
-		screen.Note("resuming %s of %s", job.RunID(), runner.CountLines(job.Lines()))
+		screen.Note("resuming %s of %s%s", job.RunID(), runner.CountLines(job.Lines()), c.resumeWait())
 	}
 	work := &runWork{runCmd: c, app: a, job: job, screen: screen}
 	began := time.Now()
@@ -89,6 +90,14 @@ func (c runCmd) Run(a *app) (err error) {
 		return c.stopped(err)
 	}
 	return c.conclude(a, summary, time.Since(began))
+}
+
+// resumeWait says why a resumed run may seem to stand still. The embedded coordinator ends the leases of an earlier process at once, another one cannot.
+func (c runCmd) resumeWait() string {
+	if c.Addr == "" {
+		return ""
+	}
+	return fmt.Sprintf("; one that another process was running waits up to %s until its lease expires", runner.SharedHeartbeatTimeout)
 }
 
 // check refuses what the coordinator would refuse later, when the data directory already holds the run.

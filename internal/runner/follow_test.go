@@ -945,7 +945,7 @@ func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	want = &lessorv1.TaskSpec{
 		Queue: shared.RunID(), Type: TaskType, Payload: []byte("x"), RunId: shared.RunID(), TaskKey: "7", IdempotencyKey: shared.RunID() + "/7",
 		RetryPolicy: &lessorv1.RetryPolicy{}, Retention: durationpb.New(sharedRetention),
-		HeartbeatInterval: durationpb.New(sharedHeartbeatInterval), HeartbeatTimeout: durationpb.New(sharedHeartbeatTimeout),
+		HeartbeatInterval: durationpb.New(sharedHeartbeatInterval), HeartbeatTimeout: durationpb.New(SharedHeartbeatTimeout),
 	}
 	if got := shared.spec(7, []byte("x")); !proto.Equal(got, want) {
 		t.Errorf("the spec for a shared coordinator is %v, want %v", got, want)

@@ -38,7 +38,7 @@ const (
 // until their leases expire.
 const (
 	sharedHeartbeatInterval = 5 * time.Second
-	sharedHeartbeatTimeout  = 20 * time.Second
+	SharedHeartbeatTimeout  = 20 * time.Second // how long they wait at most
 )
 
 // submitter submits the lines of a job.
@@ -217,7 +217,7 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 	if m.Options.Addr != "" {
 		spec.Retention = durationpb.New(sharedRetention)
 		spec.HeartbeatInterval = durationpb.New(sharedHeartbeatInterval)
-		spec.HeartbeatTimeout = durationpb.New(sharedHeartbeatTimeout)
+		spec.HeartbeatTimeout = durationpb.New(SharedHeartbeatTimeout)
 	}
 	return spec
 }
