@@ -32,7 +32,7 @@ func explainStatus(err error) *failure {
 	case codes.Unauthenticated:
 		return fail(exitFailed, hintCredential, "%s", s.Message())
 	case codes.PermissionDenied:
-		return fail(exitFailed, "use a credential that allows it", "%s", s.Message())
+		return fail(exitFailed, hintRole, "%s", s.Message())
 	case codes.Unavailable:
 		if reasonOf(s) != "" { // the coordinator has answered
 			return fail(exitUnavailable, waitHint(s, "try again later"), "the coordinator is unavailable: %s", s.Message())
@@ -58,7 +58,11 @@ func explainStatus(err error) *failure {
 	return fail(exitFailed, "", "%s", s.Message())
 }
 
-const hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
+// The hints for a credential that is missing or not valid, and for one that may not do this.
+const (
+	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
+	hintRole       = "use a credential that allows it"
+)
 
 // missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {

@@ -56,6 +56,9 @@ func (c workerRunCmd) Run(a *app) error {
 	if err := checkJobs(c.Capabilities.Jobs); err != nil {
 		return err
 	}
+	if len(c.Queue) == 0 { // --queue "" is an empty list
+		return fail(exitUsage, "", "--queue: must not be empty")
+	}
 	if c.InlineLimit > maxInlineLimit {
 		return fail(exitUsage, "", "--inline-limit: is %d bytes; the limit is %d (64MiB)", c.InlineLimit, maxInlineLimit)
 	}
@@ -184,7 +187,11 @@ func workerError(err error) error {
 		return err
 	}
 	hint := refused.Remediation
-	if hint == "" && strings.HasPrefix(refused.Code, "E.AUTH.") {
+	switch {
+	case hint != "":
+	case refused.Code == "E.AUTH.FORBIDDEN":
+		hint = hintRole
+	case strings.HasPrefix(refused.Code, "E.AUTH."):
 		hint = hintCredential
 	}
 	return fail(exitFailed, hint, "the coordinator refused the worker: %s: %s", refused.Code, refused.Message)
