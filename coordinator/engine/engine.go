@@ -60,8 +60,8 @@ const (
 	standstill = 200 * time.Millisecond
 	// saveClock is how often the serving clock is made durable while leases are live (A9).
 	saveClock = time.Second
-	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit. A crash costs at most
-	// this much of the wait (T13).
+	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
+	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
 	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
 	dueAtOnce = maxBatchOps
@@ -278,10 +278,15 @@ func (e *Engine) sleep() time.Duration {
 	return max(d, 0)
 }
 
-// save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9).
+// save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
+// every crash, for ever if they come often. For a timer far away, it saves the clock less often.
 func (e *Engine) save() {
 	unsaved := e.now.Serving.Sub(e.savedAt)
-	if e.set.live > 0 && unsaved >= saveClock || e.throttled.Len() > 0 && unsaved >= saveIdleClock {
+	waits := e.throttled.Len() > 0 && unsaved >= saveIdleClock
+	if k, ok := e.serving.next(); ok {
+		waits = waits || unsaved >= max(saveIdleClock, lease.Instant(k.due).Sub(e.now.Serving)/8)
+	}
+	if waits || e.set.live > 0 && unsaved >= saveClock {
 		e.batch.clock = true
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,48 @@ func TestCrashesKeepNoSilentLeaseAlive(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			r.kill()
+		}
+	})
+}
+
+// A9: the serving clock is saved while a task waits for it, so that a long backoff ends even if the coordinator crashes often and does nothing else.
+func TestCrashesKeepNoTaskWaiting(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retry.InitialBackoff, spec.Retry.MaxBackoff = time.Hour, time.Hour
+		id := r.submit(spec)[0].ID
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		served := time.Duration(0)
+		for r.version(id).State() == lease.Scheduled && served < 24*time.Hour {
+			time.Sleep(10 * time.Minute)
+			served += 10 * time.Minute
+			r.kill()
+		}
+		if served < 50*time.Minute || served > 2*time.Hour { // a backoff of an hour may be a tenth shorter
+			r.Errorf("a backoff of an hour took %v of service, with a crash each 10 min", served)
+		}
+	})
+}
+
+// A9: while a task waits for a time far away, and nothing else happens, the clock is saved only now and then.
+func TestLongWaitIsSavedSeldom(t *testing.T) {
+	t.Attr("rules", "A9")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.Retry.InitialBackoff, spec.Retry.MaxBackoff = 24*time.Hour, 24*time.Hour
+		r.submit(spec)
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		var commits atomic.Int32
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			commits.Add(1)
+			apply()
+			return nil
+		})
+		defer r.st.(*memstore.Store).SetHook(nil)
+		time.Sleep(12 * time.Hour)
+		if n := commits.Load(); n == 0 || n > 10 {
+			r.Errorf("%d commits in 12 of 24 hours of waiting, want a few", n)
 		}
 	})
 }
