@@ -82,6 +82,9 @@ func newMetrics() *metrics {
 		lease.Revoked, lease.Reported,
 	} {
 		m.ended.WithLabelValues(cause.String())
+		if cause != lease.TaskCancelled && cause != lease.CancelTimeout { // no other attempt follows these
+			m.retries.WithLabelValues(cause.String())
+		}
 	}
 	return m
 }

@@ -366,16 +366,20 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	})
 }
 
-// rate() sees only what is added to a sample, so each cause of a lease's end is counted from 0 on: otherwise no alert would notice that all workers of a
-// new coordinator died at once.
-func TestEndsOfLeasesAreCountedFromZero(t *testing.T) {
+// rate() sees only what is added to a sample, so each cause of the end of a lease, an attempt or a session is counted from 0 on: otherwise no alert would
+// notice that all workers of a new coordinator died at once.
+func TestEndsAreCountedFromZero(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		metrics := getPath(t, r, "/metrics", http.StatusOK)
+		wants := []string{`lessor_retries_total{reason="LEASE_EXPIRED"} 0`, `lessor_session_resets_total{code="E.TIMEOUT"} 0`}
 		for _, cause := range []lease.Reason{
 			lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
 			lease.Revoked, lease.Reported,
 		} {
-			if want := fmt.Sprintf("lessor_leases_ended_total{cause=%q} 0", cause.String()); !strings.Contains(metrics, want) {
+			wants = append(wants, fmt.Sprintf("lessor_leases_ended_total{cause=%q} 0", cause.String()))
+		}
+		for _, want := range wants {
+			if !strings.Contains(metrics, want) {
 				t.Errorf("the metrics lack %s", want)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
 // counters are the metrics that sessions increment.
@@ -31,6 +33,11 @@ func newCounters() counters {
 	c.missed = counter("lessor_heartbeats_missed_total", "Session heartbeats that did not arrive when they were due.")
 	c.dropped = counter("lessor_feedback_dropped_total", "Feedback items that were dropped because more came than could be passed on.")
 	c.resets = family("lessor_session_resets_total", "Sessions that the coordinator ended, by code.", "code")
+	for _, code := range []string{
+		refusal.CodeSeqGap, refusal.CodeTimeout, refusal.CodeStaleBinding, refusal.CodeKicked, refusal.CodeStopping, refusal.CodeToken,
+	} {
+		c.resets.WithLabelValues(code) // rate() needs a first sample of 0
+	}
 	c.resends = counter("lessor_frame_resends_total", "Frames that were sent again because they were unacknowledged, missed, or lost with their stream.")
 	c.repeats = counter("lessor_frame_repeats_total", "Frames that workers sent again although the coordinator had them already.")
 	gaps := family("lessor_frame_gaps_total", "Gaps reported in the sequence of frames, by direction.", "dir")
