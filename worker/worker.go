@@ -29,7 +29,7 @@ import (
 //   - context.DeadlineExceeded, wrapped or not: Fail with category TIMEOUT;
 //   - any other error: Fail with category USER_CODE.
 //
-// Each Fail is as Permanent, RetryAfter and WithStack ask.
+// Each Fail is as Permanent, RetryAfter, WithStack and WithPartialProgress ask.
 //
 // The coordinator alone decides whether there is another attempt. The worker may send the output several times: the handler must not change
 // the bytes of the output after it has returned them.
