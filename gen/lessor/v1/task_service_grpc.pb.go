@@ -52,7 +52,8 @@ type TaskServiceClient interface {
 	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
 	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
-	// again. The headers come when the stream is accepted: an error without headers refused it, and no frame was done.
+	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
+	// them, the credential has ended, and frames without an answer may have been done.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -256,7 +257,8 @@ type TaskServiceServer interface {
 	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
 	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
-	// again. The headers come when the stream is accepted: an error without headers refused it, and no frame was done.
+	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
+	// them, the credential has ended, and frames without an answer may have been done.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
