@@ -16,8 +16,7 @@ func (w *Worker) wakeWriterSoonLocked(now time.Time) {
 }
 
 // endLullLocked reports whether the lull is over, or a heartbeat or feedback is about to be sent, which must come after the Start of its
-// attempt. It then queues the Starts of the attempts that still execute. An attempt that was asked to stop gets none: a first Start would end its
-// lease (T7), and with that the grace to stop.
+// attempt. It then queues the Starts of the attempts that still execute.
 func (s *session) endLullLocked(now time.Time) (over bool) {
 	w, o := s.w, &s.w.mu.outbox
 	feedback := len(o.feedback) > 0 && !now.Before(s.feedbackPausedUntil)
@@ -25,7 +24,7 @@ func (s *session) endLullLocked(now time.Time) (over bool) {
 		return false
 	}
 	for _, a := range o.starts {
-		if a.phase == executing && !a.cancelled { // most have their outcome already
+		if a.phase == executing { // most have their outcome already
 			w.queueReportLocked(a.start())
 		}
 	}
