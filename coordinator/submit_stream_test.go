@@ -361,7 +361,9 @@ func TestStopAnswersTheFramesOfASubmitStream(t *testing.T) {
 		if res, err := stream.Recv(); status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != refusal.CodeStopping {
 			t.Errorf("after the answers came %v (%v), want UNAVAILABLE", res, err)
 		}
-		<-r.served
+		if err := <-r.served; err != nil {
+			t.Errorf("Serve = %v, want nil after a stop", err)
+		}
 		err = st.View(func(rd store.Reader) error {
 			n := 0
 			err := records.Tasks(rd, 1, 0, func(*lease.Task) bool { n++; return true })
