@@ -99,13 +99,12 @@ const (
 
 func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	cfg := worker.Config{
-		Name:         c.Name,
-		Version:      buildVersion(),
-		Tenant:       c.Tenant,
-		Workspace:    c.Workspace,
-		DrainTimeout: c.DrainTimeout,
-		Disk:         c.Spool,
-
+		Name:            c.Name,
+		Version:         buildVersion(),
+		Tenant:          c.Tenant,
+		Workspace:       c.Workspace,
+		DrainTimeout:    c.DrainTimeout,
+		Disk:            c.Spool,
 		MaxMessageBytes: max(minMessage, int(c.InlineLimit)+reportRoom),
 		Logger:          log,
 		Hooks:           worker.Hooks{OnError: sayHints(log)},

@@ -117,7 +117,10 @@ func copyRest(sink io.Writer, r *os.File) error {
 	for left := maxPipe; left > 0; {
 		n := 0
 		err := raw.Read(func(fd uintptr) (done bool) {
-			n, _ = syscall.Read(int(fd), buf) // EAGAIN: the pipe is empty
+			err := error(syscall.EINTR)
+			for errors.Is(err, syscall.EINTR) {
+				n, err = syscall.Read(int(fd), buf) // EAGAIN: the pipe is empty
+			}
 			return true
 		})
 		if err != nil || n <= 0 {
