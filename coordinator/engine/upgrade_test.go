@@ -144,11 +144,11 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 6 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
+// The stores of formats 4 to 7 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
 // writes records in another way must still read all of them, or raise the format and upgrade them.
 const (
-	format6      = "testdata/format6.db.gz"
-	format6Lease = "testdata/format6.lease"
+	format7      = "testdata/format7.db.gz"
+	format7Lease = "testdata/format7.lease"
 )
 
 // A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
@@ -164,21 +164,31 @@ func TestUpgradeFromFormat5(t *testing.T) {
 	checkGoldenStore(t, "testdata/format5.db.gz", "testdata/format5.lease", func(*rig) {})
 }
 
-// A store of format 6, the present one, stays readable; its lease stays live, and its rate limit is still used up.
-func TestStoreOfFormat6(t *testing.T) {
+// A store of format 6 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its sums have no checksum.
+func TestUpgradeFromFormat6(t *testing.T) {
+	t.Attr("rules", "A9 A10 T13")
+	checkGoldenStore(t, "testdata/format6.db.gz", "testdata/format6.lease", (*rig).wantRateLimitUsedUp)
+}
+
+// A store of format 7, the present one, stays readable; its lease stays live, and its rate limit is still used up.
+func TestStoreOfFormat7(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	if *updateGolden {
 		makeGolden(t)
 	}
-	checkGoldenStore(t, format6, format6Lease, func(r *rig) {
-		if g := r.leaseFrom("slow"); len(g) != 0 {
-			r.Errorf("granted tasks %s of a queue whose rate limit is used up, want none", sequencesOf(g))
-		}
-		time.Sleep(time.Minute)
-		if g := r.leaseFrom("slow"); len(g) != 1 {
-			r.Errorf("%d grants after the minute that the rate limit asks for, want 1", len(g))
-		}
-	})
+	checkGoldenStore(t, format7, format7Lease, (*rig).wantRateLimitUsedUp)
+}
+
+// wantRateLimitUsedUp checks that the queue with a rate limit grants nothing, and one task after a minute.
+func (r *rig) wantRateLimitUsedUp() {
+	r.Helper()
+	if g := r.leaseFrom("slow"); len(g) != 0 {
+		r.Errorf("granted tasks %s of a queue whose rate limit is used up, want none", sequencesOf(g))
+	}
+	time.Sleep(time.Minute)
+	if g := r.leaseFrom("slow"); len(g) != 1 {
+		r.Errorf("%d grants after the minute that the rate limit asks for, want 1", len(g))
+	}
 }
 
 // checkGoldenStore starts an engine on a copy of a golden store. It checks that every keyspace has records, that verify finds no fault, and that the lease
@@ -227,7 +237,7 @@ func (r *rig) leaseFrom(queue string) []Granted {
 	return g
 }
 
-// makeGolden makes the store of format 6 anew.
+// makeGolden makes the store of format 7 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -254,7 +264,7 @@ func makeGolden(t *testing.T) {
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(format6, packed.Bytes(), 0o600), os.WriteFile(format6Lease, []byte(id), 0o600)); err != nil {
+	if err := errors.Join(w.Close(), os.WriteFile(format7, packed.Bytes(), 0o600), os.WriteFile(format7Lease, []byte(id), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }

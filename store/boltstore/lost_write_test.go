@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -98,6 +99,46 @@ func TestLostWriteIsNoticed(t *testing.T) {
 // If the disk loses the write of the root page, and everything else is as it was when the older root page was written, only the number of the commit beside
 // the sums shows it.
 func TestOldRootPageIsNoticed(t *testing.T) {
+	r := changeRootPage(t)
+	copy(r.content[r.at:], r.old)
+	copy(r.content[noteAt(r.tx, r.s.pageSize):], encodeNote(r.tx)) // otherwise the commit counts as one that was cut off
+	if err := checkData(r.content); err == nil || !strings.Contains(err.Error(), "its records are of number") {
+		t.Errorf("checkData = %v, want an error about the number of the commit", err)
+	}
+}
+
+// A loss of power may leave the root page with a part of the newest commit and a part of an older one, which is still on its page. Wherever the border is,
+// checkData notices. Without the checksum of the sums it would not if the border is within them: then an old record is there with its old sum.
+func TestTornRootPageIsNoticed(t *testing.T) {
+	r := changeRootPage(t)
+	root := bytes.Clone(r.content[r.at:][:len(r.old)])
+	for border := range root {
+		for what, torn := range map[string][]byte{
+			"the part before is new": slices.Concat(root[:border], r.old[border:]),
+			"the part before is old": slices.Concat(r.old[:border], root[border:]),
+		} {
+			if bytes.Equal(torn, root) {
+				continue
+			}
+			copy(r.content[r.at:], torn)
+			if checkData(r.content) == nil && !sameRecordsOrRefused(t, r.s, r.content) {
+				t.Errorf("border at byte %d of the root page, and %s: checkData returns no error", border, what)
+			}
+		}
+	}
+}
+
+// rootPage is a file whose newest commit replaced an older root page, and changed nothing but records within the root page.
+type rootPage struct {
+	s       *Store
+	tx      uint64 // the number of the newest commit
+	content []byte
+	at      int64  // of the page
+	old     []byte // what the newest commit replaced
+}
+
+func changeRootPage(t *testing.T) rootPage {
+	t.Helper()
 	dir := filledStore(t)
 	s := mustOpen(t, dir)
 	if s.background != nil {
@@ -107,21 +148,23 @@ func TestOldRootPageIsNoticed(t *testing.T) {
 	for n := range byte(6) {
 		d.writes = nil
 		var b store.Batch
-		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{n}) // is in the root page itself
+		b.PutSealed(store.Meta, []byte(store.MetaClock), 1, []byte{n}) // before the sums in the page
+		b.PutSealed(store.Token, []byte("token"), 1, []byte{n})        // behind them
 		if err := s.Commit(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m, _ := newestMeta(d.content)
+	r := rootPage{s: s, tx: m.tx, content: d.content, at: int64(m.root * m.pageSize)}
 	for _, w := range d.writes {
-		if w.at == int64(m.root*m.pageSize) {
-			copy(d.content[w.at:], w.old)
+		if w.at == r.at {
+			r.old = w.old
 		}
 	}
-	copy(d.content[noteAt(m.tx, s.pageSize):], encodeNote(m.tx)) // otherwise the commit counts as one that was cut off
-	if err := checkData(d.content); err == nil || !strings.Contains(err.Error(), "its records are of number") {
-		t.Errorf("checkData = %v, want an error about the number of the commit", err)
+	if r.old == nil {
+		t.Fatal("the commit did not write the root page")
 	}
+	return r
 }
 
 // sameRecordsOrRefused reports whether OpenReadOnly refuses a file, or finds the same records in it as in the store. A lost write may change no record:
@@ -201,6 +244,41 @@ func TestStoreWithoutItsSumsIsRefused(t *testing.T) {
 	}
 	if !bytes.Equal(readFile(t, dir), was) {
 		t.Error("a store that was refused has changed")
+	}
+}
+
+// A store of a format whose sums have a checksum is refused if the checksum is missing or wrong.
+func TestStoreWithoutTheChecksumOfItsSumsIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(stored []byte) []byte{
+		"missing": func(stored []byte) []byte { return stored[sumsSealSize:] },
+		"wrong":   func(stored []byte) []byte { stored[0]++; return stored },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filledStore(t)
+			s := mustOpen(t, dir)
+			write := func(tx *bbolt.Tx) error {
+				all, err := computeSums(tx)
+				if err != nil {
+					return err
+				}
+				return tx.Bucket([]byte(sumsBucket)).Put([]byte(sumsKey), spoil(all.encode(uint64(tx.ID()))))
+			}
+			if err := errors.Join(s.db.Update(write), s.db.Update(write), s.Close()); err != nil { // twice, so that Open cannot take the newest commit back
+				t.Fatal(err)
+			}
+			if err := checkData(readFile(t, dir)); err == nil {
+				t.Error("checkData returns no error")
+			}
+			for what, open := range map[string]func(string, Options) (*Store, error){"Open": Open, "OpenReadOnly": OpenReadOnly} {
+				s, err := open(dir, Options{})
+				if !errors.As(err, new(*store.DamagedError)) {
+					t.Errorf("%s = %v, want a DamagedError", what, err)
+				}
+				if s != nil {
+					_ = s.Close()
+				}
+			}
+		})
 	}
 }
 

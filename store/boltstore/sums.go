@@ -16,11 +16,15 @@ import (
 type sums [store.NumKeyspaces]uint64
 
 // The sums are in a bucket of their own, which is so small that bbolt keeps it in the root page. So the sums cost no commit an additional page. Beside them
-// is the number of the transaction that wrote them. If it differs from the number in the meta page, the root page itself is an older version.
+// is the number of the transaction that wrote them. If it differs from the number in the meta page, the root page itself is an older version. Before both
+// is a checksum of them: a loss of power may leave some sectors of an older root page, and without the checksum an old sum of a keyspace would match the old
+// pages of that keyspace.
 const (
-	sumsBucket = "sums"
-	sumsKey    = "all"
-	sumsSince  = 4 // the first format with sums
+	sumsBucket   = "sums"
+	sumsKey      = "all"
+	sumsSealSize = 4 // of the checksum, in bytes
+	sumsSince    = 4 // the first format with sums
+	sealSince    = 7 // the first format in which the sums have a checksum
 )
 
 var errSums = errors.New("its sums cannot be read")
@@ -41,32 +45,56 @@ func mix(n uint32) uint64 {
 }
 
 func (s *sums) encode(tx uint64) []byte {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 8+8*len(s)), tx)
+	b := binary.BigEndian.AppendUint64(make([]byte, sumsSealSize, sumsSealSize+8+8*len(s)), tx)
 	for _, sum := range s {
 		b = binary.BigEndian.AppendUint64(b, sum)
 	}
+	sealSums(b)
 	return b
 }
 
-// decodeSums reads what encode wrote, also if an older version with fewer keyspaces wrote it.
-func decodeSums(b []byte) (s sums, tx uint64, ok bool) {
-	if len(b) < 8 || len(b)%8 != 0 || len(b) > 8+8*len(s) {
-		return s, 0, false
+// sealSums fills in the checksum of encoded sums.
+func sealSums(b []byte) { binary.BigEndian.PutUint32(b, crc32.Checksum(b[sumsSealSize:], castagnoli)) }
+
+// storedSums are the sums as a commit wrote them.
+type storedSums struct {
+	sums
+	tx     uint64 // the number of the transaction
+	sealed bool   // they have a checksum
+}
+
+// decodeSums reads what encode wrote, also if an older version with fewer keyspaces wrote it. Versions before format 7 wrote no checksum.
+func decodeSums(b []byte) (s storedSums, ok bool) {
+	if s.sealed = len(b)%8 == sumsSealSize; s.sealed {
+		if binary.BigEndian.Uint32(b) != crc32.Checksum(b[sumsSealSize:], castagnoli) {
+			return s, false
+		}
+		b = b[sumsSealSize:]
 	}
+	if len(b) < 8 || len(b)%8 != 0 || len(b) > 8+8*len(s.sums) {
+		return s, false
+	}
+	s.tx = binary.BigEndian.Uint64(b)
 	for i := range len(b)/8 - 1 {
-		s[i] = binary.BigEndian.Uint64(b[8+8*i:])
+		s.sums[i] = binary.BigEndian.Uint64(b[8+8*i:])
 	}
-	return s, binary.BigEndian.Uint64(b), true
+	return s, true
+}
+
+// decodeSumsOf reads the sums of a store of that format. It refuses sums that lack the checksum of their format.
+func decodeSumsOf(format uint32, b []byte) (s storedSums, ok bool) {
+	s, ok = decodeSums(b)
+	return s, ok && (s.sealed || format < sealSince)
 }
 
 // readSums returns the sums that the last commit wrote. If the store has no sums yet, readSums computes them.
 func readSums(tx *bbolt.Tx) (*sums, error) {
 	if bucket := tx.Bucket([]byte(sumsBucket)); bucket != nil {
-		s, _, ok := decodeSums(bucket.Get([]byte(sumsKey)))
+		s, ok := decodeSums(bucket.Get([]byte(sumsKey)))
 		if !ok {
 			return nil, errSums
 		}
-		return &s, nil
+		return &s.sums, nil
 	}
 	return computeSums(tx)
 }
@@ -106,7 +134,7 @@ func (s *Store) requireSums() error {
 			return err
 		}
 		if bucket := r.(*reader).tx.Bucket([]byte(sumsBucket)); bucket != nil {
-			if _, _, ok := decodeSums(bucket.Get([]byte(sumsKey))); ok {
+			if _, ok := decodeSumsOf(format, bucket.Get([]byte(sumsKey))); ok {
 				return nil
 			}
 		}

@@ -317,7 +317,9 @@ func TestNewerStoreWithOtherSumsIsRefusedForItsFormat(t *testing.T) {
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error { // as with one keyspace more
 		bucket := tx.Bucket([]byte(sumsBucket))
-		return bucket.Put([]byte(sumsKey), append(bytes.Clone(bucket.Get([]byte(sumsKey))), make([]byte, 8)...))
+		more := append(bytes.Clone(bucket.Get([]byte(sumsKey))), make([]byte, 8)...)
+		sealSums(more)
+		return bucket.Put([]byte(sumsKey), more)
 	})
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)

@@ -64,16 +64,20 @@ func (t *tally) compare(tx uint64) error {
 	if t.stored == nil {
 		return nil
 	}
-	want, wrote, ok := decodeSums(t.stored)
+	format, err := store.ParseFormat(t.format)
+	if err != nil {
+		format = store.Current().Format()
+	}
+	want, ok := decodeSumsOf(format, t.stored)
 	switch {
 	case !ok:
 		return errSums
-	case wrote != tx && wrote != tx+1:
-		return fmt.Errorf("its newest commit is number %d, but its records are of number %d: the disk lost data that was written", tx, wrote)
+	case want.tx != tx && want.tx != tx+1:
+		return fmt.Errorf("its newest commit is number %d, but its records are of number %d: the disk lost data that was written", tx, want.tx)
 	}
 	var differ []string
-	for ks := range want {
-		if want[ks] != t.sums[ks] {
+	for ks, sum := range want.sums {
+		if sum != t.sums[ks] {
 			differ = append(differ, store.Keyspace(ks).String())
 		}
 	}
