@@ -70,4 +70,6 @@ type Stats struct {
 	FileBytes int64
 	// FreeBytes is the part of the file that is free. The store uses it before the file grows.
 	FreeBytes int64
+	// ReusableBytes is the part of FreeBytes that the next commit can use and that has space on the disk already.
+	ReusableBytes int64
 }

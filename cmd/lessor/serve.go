@@ -265,7 +265,8 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(c.Data)
 	}
-	r := reserve.Open(c.Data, int64(c.Reserve)<<20, log)
+	reusable := func() int64 { return st.Stats().ReusableBytes }
+	r := reserve.Open(c.Data, int64(c.Reserve)<<20, reusable, log)
 	return reserve.Guard(st, r), r.Full, nil
 }
 

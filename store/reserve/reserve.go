@@ -1,7 +1,7 @@
 // Package reserve keeps disk space for what must be committed even if the disk is full: verdicts, cancels, expiries, and the deletions that free space. The
-// reserve is a file without content. If the disk has less free space than the size of that file, the reserve reports that the disk is full, and the engine
-// accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. It creates the file again once there is enough
-// free space.
+// reserve is a file without content. If the disk has less free space than the size of that file, and the store has not as much free space inside, the reserve
+// reports that the disk is full, and the engine accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. It
+// creates the file again once there is enough free space.
 package reserve
 
 import (
@@ -26,6 +26,7 @@ const (
 type Reserve struct {
 	path      string
 	size      int64
+	reusable  func() int64 // free space inside the store, in bytes
 	log       *slog.Logger
 	freeBytes func(dir string) (int64, error) // free space of the disk of dir, in bytes
 	allocate  func(file *os.File, size int64) error
@@ -38,10 +39,10 @@ type Reserve struct {
 	failureAt  time.Time // when it was logged
 }
 
-// Open opens the reserve of a data directory, which must exist. The caller holds the lock of the directory. If the disk has no space for the reserve, that is
-// no error: Full then reports true.
-func Open(dir string, size int64, log *slog.Logger) *Reserve {
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: log, freeBytes: diskFree, allocate: allocate}
+// Open opens the reserve of a data directory, which must exist. size is in bytes; reusable returns how many bytes commits can write without more space of the
+// disk. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
+func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: diskFree, allocate: allocate}
 	if info, err := os.Stat(r.path); err == nil {
 		r.reserved = info.Size() == size && (allocated(info) >= size || r.makeLocked()) // fills the holes of a copy, where the file system can
 		if !r.reserved && info.Size() > 0 {                                             // the space counts as free until the file is made again
@@ -91,11 +92,17 @@ func (r *Reserve) checkLocked() {
 	case !r.reserved && free >= 2*r.size && r.makeLocked():
 		free -= r.size
 	}
+	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
+}
+
+// roomLocked reports whether there is room for new tasks: on the disk, or inside the store. Free space inside the store may be in pieces too small for a large
+// value, and then the file still grows; so it does not count when the disk is close to the point where the reserve is released.
+func (r *Reserve) roomLocked(free int64) bool {
 	enough := r.size
 	if r.full {
 		enough += r.size / 4 // otherwise full would change again and again
 	}
-	r.setFullLocked(!r.reserved || free < enough, free)
+	return free >= enough || free >= enough*3/8 && r.reusable() >= enough
 }
 
 func (r *Reserve) releaseLocked(free int64) {
@@ -140,9 +147,10 @@ func (r *Reserve) setFullLocked(full bool, free int64) {
 			if !r.reserved {
 				needed += r.size // the file is made first
 			}
-			r.log.Warn("the disk is nearly full: new tasks are refused until there is room", "free_bytes", free, "needed_bytes", needed)
+			r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
+				"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", needed)
 		} else {
-			r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free)
+			r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
 		}
 	}
 	r.full = full

@@ -23,6 +23,7 @@ type disk struct {
 	*Reserve
 	log   bytes.Buffer
 	space int64 // free bytes on the disk, those that the file of the reserve takes included
+	inner int64 // free bytes inside the store
 }
 
 func open(t *testing.T, space int64) *disk {
@@ -30,6 +31,7 @@ func open(t *testing.T, space int64) *disk {
 	d := &disk{space: space}
 	dir := t.TempDir()
 	d.Reserve = &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.NewTextHandler(&d.log, nil)), allocate: allocate}
+	d.reusable = func() int64 { return d.inner }
 	d.freeBytes = func(string) (int64, error) {
 		if info, err := os.Stat(d.path); err == nil {
 			return d.space - info.Size(), nil
@@ -77,12 +79,39 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 	})
 }
 
+// Free space inside the store is room for new tasks, too: commits use it before the file grows. Otherwise a disk that the store itself has filled would stay
+// full although tasks were deleted. It does not count if the disk has so little space that the reserve might have to be released, or was released.
+func TestRoomInsideTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		const little = size + size/2 // half of the size of the file is free beside it
+		d.wantFull(t, little, true, true)
+		d.inner = size
+		d.wantFull(t, little, true, true) // still full: a quarter more is asked for
+		d.inner = size + size/4
+		d.wantFull(t, little, false, true)
+		d.inner = size
+		d.wantFull(t, little, false, true)
+		d.inner = size - 1
+		d.wantFull(t, little, true, true)
+		d.inner = 10 * size
+		d.wantFull(t, little, false, true)
+		d.wantFull(t, size+size*3/8, false, true)
+		d.wantFull(t, size+size*3/8-1, true, true)
+		d.wantFull(t, little, false, true)
+		d.wantFull(t, size+size/4-1, true, false)
+		d.wantFull(t, little, true, false)
+	})
+}
+
+func noneInside() int64 { return 0 }
+
 // On a disk without room for the reserve, Full is true from the start and no file is made. The log says how much free space is needed.
 func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 2*size-1)
 		d.wantFull(t, 2*size-1, true, false)
-		if want := fmt.Sprintf("free_bytes=%d needed_bytes=%d", 2*size-1, 2*size+size/4); !strings.Contains(d.log.String(), want) {
+		if want := fmt.Sprintf("free_bytes=%d free_bytes_in_store=0 needed_bytes=%d", 2*size-1, 2*size+size/4); !strings.Contains(d.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, &d.log)
 		}
 		d.wantFull(t, 2*size+size/4, false, true)
@@ -93,7 +122,7 @@ func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int64{2 * size, size, 3 * size} {
-		Open(dir, n, slog.New(slog.DiscardHandler))
+		Open(dir, n, noneInside, slog.New(slog.DiscardHandler))
 		if info, err := os.Stat(filepath.Join(dir, fileName)); err != nil || info.Size() != n {
 			t.Errorf("opened with a size of %d: stat = %v, %v", n, info, err)
 		}
@@ -111,7 +140,7 @@ func TestOpenFillsTheHolesOfAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if r := Open(dir, size, slog.New(slog.DiscardHandler)); !r.reserved {
+		if r := Open(dir, size, noneInside, slog.New(slog.DiscardHandler)); !r.reserved {
 			t.Error("after Open, the space is not reserved")
 		}
 		info, err := os.Stat(name)
@@ -131,7 +160,7 @@ func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
 	var files [2]os.FileInfo
 	for i := range files {
-		if r := Open(dir, size, slog.New(slog.DiscardHandler)); r.Full() || !r.reserved {
+		if r := Open(dir, size, noneInside, slog.New(slog.DiscardHandler)); r.Full() || !r.reserved {
 			t.Errorf("full is %v and reserved is %v, want false and true", r.full, r.reserved)
 		}
 		var err error
@@ -159,7 +188,7 @@ func TestFileThatCannotBeMade(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, fileName, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reserve{path: filepath.Join(dir, fileName), size: size, log: slog.New(slog.DiscardHandler), allocate: allocate}
+	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: noneInside, log: slog.New(slog.DiscardHandler), allocate: allocate}
 	r.freeBytes = func(string) (int64, error) { return 10 * size, nil }
 	if !r.Full() {
 		t.Error("Full is false although there is no reserve")

@@ -50,6 +50,46 @@ func TestDiskFull(t *testing.T) {
 	c.Verify()
 }
 
+// TestStoreFillsItsDisk: if the tasks themselves have filled the disk, others are accepted once some of them are deleted, although the file does not shrink.
+func TestStoreFillsItsDisk(t *testing.T) {
+	disk := harness.NewDisk(t, 256)
+	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
+	c.Start("--disk-reserve", "32MiB")
+	first := submitUntilFull(t, c)
+	for range 2 {
+		time.Sleep(50 * time.Millisecond)
+		if free := disk.Free(); free >= 32<<20 {
+			t.Fatalf("%d bytes of the disk are free, want less than the disk reserve", free)
+		}
+		_, err := lessorv1.NewAdminServiceClient(c.Conn()).PurgeQueue(t.Context(), &lessorv1.PurgeQueueRequest{Name: patientQueue})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := submitUntilFull(t, c); again < first/2 {
+			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many", first, again)
+		}
+	}
+	c.Stop()
+	c.Verify()
+}
+
+// submitUntilFull submits tasks with large payloads until one is refused, and returns how many were accepted.
+func submitUntilFull(t *testing.T, c *harness.Coordinator) (accepted int) {
+	t.Helper()
+	spec := &lessorv1.TaskSpec{Queue: patientQueue, Payload: make([]byte, 300<<10)}
+	for ; accepted < 10_000; accepted++ {
+		_, err := lessorv1.NewTaskServiceClient(c.Conn()).SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec})
+		if status.Code(err) == codes.ResourceExhausted {
+			return accepted
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("%d tasks did not fill the disk", accepted)
+	return 0
+}
+
 // fullDisk holds tasks that were submitted before the disk was full.
 type fullDisk struct {
 	t     *testing.T
