@@ -70,6 +70,6 @@ type Stats struct {
 	FileBytes int64
 	// FreeBytes is the part of the file that is free. The store uses it before the file grows.
 	FreeBytes int64
-	// ReusableBytes is the part of FreeBytes that the next commit can use and that has space on the disk already.
+	// ReusableBytes is the part of FreeBytes that was used before, so that it has space on the disk. While a Snapshot is read, commits may have to wait for it.
 	ReusableBytes int64
 }

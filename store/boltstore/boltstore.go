@@ -153,10 +153,8 @@ func (s *Store) beginRead() (*bbolt.Tx, error) {
 // Stats implements store.Store.
 func (s *Store) Stats() store.Stats {
 	pages := s.db.Stats()
-	stats := store.Stats{
-		FreeBytes:     int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize),
-		ReusableBytes: int64(pages.FreePageN) * int64(s.pageSize),
-	}
+	free := int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize)
+	stats := store.Stats{FreeBytes: free, ReusableBytes: free}
 	used := s.usedBytes()
 	if info, err := s.fileInfo(); err == nil {
 		stats.FileBytes = info.Size()

@@ -54,9 +54,10 @@ func TestDiskFull(t *testing.T) {
 func TestStoreFillsItsDisk(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
-	c.Start("--disk-reserve", "32MiB")
+	start := func() { c.Start("--disk-reserve", "32MiB") }
+	start()
 	first := submitUntilFull(t, c)
-	for range 2 {
+	for _, then := range []func(){func() {}, func() { c.Kill(); start() }} {
 		time.Sleep(50 * time.Millisecond)
 		if free := disk.Free(); free >= 32<<20 {
 			t.Fatalf("%d bytes of the disk are free, want less than the disk reserve", free)
@@ -65,6 +66,7 @@ func TestStoreFillsItsDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		then()
 		if again := submitUntilFull(t, c); again < first/2 {
 			t.Errorf("%d tasks filled the disk; after they were deleted, %d were accepted, want at least half as many", first, again)
 		}
