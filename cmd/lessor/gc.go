@@ -7,6 +7,8 @@ import (
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 const (
@@ -14,16 +16,28 @@ const (
 	minGarbage = 48 << 20
 	// idleDelay is how long after the last collection the unused memory is given back to the system.
 	idleDelay = time.Second
+	// goShare is the percentage of a container's memory that Go may use. The rest is for the kernel: sockets, and pages on their way to the disk.
+	goShare = 70
 )
 
 // tuneGC makes collections of a small heap rarer, unless the environment sets GOGC or GOMEMLIMIT. By default, a collection runs when the program
 // has allocated as much as is live. A coordinator has little live memory, and a busy one allocates that much many times a second. When the
 // coordinator becomes idle, it gives the additional memory back.
 func tuneGC() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		limitMemory(memlimit.FromCgroup)
+	}
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		p := &gcTuner{}
 		p.idle = time.AfterFunc(idleDelay, p.releaseMemory)
 		(&gcSentinel{p: p}).collected()
+	}
+}
+
+// limitMemory makes collections more frequent when the process uses more than goShare of the memory that its container has, before the kernel kills it.
+func limitMemory(container memlimit.Provider) {
+	if limit, err := container(); err == nil { // an error means that there is no limit, or no way to ask for it
+		debug.SetMemoryLimit(int64(limit / 100 * goShare))
 	}
 }
 
