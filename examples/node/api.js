@@ -23,6 +23,7 @@ export function connect(address) {
     "grpc.keepalive_timeout_ms": 10_000,
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2_000, // a coordinator that restarts is soon back
+    "grpc.max_receive_message_length": -1, // the coordinator's limits decide; without this a payload over 4 MiB ends every stream that brings it
   };
   return {
     tasks: new lessor.v1.TaskService(address, credentials, options),

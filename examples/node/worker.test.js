@@ -19,9 +19,8 @@ let data, coordinator, address, api;
 
 // serve starts the coordinator; it prints where it listens.
 async function serve(listen) {
-  coordinator = spawn(binary, ["serve", "--data", data, "--listen", listen, "--http", "", "--json", "--log-level", "warn"], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  const flags = ["--data", data, "--listen", listen, "--http", "", "--json", "--log-level", "warn", "--limit-payload", "5MiB"];
+  coordinator = spawn(binary, ["serve", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   children.add(coordinator);
   const [line] = await once(createInterface(coordinator.stdout), "line");
   return JSON.parse(line).grpc;
@@ -116,6 +115,13 @@ test("a bad payload fails the task with the reason", async () => {
   const task = await get(id);
   assert.equal(task.state, "TASK_STATE_FAILED");
   assert.match(task.error.message, /a whole number is expected/);
+  assert.equal(await stop(child, "SIGTERM"), 0);
+});
+
+test("a payload that is larger than what gRPC takes by default reaches the handler", { timeout: 60_000 }, async () => {
+  const { child } = await work("large");
+  const [last] = (await watch(await submit("large", "1".padStart(5 << 20)))).slice(-1);
+  assert.equal(last.taskState, "TASK_STATE_COMPLETED");
   assert.equal(await stop(child, "SIGTERM"), 0);
 });
 
