@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
@@ -85,6 +86,33 @@ func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// largeTask answers GetTask with an output of 5 MiB.
+type largeTask struct {
+	lessorv1.UnimplementedTaskServiceServer
+}
+
+func (largeTask) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
+	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, 5<<20)}}, nil
+}
+
+// A coordinator bounds its answers itself, by limits that can be raised: programs on a connection of Dial get those over gRPC's own limit of 4 MiB, too.
+func TestDialTakesLargeAnswers(t *testing.T) {
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer()
+	lessorv1.RegisterTaskServiceServer(server, largeTask{})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	conn, err := worker.Dial("passthrough:///localhost", grpc.WithContextDialer(
+		func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := lessorv1.NewTaskServiceClient(conn).GetTask(t.Context(), &lessorv1.GetTaskRequest{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // If only one side uses TLS no session can be opened. All that the worker sees is a connection that ends, but its log says that TLS may be the

@@ -29,11 +29,11 @@ var connectParams = grpc.ConnectParams{
 	MinConnectTimeout: openTimeout,
 }
 
-// Dial makes a connection with settings that suit a worker: keepalive, short waits before reconnecting, and TLS with the system's
-// certificates unless the target is on this machine. For other certificates, or TLS on this machine, give grpc.WithTransportCredentials. If
-// the coordinator refuses a unary call because a quota is used up, the call is retried after the wait that the coordinator asks for, at
-// most ten times, as long as its context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet.
-// The caller closes the connection after Run.
+// Dial makes a connection with settings that suit a worker: keepalive, short waits before reconnecting, answers of any size, and TLS with
+// the system's certificates unless the target is on this machine. For other certificates, or TLS on this machine, give
+// grpc.WithTransportCredentials. If the coordinator refuses a unary call because a quota is used up, the call is retried after the wait
+// that the coordinator asks for, at most ten times, as long as its context allows. The given opts override these settings. Like
+// grpc.NewClient, Dial does not connect yet. The caller closes the connection after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {
@@ -44,7 +44,8 @@ func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepaliveParams),
 		grpc.WithConnectParams(connectParams),
 		grpc.WithChainUnaryInterceptor(retryQuotaRefusals),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())), // a busy worker spends most of its time on reading and writing frames
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceived),
+			grpc.ForceCodecV2(wire.NewCodec())), // a busy worker spends most of its time on reading and writing frames
 	}, opts...)...)
 }
 
