@@ -42,6 +42,7 @@ const (
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
 // FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
+// docs/rules.md has the numbered rules.
 type TaskServiceClient interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
@@ -247,6 +248,7 @@ type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
 // FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
+// docs/rules.md has the numbered rules.
 type TaskServiceServer interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)
