@@ -142,7 +142,8 @@ func (e *Engine) leaseEnded(c *lease.Change) {
 	}
 }
 
-// ranOut reports whether the lease ended because its holder was silent. If its TTL is shorter than AckWithin, an unacknowledged lease ends by expiry.
+// ranOut reports whether the lease ended because its holder was silent. An unacknowledged lease ends by expiry if its TTL is shorter than
+// lease.DefaultAckWithin.
 func ranOut(cause lease.Reason) bool {
 	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }

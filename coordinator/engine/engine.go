@@ -21,8 +21,6 @@ type Config struct {
 	Limits lease.Limits
 	// Recovery says what happens to leases that were granted before this start.
 	Recovery Recovery
-	// AckWithin is how long a worker has to acknowledge a dispatch; 0: lease.DefaultAckWithin.
-	AckWithin time.Duration
 	// Events are the callbacks of observers.
 	Events Events
 	// ResourceWait is how long tasks wait for the worker that holds their resources; 0: lease.DefaultResourceWait (W12).
@@ -130,9 +128,6 @@ type Engine struct {
 func Open(st store.Store, cfg Config) (*Engine, error) {
 	if cfg.Limits == (lease.Limits{}) {
 		cfg.Limits = lease.DefaultLimits()
-	}
-	if cfg.AckWithin == 0 {
-		cfg.AckWithin = lease.DefaultAckWithin
 	}
 	if cfg.ResourceWait == 0 {
 		cfg.ResourceWait = lease.DefaultResourceWait

@@ -19,7 +19,7 @@ func (e *Engine) load() error {
 	}
 	e.rules = &lease.Rules{
 		Authority: lease.NewAuthority(identity.Epoch, identity.Key),
-		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: e.cfg.AckWithin,
+		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
 	}
 	err = e.st.View(func(r store.Reader) error {
 		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
