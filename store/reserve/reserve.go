@@ -43,16 +43,29 @@ type Reserve struct {
 // disk. The caller holds the lock of the directory. If the disk has no space for the reserve, that is no error: Full then reports true.
 func Open(dir string, size int64, reusable func() int64, log *slog.Logger) *Reserve {
 	r := &Reserve{path: filepath.Join(dir, fileName), size: size, reusable: reusable, log: log, freeBytes: diskFree, allocate: allocate}
-	if info, err := os.Stat(r.path); err == nil {
-		r.reserved = info.Size() == size && (allocated(info) >= size || r.makeLocked()) // fills the holes of a copy, where the file system can
-		if !r.reserved && info.Size() > 0 {                                             // the space counts as free until the file is made again
-			if err := Release(dir); err != nil {
-				log.Error("cannot release the disk reserve", "error", err)
-			}
-		}
-	}
-	r.Check()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.adoptLocked()
+	r.checkLocked()
 	return r
+}
+
+// adoptLocked takes over the file of an earlier process. A copy of the file may have holes, which adoptLocked fills where the file system can. A file that is
+// not fit is removed, so that its space counts as free until the file is made again.
+func (r *Reserve) adoptLocked() {
+	info, err := os.Stat(r.path)
+	if err != nil {
+		return
+	}
+	if info.Size() == r.size {
+		r.reserved = allocated(info) >= r.size || r.makeLocked()
+	}
+	if r.reserved || info.Size() == 0 {
+		return
+	}
+	if err := Release(filepath.Dir(r.path)); err != nil {
+		r.log.Error("cannot release the disk reserve", "error", err)
+	}
 }
 
 // Release removes the reserve of a data directory, so that a store can be opened on a full disk.
@@ -141,17 +154,18 @@ func (r *Reserve) failedLocked(msg string, err error) {
 }
 
 func (r *Reserve) setFullLocked(full bool, free int64) {
-	if full != r.full {
-		if full {
-			needed := r.size + r.size/4
-			if !r.reserved {
-				needed += r.size // the file is made first
-			}
-			r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
-				"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", needed)
-		} else {
-			r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
-		}
+	if full == r.full {
+		return
 	}
 	r.full = full
+	if !full {
+		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
+		return
+	}
+	needed := r.size + r.size/4
+	if !r.reserved {
+		needed += r.size // the file is made first
+	}
+	r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
+		"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", needed)
 }
