@@ -50,8 +50,8 @@ func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	})
 }
 
-// serveUntilEnded serves a request until the credential of its caller ends. Then it closes the connection: also if the handler has already written, because
-// the server may still hold that back, and if the handler waits for a client that does not read. A client that has only closed its side gets the answer.
+// serveUntilEnded serves a request until the credential of its caller ends. Then it closes the connection, even if the handler has already written, because
+// the server may still hold that back, and even if the handler waits for a client that does not read. A client that has only closed its side gets the answer.
 func serveUntilEnded(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() {

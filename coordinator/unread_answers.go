@@ -92,7 +92,7 @@ func placeOf(ctx context.Context) *place {
 	return p
 }
 
-// take waits for a free place. It returns the cause if ctx ends before, or has ended already, also if the answer needs no place: the answer would not be
+// take waits for a free place. It returns the cause if ctx ends before, or has ended already, even if the answer needs no place: the answer would not be
 // received, and so the tasks of a Lease must be given back (W5).
 func (p *place) take(ctx context.Context) error {
 	if ctx.Err() != nil { // the select below would choose at random if a place is free, too

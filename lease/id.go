@@ -83,7 +83,7 @@ func InstanceOf(session string) string {
 }
 
 // FencingToken returns a number with the epoch in its high bits and the attempt in the low 21. It is greater than the tokens of all earlier
-// grants of the task, also after a restore, and below 2^53, so that a double holds it exactly (A2).
+// grants of the task, even after a restore, and below 2^53, so that a double holds it exactly (A2).
 func FencingToken(epoch, attempt uint32) uint64 { return uint64(epoch)<<21 | uint64(attempt) }
 
 // restoreEpochStart is the time from which RestoredEpoch counts seconds. It is late enough that the seconds fit into an epoch, and that a
@@ -98,19 +98,19 @@ func RestoredEpoch(stored uint32, now Wall) uint32 {
 	return max(stored+1, uint32(min(seconds, MaxEpoch)))
 }
 
-// UntilNextEpoch returns how long it takes from now until the second ends that RestoredEpoch counts. A restore waits for so long before anybody can serve the
-// store. Otherwise a second restore of the same backup could get the same epoch, and its grants fencing tokens that were given out before (A2).
+// UntilNextEpoch returns the time from now to the end of the second that RestoredEpoch counts. A restore waits that long before anybody can serve the
+// store. Otherwise a second restore of the same backup could get the same epoch, and its grants the fencing tokens of earlier ones (A2).
 func UntilNextEpoch(now Wall) time.Duration {
 	return time.Second - time.Duration(now-restoreEpochStart)%time.Second
 }
 
-// seqsPerSecond is how many sequences a space may use in a second, on average since 2024, without coming to those that a restore leaves free. At this
-// value FirstSeq stays below 2^53.
+// seqsPerSecond is how many sequences a space may use per second, on average since 2024; FirstSeq relies on it. At this value FirstSeq stays below
+// 2^53.
 const seqsPerSecond = 1 << 20
 
-// FirstSeq returns the first sequence of a space that goes on in a new epoch after a restore; next is what the backup has as its next sequence, 1 for a
-// new space. It is beyond all sequences of the future that the restore gives up, so that none of them comes again: who still has the id of a task of that
-// future finds no other task under it.
+// FirstSeq returns the first sequence that a space uses in a new epoch after a restore. next is the next sequence of the space in the backup, 1 for a new
+// space. A restore gives up the tasks that were submitted after the backup, but their ids may still be in use. FirstSeq is beyond their sequences, so that no
+// new task gets one of these ids.
 func FirstSeq(epoch uint32, next uint64) uint64 {
 	if epoch <= 1 {
 		return next

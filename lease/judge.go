@@ -61,7 +61,7 @@ func (s *step) refuseMalformed(tenant string, r *Report, a Answer) Answer {
 // recognize opens the lease id of a report. found is the task that the report names, if it belongs to the tenant; else nil. If the id equals
 // the id of the live lease, it is genuine, and its MAC is not computed: most reports are about the live lease, and the comparison costs a
 // tenth of a MAC. The comparison takes constant time, so it tells nothing to an attacker who guesses. The MAC of every other id is verified,
-// also for a lease that was granted before a restart, because the id of such a lease is not in memory.
+// even for a lease that was granted before a restart, because the id of such a lease is not in memory.
 func (s *step) recognize(tenant, leaseID string, found *Task) (k Ticket, genuine bool) {
 	if found != nil && found.Lease != nil && found.Lease.hasID(leaseID) {
 		return found.Lease.ticket(found.ID), true

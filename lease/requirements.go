@@ -13,7 +13,7 @@ type Requirements struct {
 	Runtimes  []string           // must be among the worker's
 	Features  []string           // must be among the worker's
 	Labels    map[string]string  // must be the worker's, with these values
-	Resources map[string]float64 // the worker must have at least so much; finite, > 0
+	Resources map[string]float64 // the worker must have at least this much; finite, > 0
 }
 
 // Capabilities are what a worker registers that it has (W12).

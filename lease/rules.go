@@ -247,8 +247,8 @@ func (Stall) command()        {}
 // Step decides one command at now.
 func (r *Rules) Step(now Now, view View, c Command) Step { return r.StepOn(Memory{}, now, view, c) }
 
-// Memory holds the slices for the Changes and Answers of a Step. The caller may pass it to the next step when it needs those of the previous
-// step no more.
+// Memory holds the slices for the Changes and Answers of a Step. The caller may pass it to the next step when it no longer needs those of the
+// previous one.
 type Memory struct {
 	Changes []Change
 	Answers []Answer
@@ -374,8 +374,8 @@ func (s *step) note(typ EventType, at Wall, actor string, reason Reason, detail 
 	s.record(Event{Type: typ, At: at, Attempt: s.task.Attempt(), Actor: actor, Reason: reason, Detail: detail})
 }
 
-// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task. Refusals add events to a live lease without
-// end: a result that is kept may drop another one, which can then be reported and kept again.
+// record gives an event its sequence number and adds it: to the live lease if there is one, else to the task. The history is trimmed during a lease too,
+// because refusals can add events without end: a result that is kept may drop another one, which can then be reported and kept again.
 func (s *step) record(e Event) {
 	e.Seq, e.Detail, e.State = s.view.NextSeq(s.task.ID.Space), clip(e.Detail, maxDetail), s.task.State()
 	if s.task.Lease != nil {

@@ -13,7 +13,7 @@ type Spec struct {
 	Queue             string
 	Type              string
 	Payload           []byte // nil while the payload is only on disk
-	Size              int    // length of the payload in bytes, also while Payload is nil
+	Size              int    // length of the payload in bytes, even while Payload is nil
 	RunID             string
 	TaskKey           string
 	AssetID           string

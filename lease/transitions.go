@@ -117,7 +117,7 @@ func (p *RetryPolicy) retries(f *Failure) bool {
 // (T3).
 func (p *RetryPolicy) backoff(n uint32, entropy uint64) time.Duration {
 	d := float64(p.InitialBackoff) * math.Pow(p.Multiplier, float64(n))
-	d = min(d, float64(p.MaxBackoff)) // also if the power is +Inf
+	d = min(d, float64(p.MaxBackoff)) // even if the power is +Inf
 	unit := float64(entropy>>11) / (1 << 53)
 	d *= 1 - Jitter + 2*Jitter*unit
 	return max(time.Duration(d), 1)

@@ -25,7 +25,7 @@ type Chunk struct {
 	// Data is the content; at most 64 KiB, and at most Config.OutputBuffer.
 	Data []byte
 	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything beyond these limits is cut off. Control
-	// characters become spaces, also in Channel and MIMEType.
+	// characters become spaces, in Channel and MIMEType too.
 	Metadata map[string]string
 }
 

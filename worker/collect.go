@@ -76,8 +76,8 @@ func (s *session) resendsLocked(now time.Time) ([]*lessorv1.SessionRequest, erro
 // acknowledgeLocked adds the pending acknowledgement to the frames. It is sent alone only if it is urgent. Then it has no seq, because nobody
 // would acknowledge it.
 //
-// While tasks wait for a goroutine, the acknowledgement of their dispatch waits, too. It is about all of them, and the coordinator notes it for
-// each one by itself that has no report in the same frame or before it.
+// While tasks wait for a goroutine, the acknowledgement of their dispatch waits too. It covers all of them, and the coordinator has to record it for each
+// task that has no report in the same frame or an earlier one.
 func (s *session) acknowledgeLocked(frames []*lessorv1.SessionRequest, now time.Time, urgent bool) []*lessorv1.SessionRequest {
 	alone := len(frames) == 0
 	if hold := len(s.w.mu.ready) > 0 && s.link.ackMayWait(now); hold || alone && !urgent {

@@ -32,7 +32,7 @@ func (w *Worker) addFlightLocked(t *Task) {
 	w.mu.flights[keyOf(t)]++
 }
 
-// removeFlightLocked counts a task that no longer runs, whether or not it still had its lease.
+// removeFlightLocked is called for a task that no longer runs, whether or not it still had its lease.
 func (w *Worker) removeFlightLocked(t *Task) {
 	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
 		return

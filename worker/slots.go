@@ -15,7 +15,7 @@ type slots struct {
 	waiting []*attempt
 }
 
-// acquire gives a slot to a, or lets a wait for one.
+// acquire gives a slot to the attempt a, or adds it to those that wait for one.
 func (s *slots) acquire(a *attempt) {
 	if s.hasRoom(a) {
 		s.assign(a)

@@ -134,8 +134,8 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	return t, k.commit(ctx, c)
 }
 
-// Rotate makes a new key, which signs for the tenant from then on. Older keys go on to verify until the last of their tokens has expired,
-// but if retire is not nil, for at most that long. A retire of 0 ends their tokens at once.
+// Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
+// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
@@ -162,7 +162,7 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	return key, k.commit(ctx, c)
 }
 
-// retirement returns when an older key stops to verify. That is never later than was set before.
+// retirement returns when an older key stops verifying tokens. That is never later than was set before.
 func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now time.Time) lease.Wall {
 	end := lease.WallOf(now)
 	for _, t := range k.List(key.Tenant) {

@@ -133,7 +133,7 @@ func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	return end, nil
 }
 
-// retired reports whether a key has stopped to verify tokens.
+// retired reports whether a key no longer verifies tokens.
 func retired(key records.SigningKey, now time.Time) bool {
 	return key.RetiresAt != 0 && !now.Before(key.RetiresAt.Time())
 }

@@ -13,7 +13,7 @@ import (
 const (
 	maxBatchOps     = 1000
 	maxBatchBytes   = 8 << 20
-	maxBatchChanges = 4000 // a batch with so many changes gets no more grants, and no alarm rings
+	maxBatchChanges = 4000 // a batch with this many changes gets no more grants, and no alarm rings
 )
 
 // batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
@@ -141,7 +141,7 @@ func (b *batch) empty() bool {
 
 func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
 
-// hasEnough reports whether the batch has so many changes that work which can wait is left to the next batch.
+// hasEnough reports whether the batch has enough changes that work which can wait is left to the next batch.
 func (b *batch) hasEnough() bool { return len(b.changes) >= maxBatchChanges }
 
 // add merges a step's change with what the batch already does to the task.

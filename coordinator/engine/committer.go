@@ -152,7 +152,7 @@ func (c *committer) collect(current *commit, s *side) bool {
 }
 
 // nextToJoin returns the next batch for the commit: the next that comes, or, once the previous commit is durable, the one that yieldOnce finds. It
-// returns nil if the commit gets no more, or if the loop has ended, which the next collect finds out, too.
+// returns nil if the commit gets no more batches, or if the loop has ended, which the next collect finds out too.
 func (c *committer) nextToJoin(current *commit) *batch {
 	select {
 	case <-current.before.durable: // checked alone first, because the select below asks the loop for a batch even if this commit takes no more

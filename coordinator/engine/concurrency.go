@@ -73,7 +73,7 @@ func (k *concurrencyKey) parkedIn(l lease.Line) *head[place] {
 }
 
 // updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
-// the key is READY no more, updateKey adds the key to toUnpark: see unpark.
+// the key is no longer READY, updateKey adds the key to toUnpark: see unpark.
 func (e *Engine) updateKey(c *lease.Change) {
 	id, spec := c.Subject()
 	if spec.ConcurrencyKey == "" {
@@ -168,7 +168,7 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 		return
 	}
 	e.step(lease.Unpark{Task: id})
-	h.remove(p) // also if the index entry has no task: such an entry must not block the line
+	h.remove(p) // even if the index entry has no task: such an entry must not block the line
 	if h.empty() {
 		delete(k.parked, line)
 	}

@@ -247,7 +247,7 @@ func (e *Engine) sleep() time.Duration {
 	if len(e.taken) > 0 {
 		return 0
 	}
-	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.batch.hasEnough() { // match has stopped to let other operations have their turn
+	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.batch.hasEnough() { // match made way for other operations
 		return 0
 	}
 	d := idleTick

@@ -161,7 +161,7 @@ func (e *Engine) loseFirst(l *line, worker string) {
 		e.step(lease.LoseResource{
 			Task: lease.TaskID{Space: l.queue.space.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait,
 		})
-		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
+		l.head.remove(p) // even if the index entry has no task: such an entry must not block the line
 	}
 	if l.lineup != nil {
 		e.relist(l)

@@ -17,7 +17,7 @@ type taker struct {
 	awaitsFrame  bool
 	coolingDown  *alarm // ends the time without work after it has refused a task for a reason that the engine does not see; see Refuse
 	forcedSingle bool   // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
-	left         bool   // its session has ended, or the call waits no more
+	left         bool   // its session has ended, or the call no longer waits
 	used         usage
 	fits         map[lease.Class]bool     // whether it meets the requirements of a class; a cache, see meets
 	placeIn      map[*queue]*list.Element // its places in queue.available of its queues
@@ -97,7 +97,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	e.step(grant)
 	task := e.set.task(id)
 	if task == nil || task.Lease == nil {
-		l.head.remove(p) // also if the index entry has no task: such an entry must not block the line
+		l.head.remove(p) // even if the index entry has no task: such an entry must not block the line
 		e.relist(l)
 		return
 	}

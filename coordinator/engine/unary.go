@@ -196,7 +196,7 @@ func (e *Engine) matchNow(t *taker) (done bool) {
 	return true
 }
 
-// answerCaller answers a call with the leases that it has been granted so far. It does nothing if the call waits no more.
+// answerCaller answers a call with the leases that it has been granted so far. It does nothing if the call no longer waits.
 func (e *Engine) answerCaller(t *taker) {
 	if t.left {
 		return

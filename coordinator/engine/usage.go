@@ -44,7 +44,7 @@ func (t *taker) suits(task *lease.Task, bytes uint64) bool {
 	return !t.keyTaken(task.Spec.ConcurrencyKey) && t.hasBytesFor(bytes)
 }
 
-// hasBytesFor reports whether there is room for so many bytes.
+// hasBytesFor reports whether the taker has room for a task with the given size.
 func (t *taker) hasBytesFor(bytes uint64) bool {
 	return t.wants.MaxBytes == 0 || t.used.bytes == 0 || t.used.bytes+bytes <= t.wants.MaxBytes
 }

@@ -1,4 +1,4 @@
-// Package session serves the streams of workers; docs/protocol.md describes the frames on them. It keeps the frames of both sides in order, also
+// Package session serves the streams of workers; docs/protocol.md describes the frames on them. It keeps the frames of both sides in order, even
 // when a stream is lost and the worker resumes its session, and it bounds what waits for a worker that reads slowly. It does not decide about
 // leases: the engine does. It does not decide who may open a stream: package gate does.
 //
@@ -28,7 +28,7 @@
 // A goroutine that holds one of these locks takes only locks of the lines below it:
 //
 //	resumeState.takingOver  held while a stream takes a session over
-//	incoming.mu             held while a frame is handled, also while the reader waits for room in the outbox
+//	incoming.mu             held while a frame is handled, even while the reader waits for room in the outbox
 //	Session.slotsMu         held while a change of the slots goes to the engine
 //	Session.mu              guards the state of a stream
 //	resumeTable.mu          guards which stream has which session

@@ -37,7 +37,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.resize()
 }
 
-// logHealth logs whether the worker gets new work, after so many changes.
+// logHealth logs whether the worker gets new work. changes is how often that has changed since the last log line.
 func (ss *Session) logHealth(noNewWork string, changes int) {
 	log := ss.logger()
 	if changes > 1 {

@@ -28,7 +28,7 @@ type outbox struct {
 	mu         sync.Mutex    // guards the rest
 	changed    *sync.Cond    // signalled when a waiting reader may go on
 	writer     *streamWriter // of the stream that sends; nil: none until the worker comes back
-	closed     bool          // the stream handles no more frames of the worker; pending answers are still sent
+	closed     bool          // the stream no longer handles frames of the worker; pending answers are still sent
 	paused     bool          // nothing is sent yet, because the worker has not registered on this stream
 	waiting    waiting
 	sent       retained
@@ -51,7 +51,7 @@ type waiting struct {
 type waitingFrame struct {
 	make     func(now lease.Now) *lessorv1.SessionResponse // makes the frame right before it is sent; nil for a dispatch
 	granted  []engine.Granted                              // leases to dispatch; they may need more than one frame
-	stale    bool                                          // some of these leases have waited for a stream: they may have ended in the meantime
+	stale    bool                                          // some of these leases have waited for a stream: they may have ended meanwhile
 	wantsAck bool                                          // it asks for an acknowledgement
 	reserved int                                           // size of its reservation, which is given back when a writer takes it
 	bytes    int                                           // for which it counts while it is retained; a dispatch also counts its leases
@@ -159,7 +159,7 @@ func (o *outbox) size() int {
 	return n
 }
 
-// reserve waits until there is room for answers of so many bytes. It returns false if the stream ends. Only the reader calls it. Each
+// reserve waits until there is room for answers with the given number of bytes. It returns false if the stream ends. Only the reader calls it. Each
 // reservation is given back once: by release, or when a writer takes the frame that put got.
 func (o *outbox) reserve(bytes int) bool {
 	o.mu.Lock()
@@ -217,7 +217,7 @@ func (o *outbox) workWaits() bool {
 	return slices.ContainsFunc(o.waiting.pushed, func(f waitingFrame) bool { return f.make == nil })
 }
 
-// close makes a stream handle no more frames of the worker. The pending answers are still made and sent; then a writer sends the reset frame, if
+// close ends the handling of a stream's incoming frames. The pending answers are still made and sent; then a writer sends the reset frame, if
 // there is one.
 func (o *outbox) close(w *streamWriter) {
 	o.mu.Lock()

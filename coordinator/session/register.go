@@ -55,7 +55,7 @@ func (ss *Session) updateMember() {
 	_ = ss.srv.Engine.Update(ss.id, wants, ss.engineSlots) // the only error is that the engine has stopped
 }
 
-// joinEngine makes the session a member of the engine, unless the session has ended in the meantime.
+// joinEngine makes the session a member of the engine, unless the session has ended meanwhile.
 func (ss *Session) joinEngine() {
 	ss.slotsMu.Lock()
 	defer ss.slotsMu.Unlock()

@@ -78,8 +78,8 @@ func rejected(answers []lease.Answer) (n int) {
 // acks holds the leases that a frame acknowledges (W5): those of the dispatch that its ack names, and those of the dispatches before it.
 type acks struct{ before, named []handedLease }
 
-// dropReported removes the leases about which the frame has a Start or an outcome, because that shows as well that the dispatch has arrived. It
-// is common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
+// dropReported removes the leases about which the frame has a Start or an outcome, because that also shows that the dispatch has arrived. This is
+// common: the frame that acknowledges the dispatch of a short task often starts the task, or has its outcome already.
 func (a *acks) dropReported(reports []*lease.Report, limits lease.Limits) {
 	if len(a.before)+len(a.named) == 0 {
 		return

@@ -59,9 +59,9 @@ func (r *retained) arm() {
 	}
 }
 
-// resendOverdue makes the frame be sent again whose acknowledgement is overdue. If the frame for which the timer was set is acknowledged by now,
-// it sets the timer for the next frame and returns false: as long as no frame has to be sent again, that costs less than to reset the timer with
-// each acknowledgement.
+// resendOverdue arranges that the frame whose acknowledgement is overdue is sent again. If the frame for which the timer was set is acknowledged by
+// now, it sets the timer for the next frame and returns false: as long as no frame has to be sent again, that costs less than resetting the timer
+// with each acknowledgement.
 func (r *retained) resendOverdue() bool {
 	f := r.oldestUnacked()
 	if f == nil {

@@ -95,7 +95,7 @@ func (r *retained) drop(n int) {
 	}
 }
 
-// resendFrom makes the frames from the given seq on be sent again. ok is false if one of them is not retained any more, or was never sent.
+// resendFrom arranges that the frames from the given seq on are sent again. ok is false if one of them is not retained any more, or was never sent.
 func (r *retained) resendFrom(seq uint64) (ok bool) {
 	first := r.last - uint64(len(r.frames)) + 1
 	if seq < first || seq > r.last+1 {

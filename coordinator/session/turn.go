@@ -6,7 +6,7 @@ package session
 type streamWriter struct {
 	run     func() // sends the frames that nextTransmission returns
 	running bool   // run is running, or the handshake is not accepted yet and the reader sends
-	closing bool   // the stream handles no more frames of the worker
+	closing bool   // the stream no longer handles frames of the worker
 }
 
 // start starts a writer, unless one runs.
@@ -23,7 +23,7 @@ type writerStep int
 const (
 	stepSend  writerStep = iota // send the frame
 	stepPause                   // return, because there is nothing to send now; a new writer starts when there is
-	stepEnd                     // return for ever: another stream has the session, or everything is sent
+	stepEnd                     // return for good: another stream has the session, or everything is sent
 )
 
 // nextTransmission returns the next frame of a stream. It numbers and retains a new frame before the writer sends it, so that the frame is not

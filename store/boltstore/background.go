@@ -51,7 +51,7 @@ func (r *backgroundCheck) release() (err error) {
 }
 
 // run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
-// also if the store was closed early: the mark may return, since the process did not die of damage.
+// even if the store was closed early: the mark may return, since the process did not die of damage.
 func (r *backgroundCheck) run(sound func(), failed func(error) error) {
 	r.pace = r.throttle()
 	r.done.Go(func() {

@@ -116,7 +116,7 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	return cmp.Or(s.requireNewest(number, durable), s.await(number), err)
 }
 
-// view calls fn with a reader of the transaction. It ends the transaction, also if fn panics.
+// view calls fn with a reader of the transaction. It ends the transaction, even if fn panics.
 func view(tx *bbolt.Tx, fn func(store.Reader) error) error {
 	defer func() { _ = tx.Rollback() }() // the transaction only read, so there is nothing to undo
 	return fn(&reader{tx: tx})
@@ -183,7 +183,7 @@ func (s *Store) Gone() bool {
 	return err == nil && !os.SameFile(opened, named)
 }
 
-// usedBytes is the offset in bytes at which the last page ends that was ever written. The file is longer, because it grows in steps of 16 MiB.
+// usedBytes is the offset in bytes of the end of the last page that was ever written. The file is longer, because it grows in steps of 16 MiB.
 func (s *Store) usedBytes() (size int64) {
 	tx, err := s.beginRead()
 	if err != nil {

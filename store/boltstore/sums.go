@@ -63,7 +63,7 @@ type storedSums struct {
 	sealed bool   // they have a checksum
 }
 
-// decodeSums reads what encode wrote, also if an older version with fewer keyspaces wrote it. Versions before format 7 wrote no checksum.
+// decodeSums reads what encode wrote, even in an older version with fewer keyspaces. Versions before format 7 wrote no checksum.
 func decodeSums(b []byte) (s storedSums, ok bool) {
 	if s.sealed = len(b)%8 == sumsSealSize; s.sealed {
 		if binary.BigEndian.Uint32(b) != crc32.Checksum(b[sumsSealSize:], castagnoli) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// testIsolation: a View sees one state, also if a commit ends while the View runs.
+// testIsolation: a View sees one state, even if a commit ends while the View runs.
 func (be Backend) testIsolation(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "old")

@@ -178,7 +178,7 @@ func callSubmitStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (fr
 	}
 }
 
-// The sender calls the following three methods also if there is no stream (s is nil).
+// The sender calls the following three methods even if there is no stream (s is nil).
 
 func (s *stream) endedChan() <-chan struct{} {
 	if s == nil {
