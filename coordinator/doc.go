@@ -12,7 +12,7 @@
 //
 // # Where things are
 //
-//	server.go config.go config_*.go           the process: settings, start, stop
+//	server.go config.go config_*.go           the process: settings, start, stop; grpc.go: options and codec of the gRPC server
 //	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
 //	opening.go                                health while the store is being opened
 //	store_gone.go                             notices that the store's file was moved or removed

@@ -1,0 +1,116 @@
+package coordinator
+
+import (
+	"crypto/tls"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/coordinator/session"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/wire"
+)
+
+// Settings of the gRPC server. The defaults of gRPC are unsafe for a server of long streams.
+const (
+	maxStreams       = 1024     // concurrent calls of one connection; a Lease that waits for work must not block the worker's heartbeats
+	maxHeaderBytes   = 16 << 10 // of a request
+	connectTimeout   = 10 * time.Second
+	pingAfter        = 20 * time.Second // without traffic
+	pingTimeout      = 10 * time.Second
+	minPingInterval  = 10 * time.Second // a client may not ping more often, with or without an open session
+	maxConnectionAge = time.Hour
+	connectionGrace  = 2 * time.Minute // longer than any unary call waits
+	streamWindow     = 64 << 10
+	connectionWindow = 256 << 10
+	writeBuffer      = 32 << 10 // taken only while something is sent, as is readBuffer while something is read
+	readBuffer       = 32 << 10
+	tlsReadBuffer    = 4 << 10 // every connection keeps it; TLS has a larger one of its own
+)
+
+// serverOptions returns the options of the gRPC server, except those that New adds.
+func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(transport(cfg.TLS, limiter)),
+		grpc.ChainUnaryInterceptor(through.unary...),
+		grpc.ChainStreamInterceptor(through.stream...),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
+		grpc.StatsHandler(unreadHandler{}),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(cfg.maxMessage()),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingAfter, Timeout: pingTimeout, MaxConnectionAge: maxConnectionAge, MaxConnectionAgeGrace: connectionGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
+		grpc.ReadBufferSize(readBufferSize(cfg.TLS)),
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.WaitForHandlers(true),
+	}
+}
+
+func readBufferSize(cfg *tls.Config) int {
+	if cfg != nil {
+		return tlsReadBuffer
+	}
+	return readBuffer
+}
+
+// transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
+func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return limiter.Handshakes(credentials.NewTLS(withProtocol(cfg, "h2")))
+}
+
+// withProtocol returns a copy of cfg that negotiates one protocol (ALPN). The two listeners share the rest of the configuration.
+func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
+	cfg = cfg.Clone()
+	cfg.NextProtos = []string{protocol}
+	if choose := cfg.GetConfigForClient; choose != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return chosen, err
+			}
+			return withProtocol(chosen, protocol), nil
+		}
+	}
+	return cfg
+}
+
+// codec encodes and decodes as grpc does, with two exceptions: a frame that cannot be decoded does not fail the stream, and the error about a string
+// that is not valid UTF-8 names its field.
+type codec struct{ session.Codec }
+
+func newCodec() encoding.CodecV2 {
+	return codec{session.Codec{CodecV2: readingCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}
+}
+
+// Marshal encodes a message, see encode.
+func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
+
+// worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, because such a span is of no use.
+func worthASpan(info *stats.RPCTagInfo) bool {
+	switch info.FullMethodName {
+	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
+		healthv1.Health_Watch_FullMethodName:
+		return false
+	}
+	return true
+}
