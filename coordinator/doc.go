@@ -19,7 +19,8 @@
 //	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
-//	calls.go interceptors.go utf8.go trace.go around every call: count of active calls, log, panics, invalid UTF-8, trace context
+//	calls.go interceptors.go trace.go         around every call: count of active calls, log, panics, trace context
+//	malformed.go                              answers requests that cannot be decoded, for example because of invalid UTF-8
 //	edge.go page.go                           what the services share
 //	http_api.go                               connects the JSON API (package httpapi) to the services, and opens task tokens for it (H1)
 //	local.go local_stream.go                  call the services from within the process, for the JSON API

@@ -267,7 +267,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (rawCodec) Name() string                         { return "proto" }
 
-// Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field; utf8_test.go has the details.
+// Invalid UTF-8 in a request is refused with INVALID_ARGUMENT and the name of the field; malformed_test.go has the details.
 func TestInvalidUTF8OnTheWire(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
