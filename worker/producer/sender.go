@@ -224,41 +224,47 @@ func requestOf(frame []*call) *lessorv1.SubmitStreamRequest {
 // receive passes answers to their calls until the stream ends.
 func (s *stream) receive() {
 	defer close(s.ended)
-	for {
+	for s.err == nil {
 		res, err := s.frames.Recv()
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF): // the other side closed the stream without an error
+			s.err = status.Error(codes.Unavailable, "the stream ended")
+		case err != nil:
 			s.err = status.Convert(err).Err()
-			if errors.Is(err, io.EOF) { // the other side closed the stream without an error
-				s.err = status.Error(codes.Unavailable, "the stream ended")
-			}
-			return
-		}
-		var frame []*call
-		select {
-		case frame = <-s.unanswered:
 		default:
-		}
-		if len(frame) != len(res.GetResults()) {
-			s.err = status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(res.GetResults()), len(frame))
-			for _, one := range frame {
-				one.answer(reply{err: s.err})
-			}
-			return
-		}
-		if !s.hasAnswer {
-			s.hasAnswer = true
-			s.client.setStreamErr(nil) // before any call gets its answer
-		}
-		for i, one := range frame {
-			if r := replyOf(res.GetResults()[i]); !s.client.retryLater(one, r.err) {
-				one.answer(r)
-			}
-		}
-		select {
-		case s.oneAnswered <- struct{}{}:
-		default:
+			s.err = s.answerOldest(res.GetResults())
 		}
 	}
+}
+
+// answerOldest passes results to the calls of the oldest unanswered frame. An error ends the stream.
+func (s *stream) answerOldest(results []*lessorv1.SubmitResult) error {
+	var frame []*call
+	select {
+	case frame = <-s.unanswered:
+	default:
+	}
+	if len(frame) != len(results) {
+		err := status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(results), len(frame))
+		for _, one := range frame {
+			one.answer(reply{err: err})
+		}
+		return err
+	}
+	if !s.hasAnswer {
+		s.hasAnswer = true
+		s.client.setStreamErr(nil) // before any call gets its answer
+	}
+	for i, one := range frame {
+		if r := replyOf(results[i]); !s.client.retryLater(one, r.err) {
+			one.answer(r)
+		}
+	}
+	select {
+	case s.oneAnswered <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // lostCredential reports whether the stream has ended because of its credential after the coordinator had accepted it: it sends its headers then,
