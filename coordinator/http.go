@@ -36,7 +36,7 @@ type beganKey struct{}
 // closeOld closes a connection after an answer if the connection is older than maxConnectionAge.
 func closeOld(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if born, ok := r.Context().Value(beganKey{}).(time.Time); ok && time.Since(born) >= maxConnectionAge {
+		if began, ok := r.Context().Value(beganKey{}).(time.Time); ok && time.Since(began) >= maxConnectionAge {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
@@ -47,14 +47,14 @@ func closeOld(next http.Handler) http.Handler {
 type handshakeFilter struct{ slog.Handler }
 
 // Handle logs a line about a handshake at level Debug.
-func (q handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
+func (f handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 	if strings.HasPrefix(line.Message, "http: TLS handshake error") {
-		if !q.Enabled(ctx, slog.LevelDebug) {
+		if !f.Enabled(ctx, slog.LevelDebug) {
 			return nil
 		}
 		line.Level = slog.LevelDebug
 	}
-	return q.Handler.Handle(ctx, line)
+	return f.Handler.Handle(ctx, line)
 }
 
 // operatorMux serves /metrics, /healthz (is the process alive?) and /readyz (does it accept requests?). If profiles is set, it serves /debug/pprof/ too.

@@ -3,11 +3,10 @@ package session
 import (
 	"strings"
 
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // counters are the metrics that sessions increment.

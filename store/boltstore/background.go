@@ -28,36 +28,36 @@ func newBackgroundCheck(file *os.File) (*backgroundCheck, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &backgroundCheck{path: file.Name(), stop: make(chan struct{})}
+	b := &backgroundCheck{path: file.Name(), stop: make(chan struct{})}
 	err = catchFaults(func() (err error) {
-		if r.checker, err = newChecker(data); err != nil {
+		if b.checker, err = newChecker(data); err != nil {
 			return err
 		}
-		r.seen = newPageSet(r.pages) // empty: no page was read yet
-		return r.freeList()          // bbolt does not check the list, and panics if it is not one
+		b.seen = newPageSet(b.pages) // empty: no page was read yet
+		return b.freeList()          // bbolt does not check the list, and panics if it is not one
 	})
 	if err != nil {
-		return nil, errors.Join(damaged(r.path, err), syscall.Munmap(data))
+		return nil, errors.Join(damaged(b.path, err), syscall.Munmap(data))
 	}
-	return r, nil
+	return b, nil
 }
 
 // release ends the transaction that keeps the pages, and unmaps the file.
-func (r *backgroundCheck) release() (err error) {
-	if r.tx != nil {
-		err = r.tx.Rollback()
+func (b *backgroundCheck) release() (err error) {
+	if b.tx != nil {
+		err = b.tx.Rollback()
 	}
-	return errors.Join(err, syscall.Munmap(r.data))
+	return errors.Join(err, syscall.Munmap(b.data))
 }
 
 // run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
 // even if the store was closed early: the mark may return, since the process did not die of damage.
-func (r *backgroundCheck) run(sound func(), failed func(error) error) {
-	r.pace = r.throttle()
-	r.done.Go(func() {
-		defer func() { _ = r.release() }() // the check only read, so an error does no harm
-		if err := catchFaults(r.check); err != nil && !errors.Is(err, errStopped) {
-			_ = failed(damaged(r.path, err)) // further calls return it
+func (b *backgroundCheck) run(sound func(), failed func(error) error) {
+	b.pace = b.throttle()
+	b.done.Go(func() {
+		defer func() { _ = b.release() }() // the check only read, so an error does no harm
+		if err := catchFaults(b.check); err != nil && !errors.Is(err, errStopped) {
+			_ = failed(damaged(b.path, err)) // further calls return it
 			return
 		}
 		sound()
@@ -65,7 +65,7 @@ func (r *backgroundCheck) run(sound func(), failed func(error) error) {
 }
 
 // throttle returns a function that pauses after every 256 pages, so that the check uses at most about half of one processor. Its error is errStopped.
-func (r *backgroundCheck) throttle() func() error {
+func (b *backgroundCheck) throttle() func() error {
 	const (
 		pages = 256 // 1 MiB, which takes about a millisecond to check
 		rest  = time.Millisecond
@@ -76,7 +76,7 @@ func (r *backgroundCheck) throttle() func() error {
 			return nil
 		}
 		select {
-		case <-r.stop:
+		case <-b.stop:
 			return errStopped
 		case <-time.After(rest):
 			return nil
@@ -85,7 +85,7 @@ func (r *backgroundCheck) throttle() func() error {
 }
 
 // stopAndWait stops the check and waits until it has ended.
-func (r *backgroundCheck) stopAndWait() {
-	close(r.stop)
-	r.done.Wait()
+func (b *backgroundCheck) stopAndWait() {
+	close(b.stop)
+	b.done.Wait()
 }
