@@ -45,9 +45,9 @@ func newEventStream(w http.ResponseWriter) *eventStream {
 	return &eventStream{w: w, control: http.NewResponseController(w), begun: func() {}}
 }
 
-// endsWith limits the wait for a slow client to lastWords after ctx is done (X3), even for a client that does not send the body that it has announced: the
-// server reads the body before it writes the head. forget must be called at the end of the answer, because the connection is used again.
-func (s *eventStream) endsWith(ctx context.Context) (forget func()) {
+// endSoonAfter limits the wait for a slow client to lastWords after ctx is done (X3), even for a client that does not send the body that it has announced:
+// the server reads the body before it writes the head. forget must be called at the end of the answer, because the connection is used again.
+func (s *eventStream) endSoonAfter(ctx context.Context) (forget func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

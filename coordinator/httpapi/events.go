@@ -69,7 +69,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) *problem {
 // follow sends events until there are no more. Before the first event it can still answer with an error, or with 204 if the task is final and the
 // client already has all events.
 func follow(ctx context.Context, to *eventStream, watch grpc.ServerStreamingClient[lessorv1.WatchTaskResponse]) *problem {
-	defer to.endsWith(ctx)()
+	defer to.endSoonAfter(ctx)()
 	err := to.tellAll(ctx, watch)
 	switch {
 	case to.head: // the client sees the end of the stream

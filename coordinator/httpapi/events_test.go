@@ -26,7 +26,7 @@ func TestWriteDeadlinesOfAStream(t *testing.T) {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		s := newEventStream(w)
 		ctx, end := context.WithCancel(t.Context())
-		forget := s.endsWith(ctx)
+		forget := s.endSoonAfter(ctx)
 		for range 2 {
 			time.Sleep(time.Hour)
 			_ = s.write("x")
@@ -52,7 +52,7 @@ func TestForgetWaitsForTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := slowDeadlines{deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}}
 		ctx, end := context.WithCancel(t.Context())
-		forget := (&eventStream{w: &w, control: http.NewResponseController(&w)}).endsWith(ctx)
+		forget := (&eventStream{w: &w, control: http.NewResponseController(&w)}).endSoonAfter(ctx)
 		end()
 		synctest.Wait()
 		forget()
