@@ -71,16 +71,6 @@ func (e *Engine) queueOf(c *lease.Change) *queue {
 	return e.queue(e.spaces[id.Space], spec.Queue)
 }
 
-// queue finds a queue or makes it.
-func (e *Engine) queue(s *space, name string) *queue {
-	q := s.queues[name]
-	if q == nil {
-		q = newQueue(s, name)
-		s.add(q)
-	}
-	return q
-}
-
 // updateLine moves the task into or out of its line.
 func (e *Engine) updateLine(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -243,44 +242,4 @@ func (e *Engine) LeasesOf(ctx context.Context, tenant, session string) ([]lease.
 			return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
 		}), nil
 	})
-}
-
-// spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see assignNumber.
-func (e *Engine) spaceOf(name Space) *space {
-	s := e.byName[name]
-	if s == nil {
-		first := lease.FirstSeq(e.Epoch(), 1)
-		s = newSpace(name, 0, first, span{1, first})
-		e.byName[name] = s
-	}
-	return s
-}
-
-// forgetUnused removes a space from memory if it has no number and nobody waits in it, so that unused names do not fill the memory.
-func (e *Engine) forgetUnused(s *space) {
-	if s.number == 0 && len(s.queues) == 0 {
-		delete(e.byName, s.name)
-	}
-}
-
-// assignNumber gives a space its number, if it has none yet. Add the number to the directory when it is certain that the space keeps it.
-func (e *Engine) assignNumber(s *space) error {
-	if s.number != 0 {
-		return nil
-	}
-	if e.lastSpace == lease.MaxSpace {
-		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces is reached", lease.MaxSpace)}
-	}
-	e.lastSpace++
-	s.number = e.lastSpace
-	e.spaces[s.number] = s
-	return nil
-}
-
-// withdrawNumber undoes the last assignNumber. The submit for which the number was assigned was refused, but may have taken sequences before that.
-func (e *Engine) withdrawNumber(s *space) {
-	delete(e.spaces, s.number)
-	e.lastSpace--
-	s.number = 0
-	e.batch.leaveSpace(s)
 }

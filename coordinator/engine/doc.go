@@ -32,8 +32,8 @@
 //	tenant ──lanes──> queue ─available─> taker         tenants take turns, then queues, then the takers of a queue (match.go)
 //	                    │
 //	                    ├─ flow (fairness key), turns by weight (flow.go)
-//	                    │    └─ line (type): tasks that are alike, the next one first (space.go)
-//	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queues.go)
+//	                    │    └─ line (type): tasks that are alike, the next one first (queue.go)
+//	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queue_calls.go)
 //
 // If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (concurrency.go).
 //
@@ -49,11 +49,13 @@
 //	api.go events.go                           what calls take and return; the events that observers get
 //	engine.go                                  start, loop and stop
 //	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and other timers (alarms)
-//	inbox.go lanes.go                          calls that wait for the loop; tenants take turns
+//	inbox.go lanes.go                          calls that wait for the loop, and callers that wait for them; tenants take turns
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
-//	queues.go sweep.go explain*.go audit.go    the calls of operators, and their audit entries
+//	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once
+//	explain*.go audit.go                       why a task waits; audit entries
 //	view.go apply.go batch.go                  a step, and the state that its changes update
-//	workset.go space.go load.go                tasks, workspaces, queues and lines in memory; what a start reads
+//	workset.go load.go                         tasks in memory; what a start reads
+//	space.go queue.go                          workspaces and their numbers; queues and lines
 //	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are refilled
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there

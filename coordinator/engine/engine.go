@@ -370,28 +370,3 @@ func (e *Engine) stop(err error) {
 	}
 	e.hub.close()
 }
-
-// ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
-// the caller does not learn the outcome, and fn may still run later. Therefore fn must report only through its answer. If ctx has ended
-// before the call, fn does not run.
-func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
-	var none, answer T
-	var refusal error
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	done := make(chan error, 1)
-	err := e.inbox.put(tenant, op{run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
-	if err != nil {
-		return none, err
-	}
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-	if err != nil {
-		return none, err
-	}
-	return answer, refusal
-}

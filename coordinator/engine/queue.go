@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"container/list"
+
+	"github.com/tidwall/btree"
+
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// queue is a queue of a space. Inside, it has one line for each kind of task that workers distinguish.
+type queue struct {
+	space     *space
+	name      string
+	createdAt lease.Wall // 0: it does not exist yet, there are only workers that wait for it
+	attending int        // number of takers that want its tasks
+	tally                // counts of its tasks
+	batch     uint64     // number of the last batch that writes its record
+	settings  *lease.Settings
+	bucket    lease.Bucket // of the rate limit
+
+	flows   map[string]*flow     // by fairness key
+	pools   pools                // of the lines in which a task waits
+	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
+	virtual float64              // virtual time: where the last turn began
+	waiting int                  // number of lines in which a task waits
+	// available holds the takers that may have room, in the order of their turns. If a taker has no room when its turn comes, it is removed
+	// (taker.withdraw), and comes back when it has room (offer).
+	available list.List
+	marked    bool // it is in Engine.toMatch
+	// lastGrant is the value of Engine.grants at the last grant of the queue; 0: none since the start.
+	lastGrant uint64
+}
+
+// noSettings are the settings of a queue on which nothing was set.
+var noSettings lease.Settings
+
+func newQueue(s *space, name string) *queue {
+	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTurns()}
+}
+
+// queue finds a queue or makes it.
+func (e *Engine) queue(s *space, name string) *queue {
+	q := s.queues[name]
+	if q == nil {
+		q = newQueue(s, name)
+		s.add(q)
+	}
+	return q
+}
+
+// record returns the record of the queue in the store.
+func (q *queue) record() records.Queue {
+	r := records.Queue{
+		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
+		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
+	}
+	if q.settings.Rate.PerSecond != 0 {
+		bucket := q.bucket
+		r.Bucket = &bucket
+	}
+	return r
+}
+
+// state returns the state of the queue that the rules need.
+func (q *queue) state() lease.Queue {
+	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
+}
+
+// tally counts tasks that have not ended.
+type tally struct {
+	counts [3]uint64 // indexed by countOf
+	parked uint64    // how many of the ready ones are parked
+}
+
+// recount updates the tally after a change of a task; before and after are countOf of its two versions.
+func (t *tally) recount(c *lease.Change, before, after int) {
+	if before != uncounted {
+		t.counts[before]--
+	}
+	if after != uncounted {
+		t.counts[after]++
+	}
+	if isParked(c.Old) {
+		t.parked--
+	}
+	if isParked(c.New) {
+		t.parked++
+	}
+}
+
+// Indexes of tally.counts.
+const (
+	countReady = iota
+	countScheduled
+	countLeased
+	uncounted
+)
+
+func countOf(t *lease.Task) int {
+	switch {
+	case t == nil || t.Rest.Final():
+		return uncounted
+	case t.Lease != nil:
+		return countLeased
+	case t.Rest == lease.Ready:
+		return countReady
+	}
+	return countScheduled
+}
+
+// line is the part of a queue with one type, fairness key and class: its tasks are alike for every taker.
+type line struct {
+	kind      lease.Line
+	placement lease.Placement // of its class
+	queue     *queue
+	flow      *flow
+	head      *head[place]
+	lineup    *lineup    // the lineup in which takers find it; nil while nothing waits
+	at        place      // the place by which it is ordered in that lineup
+	readAhead *readAhead // the reading under way, or nil
+}
+
+// place is where a task stands in its line: higher priority first, then older (T2).
+type place struct {
+	priority int32
+	place    uint64
+	seq      uint64
+}
+
+func placeLess(a, b place) bool {
+	switch {
+	case a.priority != b.priority:
+		return a.priority > b.priority
+	case a.place != b.place:
+		return a.place < b.place
+	}
+	return a.seq < b.seq
+}
+
+func placeOf(t *lease.Task) place {
+	return place{priority: t.Spec.Priority, place: t.Place, seq: t.ID.Seq}
+}
+
+// lineHead is how many places of a line are kept in memory. This bound and others are variables so that tests can make them small.
+var lineHead = 4096
