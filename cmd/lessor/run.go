@@ -199,6 +199,7 @@ func openError(dir string, err error) error {
 		input   *runner.InputError
 		written *runner.ManifestError
 		foreign *runner.ForeignError
+		noRoom  *runner.NoRoomError
 		stopped *interruptedError
 	)
 	switch {
@@ -218,6 +219,10 @@ func openError(dir string, err error) error {
 		return fail(exitCannotStart, "wait for that process to end, or name another directory", "%v", inUse)
 	case errors.As(err, &tooLong):
 		return fail(exitUsage, "write the data to files and use the names of the files as lines", "%v", tooLong)
+	case errors.As(err, &noRoom):
+		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "%v on the disk of %s", noRoom, dir)
+	case noSpace(err):
+		return storeError(dir, err)
 	case errors.Is(err, syscall.EROFS):
 		return readOnly(dir)
 	case errors.Is(err, fs.ErrPermission):

@@ -2,12 +2,14 @@ package runner
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/lessor-dev/lessor/internal/durable"
 )
@@ -50,19 +52,54 @@ func separator(nulls bool) byte {
 	return newline
 }
 
+// NoRoomError means that the disk has no room for the copy of the input.
+type NoRoomError struct{ Copied int64 } // bytes
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("no room for the input: after %d MiB of it, less than %d MiB are free", e.Copied>>20, keptFree>>20)
+}
+
 // copyInput copies the lines of r to the file at path, durably. It leaves out empty lines, as xargs does, unless the lines are separated by NUL.
-func copyInput(path string, r io.Reader, nulls bool) (Input, error) {
+// If ctx ends, it returns ctx's cause. It leaves no file behind then, although r is perhaps still being read: only copyInput itself makes and
+// removes files.
+func copyInput(ctx context.Context, path string, r io.Reader, nulls bool) (Input, error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Input{}, err
 	}
-	in, err := copyLines(f, r, nulls)
+	in, err := awaitInput(ctx, func() (Input, error) {
+		in, err := copyLines(&roomWriter{to: f, free: func() (int64, error) { return freeSpace(path + ".new") }}, r, nulls)
+		if err == nil {
+			err = f.Sync() // here, since a large file may take long
+		}
+		return in, err
+	})
 	if err != nil {
 		return Input{}, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return in, durable.Keep(f, path)
 }
 
+// awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe cannot be interrupted.
+func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
+	type result struct {
+		in  Input
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		in, err := read()
+		done <- result{in, err}
+	}()
+	select {
+	case r := <-done:
+		return r.in, r.err
+	case <-ctx.Done():
+		return Input{}, context.Cause(ctx)
+	}
+}
+
+// copyLines stops at the first write that fails: an input without an end would otherwise be read for ever.
 func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 	digest := sha256.New()
 	to := bufio.NewWriter(io.MultiWriter(w, digest))
@@ -76,9 +113,44 @@ func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 		if err != nil {
 			return Input{}, err
 		}
-		_, _ = to.Write(line) // Flush returns the error
-		_ = to.WriteByte(separator(nulls))
+		_, _ = to.Write(line) // WriteByte returns the error, too
+		if err := to.WriteByte(separator(nulls)); err != nil {
+			return Input{}, err
+		}
 	}
+}
+
+const (
+	// keptFree is how many bytes the copy of an input leaves free on its disk: an input without an end must not fill the disk for everybody, and the
+	// run needs some, too.
+	keptFree = 64 << 20
+	// roomInterval is how many bytes are copied before the free space is looked at, again and again. An input that is smaller fits on any disk.
+	roomInterval = 16 << 20
+)
+
+// roomWriter fails when its disk is nearly full.
+type roomWriter struct {
+	to      io.Writer
+	free    func() (int64, error)
+	written int64
+}
+
+func (w *roomWriter) Write(p []byte) (int, error) {
+	before := w.written
+	w.written += int64(len(p))
+	if before/roomInterval != w.written/roomInterval {
+		if free, err := w.free(); err == nil && free < keptFree {
+			return 0, &NoRoomError{Copied: before}
+		}
+	}
+	return w.to.Write(p)
+}
+
+// freeSpace returns how many bytes processes other than those of root may still write to the disk of a file.
+func freeSpace(path string) (int64, error) {
+	var s syscall.Statfs_t
+	err := syscall.Statfs(path, &s)
+	return int64(float64(s.Bavail) * float64(s.Bsize)), err // the types of both differ from system to system
 }
 
 // lineReader reads the lines of an input.

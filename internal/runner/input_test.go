@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 )
 
 func linesOf(t *testing.T, text string, nulls bool) []string {
@@ -53,7 +56,7 @@ func TestLongestLineIsReadAndALongerOneRefused(t *testing.T) {
 		t.Errorf("got %d lines, want 2, the second with %d bytes", len(got), MaxLine)
 	}
 	for _, text := range []string{"a\n" + longest + "x\n", "a\n" + longest + "x", "a\n" + longest + longest} {
-		_, err := copyInput(filepath.Join(t.TempDir(), "input"), strings.NewReader(text), false)
+		_, err := copyInput(t.Context(), filepath.Join(t.TempDir(), "input"), strings.NewReader(text), false)
 		var tooLong *LineTooLongError
 		if !errors.As(err, &tooLong) || tooLong.Line != 2 {
 			t.Errorf("error %v, want that line 2 is too long", err)
@@ -63,7 +66,7 @@ func TestLongestLineIsReadAndALongerOneRefused(t *testing.T) {
 
 func TestInputIsCopiedAndHashed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "input")
-	a, err := copyInput(path, strings.NewReader("a\n\nb"), false)
+	a, err := copyInput(t.Context(), path, strings.NewReader("a\n\nb"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +74,65 @@ func TestInputIsCopiedAndHashed(t *testing.T) {
 		t.Errorf("copied %q, %d lines, want %q, 2 lines", got, a.Lines, "a\nb\n")
 	}
 	for text, same := range map[string]bool{"a\nb\n": true, "b\na\n": false, "ab\n": false, "a\nb\nb\n": false} {
-		b, err := copyInput(path, strings.NewReader(text), false)
+		b, err := copyInput(t.Context(), path, strings.NewReader(text), false)
 		if err != nil || (b == a) != same {
 			t.Errorf("%q: input %v, %v; want the same as %v: %t", text, b, err, a, same)
 		}
 	}
+}
+
+// endless is an input without an end, in lines of lineBytes.
+type endless struct{}
+
+const lineBytes = 1 << 10
+
+func (endless) Read(p []byte) (int, error) {
+	return copy(p, strings.Repeat("y", lineBytes-1)+"\n"), nil
+}
+
+// An input without an end is not read on if its copy cannot be written.
+func TestInputIsReadUntilItCannotBeWritten(t *testing.T) {
+	if _, err := copyLines(fullDisk{}, endless{}, false); !errors.Is(err, errDiskFull) {
+		t.Errorf("error %v, want %v", err, errDiskFull)
+	}
+}
+
+// The copy of an input leaves keptFree bytes of its disk. An input of less than roomInterval is copied even to a nearly full disk.
+func TestInputLeavesRoomOnItsDisk(t *testing.T) {
+	for _, tt := range []struct{ disk, copied int64 }{
+		{keptFree, roomInterval},
+		{keptFree + roomInterval - 1, roomInterval},
+		{keptFree + roomInterval, 2 * roomInterval},
+	} {
+		w := &roomWriter{to: io.Discard}
+		w.free = func() (int64, error) { return tt.disk - w.written, nil }
+		_, err := copyLines(w, endless{}, false)
+		var full *NoRoomError
+		const buffered = 4 * lineBytes
+		if !errors.As(err, &full) || full.Copied >= tt.copied || full.Copied < tt.copied-buffered {
+			t.Errorf("with %d bytes free: error %v, want that there is no room after almost %d bytes", tt.disk, err, tt.copied)
+		}
+	}
+	w := &roomWriter{to: io.Discard, free: func() (int64, error) { return 0, nil }}
+	if _, err := copyLines(w, io.LimitReader(endless{}, roomInterval-lineBytes), false); err != nil {
+		t.Errorf("a small input: error %v", err)
+	}
+}
+
+// A signal ends the reading of an input. If the read that is under way returns after that, it leaves no file: a temporary directory has been removed by then.
+func TestInputLeavesNoFileAfterASignal(t *testing.T) {
+	dir, stop := t.TempDir(), errors.New("a signal")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r, w := io.Pipe()
+		time.AfterFunc(time.Second, func() { cancel(stop) })
+		if _, err := Open(ctx, dir, testOptions, r, false); !errors.Is(err, stop) {
+			t.Errorf("error %v, want %v", err, stop)
+		}
+		if err := w.Close(); err != nil { // the end of the input
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+	wantFiles(t, dir, "lock")
 }

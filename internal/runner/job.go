@@ -46,8 +46,8 @@ func (e *ForeignError) Error() string {
 
 // Open locks the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same run
 // already, Open resumes that run. If dir holds another run, the error is a *ChangedError; with force, Open removes that run instead. It never
-// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError, ctx's
-// cause and errors of the file system.
+// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError,
+// *NoRoomError, ctx's cause and errors of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (j *Job) checkOurs() error {
 
 func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force bool) error {
 	arrived := j.path("input.arrived")
-	in, err := awaitInput(ctx, func() (Input, error) { return copyInput(arrived, input, opts.Nulls) })
+	in, err := copyInput(ctx, arrived, input, opts.Nulls)
 	if err != nil {
 		return err
 	}
@@ -116,25 +116,6 @@ func (j *Job) prepare(ctx context.Context, opts Options, input io.Reader, force 
 	}
 	j.replaced = known
 	return j.begin(opts, in, arrived)
-}
-
-// awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe cannot be interrupted.
-func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
-	type result struct {
-		in  Input
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		in, err := read()
-		done <- result{in, err}
-	}()
-	select {
-	case r := <-done:
-		return r.in, r.err
-	case <-ctx.Done():
-		return Input{}, context.Cause(ctx)
-	}
 }
 
 // begin makes a new run. It removes the manifest first and writes it last, so that a crash in between leaves no run.
