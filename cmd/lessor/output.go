@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -76,7 +75,7 @@ func (t *table) flush() error {
 	widths := make([]int, len(t.rows[0]))
 	for _, cells := range t.rows {
 		for i, cell := range cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], columns(cell))
 		}
 	}
 	out := bufio.NewWriter(t.w)
@@ -91,11 +90,11 @@ func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 	beside := t.beside(widths)
 	var line strings.Builder
 	for i, cell := range cells[:beside] {
-		fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+		line.WriteString(padded(cell, widths[i]) + "  ")
 	}
 	text := strings.Join(cells[beside:], "  ")
-	used := utf8.RuneCountInString(line.String())
-	if t.width == 0 || beside == len(cells)-1 && used+utf8.RuneCountInString(text) <= t.width {
+	used := columns(line.String())
+	if t.width == 0 || beside == len(cells)-1 && used+columns(text) <= t.width {
 		_, _ = fmt.Fprintln(out, line.String()+text)
 		return
 	}
@@ -122,14 +121,14 @@ func (t *table) beside(widths []int) int {
 	return last
 }
 
-// wrapped returns a text in lines of at most width characters; a longer word has its own line.
+// wrapped returns a text in lines of at most width columns; a longer word has its own line.
 func wrapped(text string, width int) (lines []string) {
 	var line string
 	for _, word := range strings.Fields(text) {
 		switch {
 		case line == "":
 			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+		case columns(line)+1+columns(word) <= width:
 			line += " " + word
 		default:
 			lines = append(lines, line)

@@ -62,3 +62,43 @@ func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Columns stay straight with characters that are wide, such as Chinese ones and emoji, and with those that only change the one before them.
+func TestColumnsAreStraightWithAnyCharacters(t *testing.T) {
+	var out strings.Builder
+	table := newTable(&out, "QUEUE", "KEY", "N")
+	table.row("日本語", "写真", "1")
+	table.row("한", "\u1112\u1161\u11ab", "2") // a whole syllable, and the same in parts
+	table.row("zoe\u0301", "🎉!", "3")
+	table.row("ｶﾅ", "a\u200db", "4")
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"QUEUE   KEY   N",
+		"日本語  写真  1",
+		"한      \u1112\u1161\u11ab    2",
+		"zoe\u0301     🎉!   3",
+		"ｶﾅ      a\u200db    4", "",
+	}, "\n")
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The text of a cell that is clipped takes at most 60 columns, and is not clipped if it fits.
+func TestClippedTextFitsItsColumns(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("a", 60):             strings.Repeat("a", 60),
+		strings.Repeat("a", 61):             strings.Repeat("a", 59) + "…",
+		strings.Repeat("語", 30):             strings.Repeat("語", 30),
+		strings.Repeat("語", 31):             strings.Repeat("語", 29) + "…",
+		"a" + strings.Repeat("語", 30):       "a" + strings.Repeat("語", 29) + "…",
+		strings.Repeat("e\u0301", 60) + "a": strings.Repeat("e\u0301", 59) + "…",
+		strings.Repeat("e\u0301", 60):       strings.Repeat("e\u0301", 60),
+	} {
+		if got := clipped(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}

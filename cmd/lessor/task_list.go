@@ -83,12 +83,3 @@ func taskCells(t *lessorv1.Task) []string {
 		clipped(message),
 	}
 }
-
-// clipped shortens a text, so that a table stays readable.
-func clipped(s string) string {
-	const width = 60
-	if runes := []rune(s); len(runes) > width {
-		return string(runes[:width-1]) + "…"
-	}
-	return s
-}
