@@ -68,7 +68,7 @@ func (c backupCmd) Run(a *app) (err error) {
 	if err := file.keep(); err != nil {
 		return err
 	}
-	return a.line(t, t.String())
+	return unheard(a.line(t, t.String()), "", "the backup %s was taken", c.File)
 }
 
 // stopped returns the signal that ended ctx, if one did, else err.

@@ -44,12 +44,22 @@ func withID(id string, err error) *failure {
 // taskLeftOut has the paths of the fields that the coordinator does not send in the answer to a submit or a change.
 var taskLeftOut = []string{"task.spec.payload"}
 
-func printChange(a *app, answer proto.Message, line string) error {
+func printChange(a *app, answer proto.Message, line string) (err error) {
 	if a.json {
-		return printJSON(a.out, answer, taskLeftOut...)
+		err = printJSON(a.out, answer, taskLeftOut...)
+	} else {
+		_, err = a.out.Write([]byte(line + "\n"))
 	}
-	_, err := a.out.Write([]byte(line + "\n"))
-	return err
+	return unheard(err, "", "%s: done", strings.ReplaceAll(line, "\t", " "))
+}
+
+// unheard returns the error for a command that has done something but cannot write its answer, or nil for nil. The text says what was done: whoever gets only
+// the exit code would believe that it was not.
+func unheard(err error, hint, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fail(explain(err).code, hint, "%s, but the answer cannot be written: %v", fmt.Sprintf(format, args...), err)
 }
 
 // joined returns all failures as one failure, with the exit code and hint of the first.

@@ -48,5 +48,5 @@ func (c compactCmd) Run(a *app) (err error) {
 	if err != nil {
 		return storeError(c.Data, err)
 	}
-	return a.line(done, done.String())
+	return unheard(a.line(done, done.String()), "", "the store in %s was compacted", c.Data)
 }

@@ -67,9 +67,10 @@ func (c keyRotateCmd) Run(a *app) error {
 			return err
 		}
 		if a.json {
-			return printJSON(a.out, made)
+			err = printJSON(a.out, made)
+		} else {
+			_, err = fmt.Fprintln(a.out, made.GetKey().GetKeyId())
 		}
-		_, err = fmt.Fprintln(a.out, made.GetKey().GetKeyId())
-		return err
+		return unheard(err, "", "the key was rotated to %s", made.GetKey().GetKeyId())
 	})
 }

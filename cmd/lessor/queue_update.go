@@ -42,9 +42,11 @@ func (c queueUpdateCmd) Run(a *app) error {
 			return err
 		}
 		if a.json {
-			return printJSON(a.out, answer)
+			err = printJSON(a.out, answer)
+		} else {
+			err = printQueue(a.out, answer.GetQueue())
 		}
-		return printQueue(a.out, answer.GetQueue())
+		return unheard(err, "", "queue %q was updated", c.Name)
 	})
 }
 

@@ -67,7 +67,7 @@ func (c restoreCmd) Run(a *app) error {
 	if err != nil {
 		return storeError(c.Data, err)
 	}
-	return a.line(done, done.String())
+	return unheard(a.line(done, done.String()), "", "the store in %s was restored", c.Data)
 }
 
 // checkReadable returns an error if the backup cannot be read. It runs before the restore, whose error would blame the data directory.

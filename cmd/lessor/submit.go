@@ -67,14 +67,16 @@ func (c submitCmd) Run(a *app) error {
 		if err != nil {
 			return aboutPayload(err, spec)
 		}
+		id := answer.GetTask().GetTaskId()
 		if a.json {
-			return printJSON(a.out, answer, taskLeftOut...)
+			err = printJSON(a.out, answer, taskLeftOut...)
+		} else {
+			if !answer.GetCreated() {
+				a.note("the task was submitted before with this idempotency key; nothing new was created")
+			}
+			_, err = fmt.Fprintln(a.out, id)
 		}
-		if !answer.GetCreated() {
-			a.note("the task was submitted before with this idempotency key; nothing new was created")
-		}
-		_, err = fmt.Fprintln(a.out, answer.GetTask().GetTaskId())
-		return err
+		return unheard(err, "another submit without an idempotency key would make a second task", "task %s was submitted", id)
 	})
 }
 

@@ -65,20 +65,26 @@ func (c tokenCreateCmd) Run(a *app) error {
 			err = out.keep()
 		}
 		if err != nil {
-			return fail(exitCannotStart, "the token is lost; revoke it", "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
+			return fail(exitCannotStart, hintLostToken, "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
 		}
 		made.Token = ""
 	}
+	id, hint := made.GetInfo().GetTokenId(), ""
+	if out == nil {
+		hint = hintLostToken
+	}
 	switch {
 	case a.json:
-		return printJSON(a.out, made)
-	case c.Out != "":
-		a.note("token %s, good until %s", made.GetInfo().GetTokenId(), clock(made.GetInfo().GetExpiresAt()))
-		return nil
+		err = printJSON(a.out, made)
+	case out != nil:
+		a.note("token %s, good until %s", id, clock(made.GetInfo().GetExpiresAt()))
+	default:
+		_, err = fmt.Fprintln(a.out, made.GetToken())
 	}
-	_, err = fmt.Fprintln(a.out, made.GetToken())
-	return err
+	return unheard(err, hint, "token %s was issued", id)
 }
+
+const hintLostToken = "the token is lost; revoke it"
 
 func (c tokenCreateCmd) create(a *app) (made *lessorv1.CreateTokenResponse, err error) {
 	role, _ := auth.ParseRole(c.Role)
