@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,10 @@ func mappers() []kong.Option {
 		kong.KindMapper(reflect.String, text{own}),
 	}
 	for _, sample := range []any{[]string(nil), map[string]string(nil)} {
-		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), text{own}))
+		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), lines{text{own}}))
+	}
+	for _, t := range []reflect.Type{reflect.TypeFor[map[string]int](), reflect.TypeFor[map[string]float64]()} {
+		options = append(options, kong.TypeMapper(t, lines{own.ForType(t)}))
 	}
 	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
 		options = append(options, kong.KindMapper(kind, number{own}))
@@ -97,6 +101,33 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		}
 	}
 	return m.own.ForType(target.Type()).Decode(ctx, target)
+}
+
+// lines is for flags that are repeated, since no separator is left for their values (sep:"none"): it takes each line of a text for a value. So an
+// environment variable can have several values, too. No name has a newline.
+type lines struct{ each kong.Mapper }
+
+func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	next := ctx.Scan.Peek()
+	text, ok := next.Value.(string)
+	repeated := ctx.Value.Flag != nil && (target.Kind() == reflect.Slice && ctx.Value.Tag.Sep == -1 || target.Kind() == reflect.Map && ctx.Value.Tag.MapSep == -1)
+	if !repeated || !ok || !strings.Contains(text, "\n") {
+		return m.each.Decode(ctx, target)
+	}
+	ctx.Scan.Pop()
+	all := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	if len(all) == 0 {
+		return errEmpty
+	}
+	for _, line := range slices.Backward(all) {
+		ctx.Scan.PushTyped(line, kong.FlagValueToken)
+	}
+	for range all {
+		if err := m.each.Decode(ctx, target); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nonempty is for text that must not be empty, because empty text would mean that the flag was not given.
