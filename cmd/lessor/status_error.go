@@ -22,6 +22,10 @@ func explainStatus(err error) *failure {
 	if size, limit, ok := tooLarge(s); ok {
 		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
+	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && reasonOf(s) == "" { // gRPC derives the code from that of HTTP
+		return fail(exitUnavailable, "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC",
+			"cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", found[1])
+	}
 	switch s.Code() {
 	case codes.InvalidArgument:
 		return fail(exitUsage, "", "%s", violations(s))
@@ -148,6 +152,9 @@ func existsHint(s *status.Status) string {
 
 // sizes matches gRPC's error about a message that is too large. The status code alone does not distinguish this from overload.
 var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
+
+// httpAnswer matches gRPC's error about an answer that is plain HTTP.
+var httpAnswer = regexp.MustCompile(`unexpected HTTP status code received from server: (\d+ \(.*?\))`)
 
 // tooLarge returns the size and the limit of a message, in bytes.
 func tooLarge(s *status.Status) (size, limit string, ok bool) {
