@@ -80,6 +80,27 @@ func TestSpoolRemoves(t *testing.T) {
 	}
 }
 
+// A worker that cannot write to its spool learns it from Check: if the directory cannot be made, and if no file can be made in it. Check leaves no file.
+func TestCheckOfASpool(t *testing.T) {
+	dir := t.TempDir()
+	if err := NewSpool(filepath.Join(dir, "a", "b")).Check(); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(filepath.Join(dir, "a", "b")); err != nil || len(files) > 0 {
+		t.Errorf("the spool has %v (%v), want no file", files, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := NewSpool(filepath.Join(file, "spool")).Check(); err == nil {
+		t.Error("a spool below a file is accepted")
+	}
+	if _, err := os.Stat("/proc/self"); err == nil && NewSpool("/proc/self").Check() == nil {
+		t.Error("a directory in which no file can be made is accepted")
+	}
+}
+
 // The name of the directory does not matter, even if it looks like a pattern.
 func TestCleanRemovesUnfinishedFiles(t *testing.T) {
 	c := newCapture(t, 1)

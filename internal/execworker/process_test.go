@@ -34,6 +34,15 @@ func TestProcessConnectsTheThreeStreams(t *testing.T) {
 	}
 }
 
+// A payload may be as short as one byte.
+func TestShortestPayloadReachesTheProcess(t *testing.T) {
+	p, stdout, _ := shell("cat")
+	p.stdin = []byte("x")
+	if state, err := p.run(); err != nil || !state.Success() || stdout.String() != "x" {
+		t.Errorf("state %v, error %v, stdout %q, want success and the payload", state, err, stdout)
+	}
+}
+
 func TestProcessNeedNotReadItsInput(t *testing.T) {
 	p, stdout, _ := shell("echo done")
 	p.stdin = bytes.Repeat([]byte("x"), 1<<20) // more than the buffer of a pipe, so that the write blocks
@@ -99,6 +108,33 @@ func TestProcessThatLeftItsGroupDoesNotHoldUpTheOutput(t *testing.T) {
 	}
 	if err := os.WriteFile(fifo, []byte("end\n"), 0); err != nil { // ends the process
 		t.Error(err)
+	}
+}
+
+// refilling is a sink that writes as much to a pipe as it takes from it, as a process that goes on printing does.
+type refilling struct {
+	pipe  *os.File
+	taken int
+}
+
+func (r *refilling) Write(p []byte) (int, error) {
+	r.taken += len(p)
+	return r.pipe.Write(p)
+}
+
+// What a pipe may have held when its command ended is copied, and no more, even if a process that left the group goes on printing.
+func TestRestOfAPipeIsBounded(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(r.Close(), w.Close()) }()
+	if _, err := w.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	sink := &refilling{pipe: w}
+	if err := copyRest(sink, r); err != nil || sink.taken < maxPipe || sink.taken > 2*maxPipe {
+		t.Errorf("copied %d bytes, error %v, want about %d", sink.taken, err, maxPipe)
 	}
 }
 

@@ -35,6 +35,7 @@ type fakeCoordinator struct {
 	sequence uint64                        // of the last event
 	history  []*lessorv1.WatchTaskResponse // all events
 	watches  []*fakeWatch
+	after    []uint64 // the sequence after which each watch of the run was asked for
 	// failingCalls is how many of the next calls fail with UNAVAILABLE.
 	failingCalls int
 	// failingWatches and refusedWatches are how many of the next watches fail with UNAVAILABLE before there is a stream, and on their stream with
@@ -203,6 +204,9 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	if len(f.tasks) == 0 {
 		return refusedWatch(ctx, status.Error(codes.NotFound, "no such workspace")), nil
 	}
+	if req.GetTaskId() == "" {
+		f.after = append(f.after, req.GetAfterSequence())
+	}
 	if req.GetAfterSequence() > f.sequence {
 		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
 	}
@@ -281,6 +285,16 @@ func (f *fakeCoordinator) drop(line int) (id string) {
 	delete(f.keys, task.GetSpec().GetIdempotencyKey())
 	f.tasks[line-1] = nil
 	return task.GetTaskId()
+}
+
+// endUnseen completes the task of a line, and tells the watches of the run only how many events they missed.
+func (f *fakeCoordinator) endUnseen(line int, missed *lessorv1.Missed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tasks[line-1].State = completed
+	for _, w := range f.watches {
+		w.events <- &lessorv1.WatchTaskResponse{Event: &lessorv1.WatchTaskResponse_Missed{Missed: missed}}
+	}
 }
 
 // endAndRemove completes the task of a line and deletes it, so that nobody sees the task in between.
@@ -634,6 +648,63 @@ func TestLineDeletedBeforeTheFirstStream(t *testing.T) {
 		r.finish("<a>")
 		if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) {
 			t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
+		}
+	})
+}
+
+// If a run has missed durable events, it lists its tasks: one of the events may have been the end of a line. It does not if it has missed only others.
+func TestRunListsItsTasksIfItMissedDurableEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 1, false)
+		fake.endUnseen(1, &lessorv1.Missed{Volatile: 7})
+		synctest.Wait()
+		if n := fake.calls["list"]; n != 0 {
+			t.Errorf("%d lists of the tasks after missed output and progress, want none", n)
+		}
+		fake.endUnseen(1, &lessorv1.Missed{Durable: 1})
+		r.finish("")
+		if r.err != nil || !r.summary.OK() {
+			t.Errorf("summary %+v, error %v, want the line done", r.summary, r.err)
+		}
+	})
+}
+
+// A watch goes on after the last event of the one before, also in the next process: the events of a long run are not sent again.
+func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, dir := newFakeCoordinator(), t.TempDir()
+		r := startRun(t, fake, dir, 4, false)
+		fake.end(1, completed)
+		time.Sleep(2 * saveInterval)
+		fake.end(2, completed)
+		synctest.Wait()
+		fake.breakStreams()
+		time.Sleep(2 * saveInterval)
+		r.cancel(errKilled)
+		r.finish("<a><b>")
+		r = startRun(t, fake, dir, 4, false)
+		fake.end(3, completed)
+		fake.end(4, completed)
+		r.finish("<a><b><c><d>")
+		if want := []uint64{0, 2, 2}; !slices.Equal(fake.after, want) {
+			t.Errorf("the watches began after the events %d, want %d", fake.after, want)
+		}
+	})
+}
+
+// A run that prints in order and cannot watch the next line asks again with pauses.
+func TestRunInOrderPausesBetweenWatchesThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 1, true)
+		fake.mu.Lock()
+		fake.failingWatches = 1 << 30
+		fake.mu.Unlock()
+		fake.breakStreams()
+		r.finish("")
+		if n := fake.calls["watch"]; status.Code(r.err) != codes.Unavailable || n > 100 {
+			t.Errorf("error %v after %d watches, want UNAVAILABLE after a hundred at most", r.err, n)
 		}
 	})
 }

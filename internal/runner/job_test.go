@@ -209,14 +209,24 @@ func TestRunWithoutManifestStartsAnew(t *testing.T) {
 	}
 }
 
+// A manifest that cannot be read is not taken for no manifest: a new run would throw the outputs away. This also holds in a directory that is known to be of a
+// run by its lock.
 func TestDamagedManifestIsRefused(t *testing.T) {
 	for _, text := range []string{"", "{", `{"version": 2}`, `{"version": 1, "later": true}`} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := open(dir, "a\n", testOptions, true); err == nil {
-			t.Errorf("%q is accepted as a manifest, want an error", text)
+		for _, locked := range []bool{false, true} {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if locked {
+				if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(mark+"1\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var damaged *ManifestError
+			if _, err := open(dir, "a\n", testOptions, true); !errors.As(err, &damaged) {
+				t.Errorf("%q, lock %t: error %v, want a *ManifestError", text, locked, err)
+			}
 		}
 	}
 }

@@ -98,7 +98,7 @@ func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
 func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
 	s, both := testScreen(true)
 	s.setBar("50 %")
-	for _, text := range []string{"one", " more", "\n"} {
+	for _, text := range []string{"one", "", " more", "\n"} {
 		_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
 	}
 	if got, want := both.String(), "50 %\r\x1b[Kone more\n50 %"; got != want {

@@ -1,0 +1,39 @@
+package execworker
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process that has exited does not keep its group alive, although nobody has asked for its exit code: in a container perhaps nobody ever does.
+func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
+	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = ownGroup()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := &group{id: cmd.Process.Pid, exited: make(chan struct{})}
+	close(g.exited)
+	if g.ended() {
+		t.Error("the group has ended while its process runs")
+	}
+	_ = in.Close() // cat exits
+	for !g.ended() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := syscall.Kill(-g.id, 0); err != nil { // the exited process is still there
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
