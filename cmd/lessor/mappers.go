@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -103,15 +104,15 @@ func (m text) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return m.own.ForType(target.Type()).Decode(ctx, target)
 }
 
-// lines is for flags that are repeated, since no separator is left for their values (sep:"none"): it takes each line of a text for a value. So an
-// environment variable can have several values, too. No name has a newline.
+// lines is for flags that are repeated, since no separator is left for their values (sep:"none"). So that an environment variable can have several values, too,
+// it takes each of its lines for a value.
 type lines struct{ each kong.Mapper }
 
 func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	next := ctx.Scan.Peek()
 	text, ok := next.Value.(string)
 	repeated := ctx.Value.Flag != nil && (target.Kind() == reflect.Slice && ctx.Value.Tag.Sep == -1 || target.Kind() == reflect.Map && ctx.Value.Tag.MapSep == -1)
-	if !repeated || !ok || !strings.Contains(text, "\n") {
+	if !repeated || !ok || !isVariable(ctx.Value, text) {
 		return m.each.Decode(ctx, target)
 	}
 	ctx.Scan.Pop()
@@ -128,6 +129,11 @@ func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// isVariable reports whether a text with several lines comes from the environment. On the command line such a text is one value, for example a label's.
+func isVariable(flag *kong.Value, text string) bool {
+	return strings.Contains(text, "\n") && slices.ContainsFunc(flag.Tag.Envs, func(name string) bool { return os.Getenv(name) == text })
 }
 
 // nonempty is for text that must not be empty, because empty text would mean that the flag was not given.
