@@ -40,13 +40,13 @@ func (e *Engine) stopAlarm(a *alarm) {
 	}
 }
 
-// ringAlarms calls the alarms that are due, until the batch is full or has enough changes. An alarm that one of them sets rings in the next round at the
+// ringAlarms calls the alarms that are due, until they have made dueAtOnce changes. An alarm that one of them sets rings in the next round at the
 // earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
 func (e *Engine) ringAlarms() {
-	last := e.alarms.last
-	for {
+	last, most := e.alarms.last, len(e.batch.changes)+dueAtOnce
+	for len(e.batch.changes) < most {
 		a, ok := e.alarms.set.Min()
-		if !ok || a.at > e.now.Serving || a.n > last || e.batch.full() || e.batch.hasEnough() {
+		if !ok || a.at > e.now.Serving || a.n > last {
 			return
 		}
 		e.alarms.set.PopMin()

@@ -13,7 +13,7 @@ import (
 const (
 	maxBatchOps     = 1000
 	maxBatchBytes   = 8 << 20
-	maxBatchChanges = 4000 // a batch with this many changes gets no more grants, and no alarm rings
+	maxBatchChanges = 4000
 )
 
 // batch holds the changes of a number of operations, which become durable together, and the answers, grants and news to send after that.
@@ -139,10 +139,11 @@ func (b *batch) empty() bool {
 		len(b.audits) == 0 && !b.clock
 }
 
-func (b *batch) full() bool { return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes }
-
-// hasEnough reports whether the batch has enough changes that work which can wait is left to the next batch.
-func (b *batch) hasEnough() bool { return len(b.changes) >= maxBatchChanges }
+// full reports whether all further work is left to the next batch. Until then, each kind of work in a round has a bound of its own: if what the operations
+// have changed counted against the grants, a flood of submits would end all grants.
+func (b *batch) full() bool {
+	return len(b.ops) >= maxBatchOps || b.bytes >= maxBatchBytes || len(b.changes) >= maxBatchChanges
+}
 
 // add merges a step's change with what the batch already does to the task.
 func (b *batch) add(entry *taskEntry, c *lease.Change) {

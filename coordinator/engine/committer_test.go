@@ -177,6 +177,40 @@ func TestCommitBytesAreBounded(t *testing.T) {
 	})
 }
 
+// Design 4: the same for calls that make many small tasks.
+func TestCommitChangesAreBounded(t *testing.T) {
+	run(t, func(r *rig) {
+		const calls, each = 20, maxBatchChanges / 4
+		d := new(heldDisk).install(r)
+		defer r.st.(*memstore.Store).SetHook(nil)
+		submitConcurrently(r, 1)
+		for range calls {
+			specs := many(each)
+			for _, s := range specs {
+				if err := s.Fill(lease.DefaultLimits()); err != nil {
+					r.Fatal(err)
+				}
+			}
+			go func() {
+				if _, _, err := r.Submit(r.Context(), home, specs, make([]lease.Digest, each)); err != nil {
+					r.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		close(d.results) // from now on the disk holds nothing
+		synctest.Wait()
+		if q := r.queueInfo(); q.Ready != 3+calls*each {
+			r.Errorf("%d tasks wait, want %d", q.Ready, 3+calls*each)
+		}
+		for _, tasks := range d.begun {
+			if len(tasks) > 3*maxBatchChanges+each {
+				r.Errorf("a commit has %d tasks, want at most %d and a call", len(tasks), 3*maxBatchChanges)
+			}
+		}
+	})
+}
+
 // Design 4: a result that comes too late and is kept (V15) counts towards the bytes of its batch, as a result in time does.
 func TestKeptResultCountsInItsBatch(t *testing.T) {
 	run(t, func(r *rig) {

@@ -466,7 +466,7 @@ func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
 	}
 }
 
-// T2, T12, A8: for a call that does not wait, or for a session, many tasks of a key without room must be parked before it comes to a task that it may have.
+// T2, T12, A8: for calls that do not wait, or for a session, many tasks of a key without room must be parked before it comes to a task that it may have.
 // Calls of other tenants have their turn meanwhile. In the end it gets that task.
 func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	t.Attr("rules", "T2 T12 A8")
@@ -474,6 +474,18 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
 	for name, ask := range map[string]func(r *rig) (granted func() []Granted){
 		"call": func(r *rig) func() []Granted { return r.leaseAside(LeaseRequest{Wants: wants, Max: 1}) },
+		"many calls": func(r *rig) func() []Granted {
+			var calls []func() []Granted
+			for range 20 {
+				calls = append(calls, r.leaseAside(LeaseRequest{Wants: wants, Max: 1}))
+			}
+			return func() (all []Granted) {
+				for _, granted := range calls {
+					all = append(all, granted()...)
+				}
+				return all
+			}
+		},
 		"session": func(r *rig) func() []Granted {
 			c := &testSession{}
 			if err := r.Join(c.newMember("w", wants, 1)); err != nil {
@@ -484,7 +496,7 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {
-				n := 5 * triesPerTurn
+				n := 10 * triesPerTurn
 				free := r.submitManyOfAHeldKey(n)
 				var parked []int // number of parked tasks, each time when it is the turn of the other tenant
 				var look func()

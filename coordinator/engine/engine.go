@@ -61,7 +61,7 @@ const (
 	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
 	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
-	// dueAtOnce bounds the timers that one round applies, so that a batch stays bounded.
+	// dueAtOnce bounds the timers that one round applies, and the changes of the alarms that it rings, so that a batch stays bounded.
 	dueAtOnce = maxBatchOps
 )
 
@@ -107,6 +107,7 @@ type Engine struct {
 	toMatch    *lanes[turn]                 // queues to be matched, by tenant
 	grants     uint64                       // number of grants since the start
 	tried      int                          // number of tasks since the start that matching has tried to grant or to unpark
+	pollsEnd   int                          // value of tried from which on the calls that do not wait leave the rest to the next round
 	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
 	readAheads map[*readAhead]struct{}      // readings of lines under way
@@ -197,10 +198,10 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the batch is full, because the loop could
-// not take the operation.
+// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
+// full, or operations that were taken before come first.
 func (e *Engine) wakeable() <-chan struct{} {
-	if e.batch.full() {
+	if e.batch.full() || len(e.taken) > 0 {
 		return nil
 	}
 	return e.inbox.wake
@@ -221,7 +222,9 @@ func (e *Engine) round() {
 		e.taken = e.spare
 	}
 	e.unthrottle()
-	for ; len(e.taken) > 0 && e.batch.bytes < maxBatchBytes; e.taken = e.taken[1:] { // the rest runs in the next round
+	e.pollsEnd = e.tried + triesPerTurn
+	most := len(e.batch.changes) + maxBatchChanges
+	for ; len(e.taken) > 0 && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; e.taken = e.taken[1:] { // the rest runs in the next round
 		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
@@ -247,7 +250,7 @@ func (e *Engine) sleep() time.Duration {
 	if len(e.taken) > 0 {
 		return 0
 	}
-	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.batch.hasEnough() { // match made way for other operations
+	if e.toMatch.len > 0 || len(e.toUnpark) > 0 { // match made way for other operations
 		return 0
 	}
 	d := idleTick
@@ -267,7 +270,7 @@ func (e *Engine) sleep() time.Duration {
 	if t, ok := e.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))
 	}
-	if a, ok := e.alarms.set.Min(); ok && !e.batch.hasEnough() { // otherwise the committer wakes the loop when it takes the batch
+	if a, ok := e.alarms.set.Min(); ok {
 		d = min(d, a.at.Sub(now.Serving))
 	}
 	return max(d, 0)

@@ -9,8 +9,9 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
 
-// triesPerTurn is how many tasks are tried, to be granted or unparked, before other operations have their turn. This bounds work that adds nothing to the
-// batch: a task that is parked in the batch in which it was made is one change, and when a head is refilled the batch may be handed over.
+// triesPerTurn is how many tasks match tries in a round, to be granted or unparked, before other operations have their turn; and how many all calls
+// that do not wait try. This bounds work that adds nothing to the batch: a task that is parked in the batch in which it was made is one change, and when a
+// head is refilled the batch may be handed over.
 var triesPerTurn = maxBatchChanges
 
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
@@ -36,9 +37,9 @@ func newToMatch() *lanes[turn] {
 }
 
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
-// (T12). It stops when the batch has enough changes, or after triesPerTurn tasks; matching continues in the next round (see sleep).
+// (T12). It stops after triesPerTurn tasks; matching continues in the next round (see sleep).
 func (e *Engine) match() {
-	for end := e.tried + triesPerTurn; e.tried < end && !e.batch.hasEnough(); {
+	for end := e.tried + triesPerTurn; e.tried < end; {
 		e.unpark()
 		next, ok := e.toMatch.pop()
 		switch {

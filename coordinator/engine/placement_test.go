@@ -193,8 +193,7 @@ func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	})
 }
 
-// W12: while tasks of workers that are gone fail, other operations have their turn: a round gives up lossesPerRound tasks of each worker, and a batch gets
-// no more of them than it has room for.
+// W12: while tasks of workers that are gone fail, other operations have their turn: a round gives up lossesPerRound tasks of each worker, and dueAtOnce in all.
 func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	t.Attr("rules", "W12")
 	synctest.Test(t, func(t *testing.T) {
@@ -223,13 +222,11 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 		ring(lossesPerRound)
 		ring(lossesPerRound)
 		h.endBatch()
-		for i := range maxBatchChanges / lossesPerRound {
+		for i := range 2 * dueAtOnce / lossesPerRound {
 			goneWith(fmt.Sprint("one of many", i))
 		}
-		ring(maxBatchChanges)
-		ring(0)
-		h.endBatch()
-		ring(maxBatchChanges)
+		ring(dueAtOnce)
+		ring(dueAtOnce)
 	})
 }
 

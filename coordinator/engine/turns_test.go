@@ -135,6 +135,34 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 	}
 }
 
+// T12, W12: submits that come without end, so many that they fill each batch, hold up neither grants nor the end of tasks whose worker is gone.
+func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 10
+		h := newManualEngine(t, 1, slots)
+		h.round() // reads the timers in the store, for which a later round would wait for its changes
+		pinned, digests := h.specs(1)
+		pinnedTo("nobody")(pinned[0])
+		h.submitSpecs(pinned, digests)
+		h.endBatch()
+		time.Sleep(lease.DefaultResourceWait)
+		var flood []Submission
+		specs, _ := h.specs(maxBatchChanges)
+		for _, s := range specs {
+			flood = append(flood, Submission{Space: home, Spec: s})
+		}
+		if err := h.SubmitEach(home.Tenant, flood, func([]SubmitResult, error) {}); err != nil {
+			t.Fatal(err)
+		}
+		h.round()
+		if got, want := h.total.counts, [3]uint64{countReady: maxBatchChanges - slots, countLeased: slots}; got != want {
+			t.Errorf("after a round there are %d READY, %d SCHEDULED and %d leased tasks, want %d, 0 and %d: no pinned one, and all slots used",
+				got[countReady], got[countScheduled], got[countLeased], want[countReady], slots)
+		}
+	})
+}
+
 // T12: every call waits in the lane of its tenant, so that a flood of calls of one tenant delays no other.
 func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 	t.Attr("rules", "T12")

@@ -181,14 +181,16 @@ func (t *taker) op(run func()) op {
 	}}
 }
 
-// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if it has stopped
-// after triesPerTurn tasks, or because more tasks must be unparked first than unpark does at once.
+// matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if all such calls
+// have tried triesPerTurn tasks in this round, or because more tasks must be unparked first than unpark does at once.
 func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
-	end := e.tried + triesPerTurn
 	for _, q := range t.queues {
 		for done := false; !done; done = e.matchQueue(q) {
-			if e.unpark(); e.tried >= end || len(e.toUnpark) > 0 {
+			if e.tried >= e.pollsEnd {
+				return false
+			}
+			if e.unpark(); len(e.toUnpark) > 0 {
 				return false
 			}
 		}
