@@ -364,7 +364,7 @@ func (i *inspection) checkKeys() {
 			if !maps.Equal(limits, k.limits) {
 				i.problem("key %q: its limits are %v, and it counts %v", name, limits, k.limits)
 			}
-			if len(k.holders) == 0 && len(k.parked) == 0 {
+			if len(holders[at]) == 0 && len(parked[at]) == 0 {
 				i.problem("key %q: nobody holds it or waits for it", name)
 			}
 			for kind, h := range k.parked {

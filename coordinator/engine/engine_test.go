@@ -745,6 +745,50 @@ func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	})
 }
 
+// T1: a submit that is repeated while the first one is being committed, or waits for its commit, finds the task of the first one.
+func TestIdempotencyKeyOfATaskThatIsNotDurable(t *testing.T) {
+	t.Attr("rules", "T1")
+	run(t, func(r *rig) {
+		r.submit(work()) // for the first task of a new queue, the loop waits for the commit
+		release := r.holdCommit()
+		defer r.st.(*memstore.Store).SetHook(nil)
+		const calls = 3 // the first is in the commit under way, the others come into the batch after it
+		answers := make(chan lease.Submitted, calls)
+		for range calls {
+			go func() {
+				s := work()
+				s.IdempotencyKey = "k"
+				err := s.Fill(lease.DefaultLimits())
+				if err == nil {
+					var made []lease.Submitted
+					if made, _, err = r.Submit(r.Context(), home, []*lease.Spec{s}, make([]lease.Digest, 1)); err == nil {
+						answers <- made[0]
+					}
+				}
+				if err != nil {
+					r.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		if len(answers) != 0 {
+			r.Fatalf("%d submits have an answer before their commit", len(answers))
+		}
+		release()
+		synctest.Wait()
+		tasks, created := map[lease.TaskID]bool{}, 0
+		for range calls {
+			a := <-answers
+			if tasks[a.Task.ID] = true; a.Created {
+				created++
+			}
+		}
+		if len(tasks) != 1 || created != 1 {
+			r.Errorf("the answers name %d tasks, and %d of them say that they made one, want 1 and 1", len(tasks), created)
+		}
+	})
+}
+
 // T1: an idempotency key is free again once the retention of its task has passed.
 func TestIdempotencyKeyIsFreeAfterRetention(t *testing.T) {
 	t.Attr("rules", "T1")
