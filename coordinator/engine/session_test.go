@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,28 @@ func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 		if a, b := len(first.grants()), len(second.grants()); a != 2 || b != 1 {
 			r.Errorf("%d grants to the first session and %d to the second, want 2 (its slot became free) and 1", a, b)
 		}
+	})
+}
+
+// X2: the leases of a session are shown to its tenant only. A session that is not known, because it has not joined yet or has left, has none.
+func TestLeasesOfASession(t *testing.T) {
+	t.Attr("rules", "X2")
+	run(t, func(r *rig) {
+		w, id := r.join("i", 1)
+		r.submit(work())
+		task := w.grants()[0].Task.ID
+		held := func(tenant, session string, want ...lease.TaskID) {
+			r.Helper()
+			if got, err := r.LeasesOf(r.Context(), tenant, session); err != nil || !slices.Equal(got, want) {
+				r.Errorf("the session holds %v (%v), want %v", got, err, want)
+			}
+		}
+		held(home.Tenant, id, task)
+		held("umbra", id)
+		if err := r.Leave(w.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		held(home.Tenant, id)
 	})
 }
 
