@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -16,6 +18,8 @@ type concurrencyKey struct {
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
 	limits  map[uint32]int          // number of holders that have each limit
 	parked  map[lease.Line]*head[place]
+	next    []lease.Line // the lines that unpark looks at next; each line comes round, so that none is always among the last
+	around  bool         // after next, unpark has to look at all lines again
 }
 
 // parkedHead is how many parked tasks of a line are kept in memory.
@@ -96,8 +100,14 @@ func (e *Engine) updateKey(c *lease.Change) {
 		h.insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
-		e.toUnpark[k] = struct{}{}
+		e.mayHaveRoom(k)
 	}
+}
+
+// mayHaveRoom makes unpark look at all lines that are parked under the key.
+func (e *Engine) mayHaveRoom(k *concurrencyKey) {
+	k.around = true
+	e.toUnpark[k] = struct{}{}
 }
 
 func isLeased(t *lease.Task) bool { return t != nil && t.Lease != nil }
@@ -131,7 +141,8 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 
 // unpark puts parked tasks of the keys in toUnpark back into their lines if the keys have room: the first task of each line, because any of the lines
 // may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again. After unparksPerTurn tasks, unpark leaves the
-// other keys in toUnpark: after a recovery these may be all keys of a large backlog.
+// other lines and keys to the next turn: after a recovery these may be all keys of a large backlog. A key with many lines may have no room by then, so
+// what the end of a lease costs does not grow with the number of lines.
 func (e *Engine) unpark() {
 	end := e.tried + unparksPerTurn
 	for k := range e.toUnpark {
@@ -142,14 +153,35 @@ func (e *Engine) unpark() {
 		if !k.state().Room(math.MaxUint32) { // not even for a task without a limit of its own, so no task need be read
 			continue
 		}
-		for line, h := range k.parked {
-			e.unparkFirst(k, line, h)
+		if !e.unparkLines(k, end) {
+			e.toUnpark[k] = struct{}{}
+			return
 		}
 		if len(k.holders) == 0 && len(k.parked) == 0 {
 			delete(k.space.keys, k.key)
 			delete(e.toUnpark, k) // if a task ended when it was unparked, it has added k again; by the next call, another k of that name may have holders
 		}
 	}
+}
+
+// unparkLines unparks the first task of each line of a key. done is false if it has stopped before, because unpark has tried enough tasks.
+func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
+	for k.around || len(k.next) > 0 {
+		if len(k.next) == 0 {
+			k.next, k.around = slices.AppendSeq(k.next, maps.Keys(k.parked)), false
+		}
+		for len(k.next) > 0 {
+			if e.tried >= end {
+				return false
+			}
+			line := k.next[len(k.next)-1]
+			k.next = k.next[:len(k.next)-1]
+			if h := k.parked[line]; h != nil {
+				e.unparkFirst(k, line, h)
+			}
+		}
+	}
+	return true
 }
 
 func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {

@@ -526,6 +526,34 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// T2, T11: what the end of a lease costs does not grow with the number of lines, here of fairness keys, that wait for its concurrency key: only some of
+// their tasks come back and are parked again. The next task of the key is granted nevertheless, until none is left.
+func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	lower(t, 10, &unparksPerTurn)
+	const keys = 300
+	h := newManualEngine(t, 1, 10)
+	specs, digests := h.specs(2 * keys)
+	for i, s := range specs {
+		s.ConcurrencyKey, s.ConcurrencyLimit, s.FairnessKey = "k", 1, fmt.Sprint(i%keys)
+	}
+	h.submitSpecs(specs, digests)
+	match := func() (tried int) {
+		before := h.tried
+		for h.match(); h.toMatch.len > 0 || len(h.toUnpark) > 0; h.match() {
+		}
+		return h.tried - before
+	}
+	match()
+	for i := range specs {
+		h.complete(h.completions(1))
+		h.endBatch()
+		if tried := match(); tried > 3*unparksPerTurn {
+			t.Fatalf("%d tasks were tried after completion %d, want at most %d", tried, i, 3*unparksPerTurn)
+		}
+	}
+}
+
 // A call that does not wait has an answer also if the engine stops between two of its turns.
 func TestStopBetweenTheTurnsOfACall(t *testing.T) {
 	lower(t, 200, &triesPerTurn)

@@ -144,7 +144,7 @@ func (e *Engine) loadParked(r store.Reader) error {
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
 		k := e.concurrencyKey(e.spaces[number], key)
 		k.parkedIn(kind).unread(beforeAll)
-		e.toUnpark[k] = struct{}{}
+		e.mayHaveRoom(k)
 		return nil
 	})
 }
