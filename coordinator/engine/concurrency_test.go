@@ -259,6 +259,43 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 	})
 }
 
+// T2, T11: nor does a new task overtake a parked one that is only in the store, when those in memory have come back or were cancelled.
+func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
+	t.Attr("rules", "T2 T11")
+	lower(t, 2, &parkedHead)
+	run(t, func(r *rig) {
+		const limit = 2
+		resize := func(w *testSession, slots int) {
+			r.Helper()
+			if err := r.Resize(w.Member, slots); err != nil {
+				r.Fatal(err)
+			}
+		}
+		w, _ := r.join("i", 10)
+		var tasks []*lease.Task // two are leased, two are parked in memory, and the fifth is parked in the store
+		for range 5 {
+			tasks = append(tasks, r.submit(specWithKey("k", limit))...)
+		}
+		resize(w, 0)
+		tasks = append(tasks, r.submit(specWithKey("k", limit))...)
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: tasks[3].ID}); err != nil {
+			r.Fatal(err)
+		}
+		var ends []*lease.Report
+		for _, g := range w.grants() {
+			ends = append(ends, &lease.Report{Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID})
+		}
+		if _, err := r.Judge(r.Context(), home.Tenant, ends); err != nil { // both at once, so that only the first parked task comes back
+			r.Fatal(err)
+		}
+		resize(w, 10)
+		want := fmt.Sprint(tasks[0].ID.Seq, tasks[1].ID.Seq, tasks[2].ID.Seq, tasks[4].ID.Seq)
+		if got := sequencesOf(w.grants()); got != want {
+			r.Errorf("granted tasks %s, want %s: all but the cancelled one and the newest, in order", got, want)
+		}
+	})
+}
+
 // T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They are granted one by one and in order, also after
 // restarts. At the end the engine has nothing of the key in memory.
 func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {

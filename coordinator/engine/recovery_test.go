@@ -259,3 +259,25 @@ func TestRecoveryUnparksInSteps(t *testing.T) {
 		}
 	})
 }
+
+// A6: a bug in the loop is no orderly end: Run passes the panic on, so that the process ends before anybody is told what its batch decided.
+func TestRunPassesPanicsOn(t *testing.T) {
+	t.Attr("rules", "A6")
+	e, err := Open(memstore.New(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.inbox.putAlways("", op{run: func() { panic("a bug") }, after: func(err error) { t.Error("the call has an answer:", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passedOn := func() (p any) {
+		defer func() { p = recover() }()
+		return e.Run(t.Context())
+	}()
+	if passedOn != "a bug" {
+		t.Fatalf("Run ended with %v, want the panic", passedOn)
+	}
+	e.taken = nil
+	e.stop(nil) // ends its goroutines, which a crash does not
+}
