@@ -276,7 +276,7 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 	run(t, func(r *rig) {
 		weigh := func(w float64) { r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"light": w} }) }
 		for _, key := range []string{"light", "other"} {
-			specs := many(100)
+			specs := many(120)
 			for _, s := range specs {
 				s.FairnessKey = key
 			}
@@ -309,6 +309,14 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 		r.setQueue(func(s *lease.Settings) { s.Weights = nil })
 		if n := granted(20); n < 9 || n > 11 {
 			t.Errorf("%d of 20 grants without a weight, want half", n)
+		}
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"other": 1000} })
+		if n := granted(20); n > 1 {
+			t.Errorf("%d of 20 grants beside weight 1000, want one at most", n)
+		}
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"other": 1000, "light": 1000} })
+		if n := granted(20); n < 9 || n > 11 {
+			t.Errorf("%d of 20 grants by its first weight, which is that of the other key, want half", n)
 		}
 	})
 }
