@@ -295,7 +295,7 @@ func TestHTTPIsAudited(t *testing.T) {
 		want := []string{
 			"CancelTask by acme-operator: " + refusal.CodeInvalid + " " + id,
 			"CancelTask by acme-operator: " + records.OutcomeOK + " " + id,
-			"CancelTask by acme-viewer: " + refusal.CodeForbidden + " ",
+			"CancelTask by acme-viewer: " + refusal.CodeForbidden + " " + id,
 			"Lease by acme-viewer: " + refusal.CodeForbidden + " ",
 		}
 		if !slices.Equal(got, want) {

@@ -160,7 +160,7 @@ func TestCredentialIsWatchedUntilTheEnd(t *testing.T) {
 			})
 		},
 		"request": func() error {
-			_, leave, err := g.Admit(ctx, "GET /v1/tasks/{task_id}/events")
+			_, leave, err := g.Admit(ctx, "GET /v1/tasks/{task_id}/events", "t")
 			watched = len(g.calls.calls)
 			leave()
 			return err
@@ -290,7 +290,7 @@ func TestRevokedTokenUsesNoQuota(t *testing.T) {
 	for range 3 {
 		_, unary := g.Unary(callWith(t, bad), nil, &grpc.UnaryServerInfo{FullMethod: method}, nil)
 		stream := g.Stream(nil, &fakeStream{ctx: callWith(t, bad)}, &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}, nil)
-		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}")
+		_, _, route := g.Admit(callWith(t, bad), "GET /v1/tasks/{task_id}", "t")
 		_, _, page := g.Request(callWith(t, bad), "/metrics", auth.Viewer)
 		for _, err := range []error{unary, stream, route, page} {
 			if status.Code(err) != codes.Unauthenticated {
@@ -324,7 +324,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 	t.Attr("rules", "X3 X5")
 	synctest.Test(t, func(t *testing.T) {
 		g, _, token := newGate(t, quota.Config{}, true)
-		in, leave, err := g.Admit(callWith(t, token), "GET /v1/tasks/{task_id}/events")
+		in, leave, err := g.Admit(callWith(t, token), "GET /v1/tasks/{task_id}/events", "t")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 		}
 		begin := time.Now()
 		for range attemptBurst + 1 {
-			if _, _, err := g.Admit(callWith(t, "guess"), "POST /v1/tasks/{task_id}/started"); status.Code(err) != codes.Unauthenticated {
+			if _, _, err := g.Admit(callWith(t, "guess"), "POST /v1/tasks/{task_id}/started", "t"); status.Code(err) != codes.Unauthenticated {
 				t.Fatal(err)
 			}
 		}
@@ -345,6 +345,24 @@ func TestRequestsOverHTTP(t *testing.T) {
 			t.Error("guesses at a task token are not paced")
 		}
 	})
+}
+
+// H1: a request for a callback without a task token is told which header to send; one with a wrong task token is told that the token is wrong.
+func TestTaskTokenIsAskedFor(t *testing.T) {
+	t.Attr("rules", "H1")
+	g, _, _ := newGate(t, quota.Config{}, true)
+	for header, want := range map[string]string{
+		"": "send the header Authorization", "Basic dTpw": "send the header Authorization", "Bearer lst_x": "was not issued by this coordinator",
+	} {
+		ctx := t.Context()
+		if header != "" {
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", header))
+		}
+		_, _, err := g.Admit(ctx, "POST /v1/tasks/{task_id}/started", "t")
+		if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), want) {
+			t.Errorf("header %q: error %v, want UNAUTHENTICATED with %q", header, err, want)
+		}
+	}
 }
 
 // The page token of a bulk call says nothing to people, so it is not in the audit.

@@ -40,7 +40,7 @@ var routeAccess = map[string]routeRule{
 }
 
 // Admit admits or refuses a request by the rule of its route, before the body of the request is read; see httpapi.Door.
-func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, leave func(), err error) {
+func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Context, leave func(), err error) {
 	rule := routeAccess[route]
 	switch {
 	case rule.everyone:
@@ -53,7 +53,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 	}
 	in, who, err := g.admit(ctx, rule.call)
 	if err != nil {
-		return nil, nil, g.turnAway(ctx, who, rule.call, nil, err)
+		known := &lessorv1.CancelTaskRequest{TaskId: task} // CancelTask is the only audited call of a route
+		return nil, nil, g.turnAway(ctx, who, rule.call, known, err)
 	}
 	in, leave = g.calls.track(in, who)
 	return in, leave, nil
@@ -62,8 +63,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (in context.Context, lea
 // admitHolder admits a caller with a valid task token, as a worker of the tenant of that task (H1). The lease of the token may have ended; then the
 // handler says so in its answer.
 func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
-	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
-	if err != nil || token == "" {
+	token, _ := bearer(metadata.ValueFromIncomingContext(ctx, "authorization")) // "" also if the header is malformed
+	if token == "" {
 		return nil, errNoTaskToken
 	}
 	in, tenant, task, ok := g.holder(ctx, token)

@@ -40,10 +40,10 @@ type Config struct {
 
 // Door decides who may use a route (X2).
 type Door interface {
-	// Admit admits a request for a route, or returns a status as the error. The caller's credentials are in the metadata and the peer of ctx, as in a
-	// gRPC call. Calls for the caller must use the context in: it is done when the credential ends, and has a Holder if the route is for holders of
-	// task tokens. leave must be called at the end of the request.
-	Admit(ctx context.Context, route string) (in context.Context, leave func(), err error)
+	// Admit admits a request for a route, or returns a status as the error. task is the id in its path, "" if the route has none. The caller's credentials
+	// are in the metadata and the peer of ctx, as in a gRPC call. Calls for the caller must use the context in: it is done when the credential ends, and has
+	// a Holder if the route is for holders of task tokens. leave must be called at the end of the request.
+	Admit(ctx context.Context, route, task string) (in context.Context, leave func(), err error)
 }
 
 // Holder is a caller with a valid task token, and the lease of the token, which may have ended (H1).

@@ -38,7 +38,7 @@ func (fakeCalls) Invoke(_ context.Context, _ string, _, answer any, _ ...grpc.Ca
 // fixedHolder admits every caller as the holder of one task.
 type fixedHolder struct{ holder Holder }
 
-func (a fixedHolder) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
+func (a fixedHolder) Admit(ctx context.Context, _, _ string) (context.Context, func(), error) {
 	return WithHolder(ctx, a.holder), func() {}, nil
 }
 

@@ -221,7 +221,7 @@ func TestHeadOfEventsEnds(t *testing.T) {
 // endingDoor admits every caller until ended is done.
 type endingDoor struct{ ended context.Context } //nolint:containedctx // in place of a credential
 
-func (d endingDoor) Admit(ctx context.Context, _ string) (context.Context, func(), error) {
+func (d endingDoor) Admit(ctx context.Context, _, _ string) (context.Context, func(), error) {
 	in, leave := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.ended, leave)
 	return in, func() { stop(); leave() }, nil

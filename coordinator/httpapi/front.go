@@ -96,7 +96,7 @@ func plainWriter(w http.ResponseWriter) http.ResponseWriter {
 // answer admits a request and handles it, or refuses it.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, route string, handle handler) {
 	r = r.WithContext(AsCall(r))
-	in, leave, err := a.Door.Admit(r.Context(), route)
+	in, leave, err := a.Door.Admit(r.Context(), route, r.PathValue("task_id"))
 	if err != nil {
 		a.refuse(w, r, failed(err).fromDoor())
 		return

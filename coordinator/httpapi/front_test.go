@@ -25,11 +25,11 @@ type countingDoor struct {
 	shown            metadata.MD
 }
 
-func (d *countingDoor) Admit(ctx context.Context, route string) (context.Context, func(), error) {
+func (d *countingDoor) Admit(ctx context.Context, route, task string) (context.Context, func(), error) {
 	d.inside++
 	d.admitted++
 	d.shown, _ = metadata.FromIncomingContext(ctx)
-	in, _, err := d.fixedHolder.Admit(ctx, route)
+	in, _, err := d.fixedHolder.Admit(ctx, route, task)
 	return in, func() { d.inside-- }, err
 }
 
