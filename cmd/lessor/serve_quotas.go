@@ -45,14 +45,14 @@ func (f quotaFlags) read() (c quota.Config, err error) {
 	}
 	c.Tenants, c.Credentials = map[string]quota.Limits{}, map[string]quota.Limits{}
 	for name, value := range f.QuotaTenant {
-		at := strings.LastIndexByte(name, '.')
-		if at < 1 {
-			return c, fail(exitUsage, "for example acme.calls=50/s", "--quota-tenant: %q is not of the form TENANT.LIMIT", name)
-		}
+		at := max(strings.LastIndexByte(name, '.'), 0)
 		of := c.Tenants
 		tenant, each := strings.CutSuffix(name[:at], credentialKey)
 		if each {
 			of = c.Credentials
+		}
+		if tenant == "" {
+			return c, fail(exitUsage, "for example acme.calls=50/s", "--quota-tenant: %q is not of the form TENANT.LIMIT", name)
 		}
 		l := of[tenant]
 		if err := setQuota(&l, name[at+1:], value); err != nil {

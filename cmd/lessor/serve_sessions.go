@@ -51,23 +51,28 @@ func (h healthFlags) tenants() (map[string]session.Thresholds, error) {
 	return all, nil
 }
 
+// setThreshold sets one threshold. It refuses 0, which in Thresholds means the default.
 func setThreshold(t *session.Thresholds, key, value string) (err error) {
-	want := "a number"
+	want, positive := "a number above 0", false
 	switch key {
 	case "mem":
 		t.MemPct, err = strconv.ParseFloat(value, 64)
+		positive = t.MemPct > 0
 	case "disk":
 		t.DiskPct, err = strconv.ParseFloat(value, 64)
+		positive = t.DiskPct > 0
 	case "missed":
-		want = "a whole number"
+		want = "a whole number above 0"
 		t.Missed, err = strconv.Atoi(value)
+		positive = t.Missed > 0
 	case "saturated-after":
 		want = "a duration such as 90s"
 		t.SaturatedAfter, err = time.ParseDuration(value)
+		positive = t.SaturatedAfter > 0
 	default:
 		return fail(exitUsage, "", "unknown key %q; the keys are mem, disk, missed and saturated-after", key)
 	}
-	if err != nil {
+	if err != nil || !positive {
 		return fail(exitUsage, "", "%q is not %s", value, want)
 	}
 	return nil
