@@ -97,11 +97,15 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() {
 		d = nil
 	}
+	held, err := s.held(ctx)
+	if err != nil {
+		return nil, err
+	}
 	res := &lessorv1.DrainWorkerResponse{}
 	for _, ss := range s.open.Drain(found, d) {
-		res.Workers = append(res.Workers, ss.Worker())
+		res.Workers = append(res.Workers, described(ss, held))
 	}
-	return res, s.countLeases(ctx, res.GetWorkers())
+	return res, nil
 }
 
 // KickWorker ends sessions of a worker.
@@ -119,12 +123,13 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
+	held, err := s.held(ctx)
+	if err != nil {
+		return nil, err
+	}
 	res := &lessorv1.KickWorkerResponse{}
 	for _, ss := range found {
-		res.Workers = append(res.Workers, ss.Worker())
-	}
-	if err := s.countLeases(ctx, res.GetWorkers()); err != nil {
-		return nil, err
+		res.Workers = append(res.Workers, described(ss, held))
 	}
 	for _, ss := range found {
 		if err := s.kick(ctx, ss, reason, away, req.GetRequeue()); err != nil {
@@ -170,14 +175,16 @@ func (s *adminService) sessionsNamed(ctx context.Context, f *convert.Fields, req
 	return nil, refusal.ErrNoWorker
 }
 
-// countLeases sets how many leases each of the workers holds. The error is a status.
-func (s *adminService) countLeases(ctx context.Context, workers []*lessorv1.Worker) error {
+// held returns how many leases each session of the caller's tenant holds. A call asks for it before it changes anything: if its caller left while it asked
+// afterwards, the call would end with an error, and the audit would have no entry about the change (X4). The error is a status.
+func (s *adminService) held(ctx context.Context) (map[string]int, error) {
 	held, err := s.engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant)
-	if err != nil {
-		return refusal.Status(err)
-	}
-	for _, w := range workers {
-		w.Leases = uint32(held[w.GetSessionId()])
-	}
-	return nil
+	return held, refusal.Status(err)
+}
+
+// described describes a session and the number of its leases.
+func described(ss *session.Session, held map[string]int) *lessorv1.Worker {
+	w := ss.Worker()
+	w.Leases = uint32(held[w.GetSessionId()])
+	return w
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // drain calls DrainWorker, and returns the drained sessions.
@@ -212,6 +214,46 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 			t.Errorf("the session is %v, want two leases with their tasks", w)
 		}
 	})
+}
+
+// X4: a worker is drained or kicked if and only if the audit has an entry about it, also if the caller does not wait for the answer.
+func TestAbandonedCallsAboutWorkersAreAudited(t *testing.T) {
+	t.Attr("rules", "X4")
+	for name, call := range map[string]func(context.Context, lessorv1.AdminServiceClient) error{
+		"DrainWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
+			_, err := c.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+			return err
+		},
+		"KickWorker": func(ctx context.Context, c lessorv1.AdminServiceClient) error {
+			_, err := c.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w"})
+			return err
+		},
+	} {
+		st := &slowStore{Store: memstore.New()}
+		serve(t, st, func(t *testing.T, r *rig) {
+			r.openSession(t, "w", 1)
+			st.commitTime.Store(int64(3 * time.Second))
+			go func() {
+				_, _ = r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}})
+			}()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := call(ctx, r.admin); status.Code(err) != codes.DeadlineExceeded {
+				t.Fatalf("%s: error %v, want DEADLINE_EXCEEDED", name, err)
+			}
+			st.commitTime.Store(0)
+			time.Sleep(3 * time.Second)
+			res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := len(res.GetWorkers()) == 0 || res.GetWorkers()[0].GetDrain() != nil
+			if entries := r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: name}); changed != (len(entries) == 1) {
+				t.Errorf("%s: the worker was changed: %t; the audit has %v", name, changed, entries)
+			}
+		})
+	}
 }
 
 // DrainWorker, KickWorker and GetWorker answer NOT_FOUND for a worker that is not connected. They refuse bad fields with the name, and such a call has no
