@@ -70,11 +70,11 @@ func named(cert *x509.Certificate) (who Identity, err error) {
 }
 
 func parseName(uri *url.URL) (Identity, error) {
-	role, subject, ok := strings.Cut(strings.TrimPrefix(uri.Path, "/"), "/")
+	role, subject, _ := strings.Cut(strings.TrimPrefix(uri.Path, "/"), "/")
 	who := Identity{Tenant: uri.Host, Subject: subject}
 	who.Role, _ = ParseRole(role)
 	request := Request{Tenant: who.Tenant, Role: who.Role, Subject: who.Subject}
-	if !ok || uri.User != nil || uri.RawQuery != "" || uri.Fragment != "" || request.check() != nil {
+	if uri.User != nil || uri.RawQuery != "" || uri.Fragment != "" || request.check() != nil {
 		return Identity{}, &Error{Malformed}
 	}
 	return who, nil
