@@ -17,6 +17,7 @@
 //	opening.go                                health while the store is being opened
 //	store_gone.go                             notices that the store's file was moved or removed
 //	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
+//	large_messages.go                         bounds what a message may take when it is decoded (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
 //	calls.go interceptors.go trace.go         around every call: count of active calls, log, panics, trace context

@@ -94,12 +94,12 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec encodes and decodes as grpc does, with two exceptions: a frame that cannot be decoded does not fail the stream, and the error about a string
-// that is not valid UTF-8 names its field.
+// codec encodes and decodes as grpc does, with three exceptions: a frame that cannot be decoded does not fail the stream, the error about a string
+// that is not valid UTF-8 names its field, and a message with too many entries is refused.
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
-	return codec{session.Codec{CodecV2: readingCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}
+	return codec{session.Codec{CodecV2: readingCodec{boundedCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}}
 }
 
 // Marshal encodes a message, see encode.

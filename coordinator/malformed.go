@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -21,9 +23,11 @@ import (
 
 // reading is a request that was decoded, or the reason why it cannot be decoded.
 type reading struct {
-	into any
-	asks asking
-	bad  *lease.FieldError
+	into    any
+	asks    asking
+	bad     *lease.FieldError
+	refused bool // the gate will refuse the call
+	skipped bool // the request was not decoded, see maxOfRefused
 }
 
 // asking tells requests that ask for something (true) from reports of workers (false). An unknown field in a request is refused, because the coordinator
@@ -32,14 +36,18 @@ type reading struct {
 type asking bool
 
 // readingCodec is a codec that returns no error when it decodes a reading: it stores the error in the reading.
-type readingCodec struct{ convert.Codec }
+type readingCodec struct{ encoding.CodecV2 }
 
 func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*reading)
 	if !ok {
-		return c.Codec.Unmarshal(data, v)
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	switch err := c.Codec.Unmarshal(data, r.into); {
+	if r.refused && data.Len() > maxOfRefused {
+		r.skipped = true
+		return nil
+	}
+	switch err := c.CodecV2.Unmarshal(data, r.into); {
 	case errors.As(err, &r.bad):
 	case err != nil:
 		r.bad = &lease.FieldError{Field: "request", Problem: "cannot be read: " + err.Error()}
@@ -80,14 +88,17 @@ func guarded(desc *grpc.ServiceDesc, asks asking, answers map[string]malformed) 
 
 func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-		r := reading{asks: asks}
+		r := reading{asks: asks, refused: preauth.Refused(ctx)}
 		read := func(request any) error {
 			r.into = request
 			return decode(&r)
 		}
 		// The interceptors come first, so that a caller who may not make the call does not learn what is wrong with the request.
 		judged := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			if r.bad != nil {
+			switch {
+			case r.skipped:
+				handle = func(context.Context, any) (any, error) { return nil, errNotDecoded }
+			case r.bad != nil:
 				handle = func(ctx context.Context, _ any) (any, error) { return answer(ctx, r.bad) }
 			}
 			return chain(ctx, request, info, handle)

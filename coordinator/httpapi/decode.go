@@ -16,8 +16,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep the values in a body may be nested.
-const maxDepth = 100
+// Limits of a body. maxDepth is how deep its values may be nested. maxEntries is how many entries a list or map may have, except in values that are kept as
+// they are: an artifact of two bytes would take hundreds. The gRPC call checks the limits of each field, which are lower.
+const (
+	maxDepth   = 100
+	maxEntries = 10_000
+)
 
 // strictness says whether fields that the API does not know are refused or ignored.
 type strictness bool
@@ -265,7 +269,9 @@ func (s *scanner) object(in *place, t reflect.Type) *problem {
 		if seen[name] {
 			return invalid(at.path(), "is sent twice")
 		}
-		seen[name] = true
+		if seen[name] = true; items != nil && len(seen) > maxEntries {
+			return tooMany(in)
+		}
 		inner, p := items, (*problem)(nil)
 		if items != nil {
 			p = s.whole(&at, begin)
@@ -288,12 +294,17 @@ func (s *scanner) list(in *place, t reflect.Type) *problem {
 	}
 	inner := itemOf(t)
 	for at := (place{in: in}); s.tokens.More(); at.index++ {
+		if inner != nil && at.index == maxEntries {
+			return tooMany(in)
+		}
 		if p := s.value(&at, inner, true); p != nil {
 			return p
 		}
 	}
 	return s.end()
 }
+
+func tooMany(at *place) *problem { return invalid(at.path(), "has more than %d entries", maxEntries) }
 
 func (s *scanner) deeper(at *place) *problem {
 	if s.depth++; s.depth > maxDepth {

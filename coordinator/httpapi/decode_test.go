@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"runtime"
 	"strings"
@@ -22,29 +23,33 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"concurrencyLimit": -1}`:                      `concurrencyLimit: is -1; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967296}`:              `concurrencyLimit: is 4294967296; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
-		`{"priority": -2147483649}`:                        `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
-		`{"retentionMs": 1e3}`:                             `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
-		`{"retryPolicy": 1}`:                               `retryPolicy: is a number; it must be an object`,
-		`{"runAt": 1}`:                                     `runAt: is a number; it must be a string`,
-		`{"payloadBase64": "eA"}`:                          `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
-		`{"runAt": "2026-01-15"}`:                          `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
-		`{"runAt": ""}`:                                    `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
-		`{"runAt": "2026-01-15T10:00:00\u002b02:00"}`:      ``,
-		`{"payloadBase64": "\u0065A\u003d="}`:              ``,
-		`{"queue": "a\\ud800"}`:                            ``,
-		`{"queue": "\ud83d\ude00"}`:                        ``,
-		`{"queue": "\ud83d"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ude00\ud83d"}`:                        `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83dxudc00"}`:                        `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83d\ud83d\ude00"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "\ud83d\ude00\ud83d"}`:                  `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"queue": "a\n"}`:                                 ``,
-		`{"queue": "\n\u00e9\ud83d"}`:                      `queue: has an unpaired surrogate, which is not a valid character`,
-		`{"payload": ` + nested(99) + `}`:                  ``,
-		`{"payload": ` + nested(100) + `}`:                 `payload: is nested more than 100 levels deep`,
-		`{"resourceRefs": [{"metadata": {"\udead": ""}}]}`: "resourceRefs[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
-		`{"payload": {"\ud800": "\ud800"}}`:                ``, // kept as it is
-		`{"queue": "q"} x`:                                 `the body has more data after its JSON object`,
+		`{"priority": -2147483649}`:                                    `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
+		`{"retentionMs": 1e3}`:                                         `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
+		`{"retryPolicy": 1}`:                                           `retryPolicy: is a number; it must be an object`,
+		`{"runAt": 1}`:                                                 `runAt: is a number; it must be a string`,
+		`{"payloadBase64": "eA"}`:                                      `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
+		`{"runAt": "2026-01-15"}`:                                      `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
+		`{"runAt": ""}`:                                                `runAt: is not an RFC 3339 time such as 2026-01-15T10:00:00Z`,
+		`{"runAt": "2026-01-15T10:00:00\u002b02:00"}`:                  ``,
+		`{"payloadBase64": "\u0065A\u003d="}`:                          ``,
+		`{"queue": "a\\ud800"}`:                                        ``,
+		`{"queue": "\ud83d\ude00"}`:                                    ``,
+		`{"queue": "\ud83d"}`:                                          `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ude00\ud83d"}`:                                    `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83dxudc00"}`:                                    `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83d\ud83d\ude00"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "\ud83d\ude00\ud83d"}`:                              `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"queue": "a\n"}`:                                             ``,
+		`{"queue": "\n\u00e9\ud83d"}`:                                  `queue: has an unpaired surrogate, which is not a valid character`,
+		`{"payload": ` + nested(99) + `}`:                              ``,
+		`{"payload": ` + nested(100) + `}`:                             `payload: is nested more than 100 levels deep`,
+		`{"resourceRefs": [{"metadata": {"\udead": ""}}]}`:             "resourceRefs[0].metadata.\ufffd: has an unpaired surrogate, which is not a valid character",
+		`{"payload": {"\ud800": "\ud800"}}`:                            ``, // kept as it is
+		`{"resourceRefs": [{}` + strings.Repeat(", {}", 10_000) + `]}`: `resourceRefs: has more than 10000 entries`,
+		`{"labels": {` + wide(10_001) + `}}`:                           `labels: has more than 10000 entries`,
+		`{"labels": {` + wide(10_000) + `}}`:                           ``,
+		`{"payload": [{` + wide(10_001) + `}, [0` + strings.Repeat(", 0", 10_000) + `]]}`: ``, // its size is its only limit
+		`{"queue": "q"} x`: `the body has more data after its JSON object`,
 		`{"affinity": {"key": "k"}, "resourceRefs": [{}` + strings.Repeat(", {}", maxDepth) + `]}`: ``, // many, but not deep
 	} {
 		got := ""
@@ -52,9 +57,18 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 			got = p.body.Message
 		}
 		if got != want {
-			t.Errorf("%s: %q, want %q", body, got, want)
+			t.Errorf("%.1000s: %q, want %q", body, got, want)
 		}
 	}
+}
+
+// wide returns n members of an object, with different names and the value "".
+func wide(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"%d": ""`, i)
+	}
+	return strings.Join(all, ", ")
 }
 
 // nested returns lists inside each other.

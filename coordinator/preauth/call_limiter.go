@@ -99,12 +99,20 @@ func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context,
 	if !ok {
 		return ctx, errTooManyCalls
 	}
-	soon, cancel := ctx, func() {}
+	soon, cancel := context.WithValue(ctx, refusedKey{}, true), func() {}
 	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // a watch may stay open
-		soon, cancel = context.WithTimeout(ctx, maxCallTime)
+		soon, cancel = context.WithTimeout(soon, maxCallTime)
 	}
 	context.AfterFunc(ctx, func() { cancel(); leave() }) // at the end of the call
 	return soon, nil
+}
+
+type refusedKey struct{}
+
+// Refused reports whether a call had no valid credential when it began, so that the gate refuses it unless it needs none.
+func Refused(ctx context.Context) bool {
+	refused, _ := ctx.Value(refusedKey{}).(bool)
+	return refused
 }
 
 // errTooManyCalls refuses a call above maxCallsOfPeer or maxCalls.

@@ -18,6 +18,7 @@ type field struct {
 	typ    protowire.Type
 	text   bool
 	nested shape // of a field that is a message; nil for any other
+	list   bool  // it is a list of messages, and not a map
 }
 
 var shapes sync.Map // *shape by protoreflect.MessageDescriptor
@@ -53,7 +54,7 @@ func newField(f protoreflect.FieldDescriptor) field {
 	case protoreflect.BytesKind:
 		known.typ = protowire.BytesType
 	case protoreflect.MessageKind: // a map is a list of messages with a key and a value
-		known.typ, known.nested = protowire.BytesType, newShape(f.Message())
+		known.typ, known.nested, known.list = protowire.BytesType, newShape(f.Message()), f.IsList()
 	case protoreflect.DoubleKind:
 		known.typ = protowire.Fixed64Type
 	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Int64Kind, protoreflect.Uint32Kind, protoreflect.Uint64Kind:

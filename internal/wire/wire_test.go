@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -122,6 +123,53 @@ func TestProtobufReadsWhatTheCodecWrites(t *testing.T) {
 			}
 			b.Free()
 		}
+	}
+}
+
+// entriesOf counts the messages in the lists of a message.
+func entriesOf(m protoreflect.Message) (n int) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil || f.IsMap(): // the values of our maps are no messages
+		case f.IsList():
+			n += v.List().Len()
+			for i := range v.List().Len() {
+				n += entriesOf(v.List().Get(i).Message())
+			}
+		default:
+			n += entriesOf(v.Message())
+		}
+		return true
+	})
+	return n
+}
+
+// Entries counts, without decoding, the messages in all lists of a message. Of a malformed message it counts those before the fault.
+func TestEntries(t *testing.T) {
+	counted := 0
+	for _, mt := range messageTypes(t) {
+		for _, m := range examples(mt) {
+			raw, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := entriesOf(m.ProtoReflect())
+			if got := Entries(m, raw); got != want {
+				t.Errorf("%T has %d entries, want %d", m, got, want)
+			}
+			counted += want
+		}
+	}
+	if counted == 0 {
+		t.Error("no example has an entry")
+	}
+	for raw, want := range map[string]int{"\x0a\x00\x0a\x00\xff": 2, "\x0a\x00\x0a\x05": 1, "\x0a\x02\xff\xff\x0a\x00": 2, "\x08\x00\x0a\x00": 1, "\x7a\x00\x0a\x00": 1} {
+		if got := Entries(&lessorv1.BatchSubmitTasksRequest{}, []byte(raw)); got != want {
+			t.Errorf("%q has %d entries, want %d", raw, got, want)
+		}
+	}
+	if n := Entries(&descriptorpb.FileDescriptorSet{}, []byte("\x0a\x00")); n != 0 {
+		t.Errorf("a message of another package has %d entries, want 0", n)
 	}
 }
 

@@ -1,0 +1,45 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/internal/wire"
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// A message can take a hundred times its size when it is decoded: an empty task in a list has two bytes, and takes hundreds in memory (X5). gRPC decodes
+// the message of a unary call before the gate sees the call, and the handlers can count the entries of a list only when they are decoded. So both are
+// bounded before.
+
+// maxEntries is how many entries the lists of a message may have in all. It is far more than a request within the limits of its fields has.
+const maxEntries = 100_000
+
+// maxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
+// message only what goes into the audit.
+const maxOfRefused = 4 << 10
+
+// errNotDecoded ends a call whose message was not decoded, and which the gate has let in all the same. It can happen only if the clock was set back.
+var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken, "the credential was not valid when the call began: repeat the call", nil)
+
+// boundedCodec is a codec that returns a lease.FieldError for a message whose lists have too many entries.
+type boundedCodec struct{ encoding.CodecV2 }
+
+// Unmarshal reads a message.
+func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(proto.Message)
+	if !ok || data.Len() <= 2*maxEntries { // an entry has at least two bytes
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(wire.Buffers)
+	defer whole.Free()
+	if n := wire.Entries(m, whole.ReadOnlyData()); n > maxEntries {
+		return &lease.FieldError{Field: "request", Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, maxEntries)}
+	}
+	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
+}

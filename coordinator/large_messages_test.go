@@ -1,0 +1,131 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// emptyEntries returns a list of empty messages, as the field with this number.
+func emptyEntries(number protowire.Number, n int) []byte {
+	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), nil), n)
+}
+
+// X5: nobody can make the coordinator allocate much more than the size of a message. An empty entry of a list has two bytes, and would take hundreds when it
+// is decoded. Without a valid credential, a large message is not decoded at all; with one, it is refused for the number of its entries.
+func TestMessagesOfManyEmptyEntries(t *testing.T) {
+	t.Attr("rules", "X5")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Operator)
+		expired, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+		time.Sleep(time.Second)
+		tasks := rawBytes(emptyEntries(1, 512<<10))
+		for who, tt := range map[string]struct {
+			ctx  context.Context
+			want codes.Code
+		}{
+			"without a credential":    {t.Context(), codes.Unauthenticated},
+			"with an expired token":   {withToken(t.Context(), expired), codes.Unauthenticated},
+			"with a valid credential": {withToken(t.Context(), token), codes.InvalidArgument},
+		} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := r.conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tasks, &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
+			runtime.ReadMemStats(&after)
+			if status.Code(err) != tt.want {
+				t.Errorf("%s: %v, want %v", who, err, tt.want)
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
+				t.Errorf("%s: the call allocated %d MiB, want at most 32", who, used>>20)
+			}
+		}
+	})
+}
+
+// S7, V1: a message with too many entries is refused like any other bad message: a call with INVALID_ARGUMENT, a report with the verdict REJECTED, and a frame
+// with an error frame, after which the session goes on.
+func TestTooManyEntriesAreRefused(t *testing.T) {
+	t.Attr("rules", "S7 V1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		raw := grpc.ForceCodecV2(rawBytesCodec{newCodec()})
+		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, rawBytes(emptyEntries(1, maxEntries+1)), &emptypb.Empty{}, raw)
+		wantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
+		var told lessorv1.CompleteResponse
+		artifacts := (&lessorv1.CompleteRequest{}).ProtoReflect().Descriptor().Fields().ByName("artifacts").Number()
+		err = r.conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, rawBytes(emptyEntries(artifacts, maxEntries+1)), &told, raw)
+		if err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || told.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
+			t.Errorf("a report: %v (%v), want REJECTED for INVALID_REQUEST", &told, err)
+		}
+		worker := r.openSession(t, "w", 1)
+		fields := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Fields()
+		frame := protowire.AppendTag(nil, fields.ByName("reports").Number(), protowire.BytesType)
+		if err := worker.stream.SendMsg(rawBytes(protowire.AppendBytes(frame, emptyEntries(1, maxEntries+1)))); err != nil {
+			t.Fatal(err)
+		}
+		worker.wantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
+		worker.heartbeat()
+	})
+}
+
+// S7: a message is refused only if it has more entries than the limit.
+func TestManyEntriesAreRead(t *testing.T) {
+	t.Attr("rules", "S7")
+	var m lessorv1.BatchSubmitTasksRequest
+	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, maxEntries)), mem.SliceBuffer("\x12\x01r")}
+	if err := newCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != maxEntries || m.GetRequestId() != "r" {
+		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), maxEntries)
+	}
+}
+
+// closedDoor is a gate that finds no valid credential.
+type closedDoor struct{ preauth.Gate }
+
+func (closedDoor) CheckCredential(ctx context.Context) (context.Context, error) {
+	return ctx, errors.New("no credential")
+}
+func (closedDoor) NeedsNoCredential(string) bool { return false }
+
+// K5: if the gate lets in a call whose message was not decoded, the caller is asked to repeat it. A report must not be REJECTED then.
+func TestCallThatWasNotDecoded(t *testing.T) {
+	t.Attr("rules", "K5")
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
+	ctx, err := preauth.NewCallLimiter(closedDoor{}, 1).Tap(ctx, &tap.Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]codes.Code{maxOfRefused: codes.OK, maxOfRefused + 1: codes.Unavailable} {
+		codec, handled := newCodec(), false
+		decode := func(m any) error {
+			return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(protowire.AppendBytes([]byte{0x7a}, make([]byte, size-3)))}, m)
+		}
+		_, err := guard(func(_ any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+			var m lessorv1.CompleteRequest
+			if err := decode(&m); err != nil {
+				return nil, err
+			}
+			return chain(ctx, &m, nil, func(context.Context, any) (any, error) { handled = true; return nil, nil })
+		}, false, refuseMalformed)(nil, ctx, decode, callHandlerDirectly)
+		if status.Code(err) != want || handled != (want == codes.OK) {
+			t.Errorf("a message of %d bytes: %v, handled %t, want %v", size, err, handled, want)
+		}
+	}
+}
