@@ -1,6 +1,10 @@
 package coordinator
 
 import (
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,5 +55,28 @@ func TestTasksAreCounted(t *testing.T) {
 		r.wantMetric(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
 		r.wantMetric(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
 		r.close(t)
+	})
+}
+
+// Every metric that docs/metrics.md describes is served once it has something to count.
+func TestMetricsAreServed(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, nil)
+		r.complete(t, r.lease(t), "")
+		getPath(t, r, "/metrics", http.StatusOK) // counts itself when it has been answered
+		served := getPath(t, r, "/metrics", http.StatusOK)
+		rows := regexp.MustCompile("(?m)^\\| `(lessor_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
+		for _, row := range rows {
+			if !strings.Contains(served, "\n# TYPE "+row[1]+" ") {
+				t.Errorf("%s is not served", row[1])
+			}
+		}
+		if len(rows) < 10 {
+			t.Errorf("docs/metrics.md has %d metrics, want at least 10", len(rows))
+		}
 	})
 }
