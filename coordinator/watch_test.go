@@ -379,7 +379,7 @@ func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 		after uint64
 		want  string
 	}{
-		{0, "19:missed 4, 20, 22"}, {7, "19:missed 4, 20, 22"}, {19, "20, 22"}, {20, "22"}, {22, ""}, {99, ""},
+		{0, "19:missed 4, 20, 22"}, {7, "19:missed 4, 20, 22"}, {18, "19:missed 4, 20, 22"}, {19, "20, 22"}, {20, "22"}, {22, ""}, {99, ""},
 	} {
 		var got []string
 		for _, e := range unsentEvents(task, tt.after) {
