@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -24,15 +25,23 @@ const maxEntries = 100_000
 // message only what goes into the audit.
 const maxOfRefused = 4 << 10
 
+// maxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the
+// name in its request for as long as it lasts.
+const maxOfOthers = 4 << 10
+
 // errNotDecoded ends a call whose message was not decoded, and which the gate has let in all the same. It can happen only if the clock was set back.
 var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken, "the credential was not valid when the call began: repeat the call", nil)
 
-// boundedCodec is a codec that returns a lease.FieldError for a message whose lists have too many entries.
+// boundedCodec is a codec that returns a lease.FieldError for a message whose lists have too many entries, and an error for a long message of a service that
+// is not ours.
 type boundedCodec struct{ encoding.CodecV2 }
 
 // Unmarshal reads a message.
 func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
+	if ok && data.Len() > maxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
+		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), maxOfOthers)
+	}
 	if !ok || data.Len() <= 2*maxEntries { // an entry has at least two bytes
 		return c.CodecV2.Unmarshal(data, v)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -83,6 +84,26 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 		}
 		worker.wantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
 		worker.heartbeat()
+	})
+}
+
+// X5: health checks need no credential, and a watch keeps its request for as long as it lasts. So a request for another service than ours must be short.
+func TestLongHealthChecksAreRefused(t *testing.T) {
+	t.Attr("rules", "X5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for size, want := range map[int]codes.Code{maxOfOthers - 3: codes.NotFound, maxOfOthers: codes.Internal} {
+			request := &healthv1.HealthCheckRequest{Service: text(size)}
+			if _, err := r.health.Check(t.Context(), request); status.Code(err) != want {
+				t.Errorf("a check of a service with a name of %d bytes: %v, want %v", size, err, want)
+			}
+			watch, err := r.health.Watch(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := watch.Recv(); (err == nil) != (want == codes.NotFound) { // the answer to a short one is that the service is not known
+				t.Errorf("a watch of a service with a name of %d bytes: %v", size, err)
+			}
+		}
 	})
 }
 
