@@ -55,8 +55,9 @@ func TestBadFramesAndReportsAreDelayed(t *testing.T) {
 			bad[i] = started(&lessorv1.Assignment{Task: &lessorv1.Task{TaskId: "unknown"}, LeaseId: "forged"})
 		}
 		for name, flood := range map[string]struct {
-			once func(worker *testWorker)
-			n    int
+			opening bool // the stream has no session yet
+			once    func(worker *testWorker)
+			n       int
 		}{
 			"reports": {n: 6, once: func(worker *testWorker) {
 				for _, v := range worker.report(bad...) {
@@ -68,8 +69,16 @@ func TestBadFramesAndReportsAreDelayed(t *testing.T) {
 			"frames": {n: 5001, once: func(worker *testWorker) {
 				worker.wantError(worker.send(handshakeOf("again")), "E.CMD.UNKNOWN", "handshake")
 			}},
+			"frames before the handshake": {opening: true, n: 5001, once: func(worker *testWorker) {
+				worker.wantError(worker.send(registration(1)), "E.CMD.UNKNOWN", "register")
+			}},
 		} {
-			worker := r.openSession(t, name, 1)
+			worker := r.openStream(t, name)
+			if !flood.opening {
+				worker.handshake()
+				worker.send(registration(1))
+				synctest.Wait()
+			}
 			begin := time.Now()
 			for range flood.n {
 				flood.once(worker)

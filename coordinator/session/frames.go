@@ -138,6 +138,7 @@ func (ss *Session) refuse(corr, code, message, remediation string) bool {
 		ss.out.unpause()
 		return true
 	}
+	ss.fines.add(1)
 	level := slog.LevelWarn
 	if ss.asksTenant {
 		level = slog.LevelInfo
