@@ -15,6 +15,7 @@
 //	server.go config.go config_*.go           the process: settings, start, stop; grpc.go: options and codec of the gRPC server
 //	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
 //	opening.go                                health while the store is being opened
+//	log_pace.go                               leaves lines out of the log in a flood
 //	store_gone.go                             notices that the store's file was moved or removed
 //	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
 //	large_messages.go                         bounds what a message may take when it is decoded (X5)

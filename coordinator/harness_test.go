@@ -74,7 +74,9 @@ func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	t.Helper()
 	r := &rig{served: make(chan error, 2), log: &logBuffer{}}
 	var err error
-	cfg.Version, cfg.Logger = "test", slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if cfg.Version = "test"; cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	if r.Coordinator, err = New(st, cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Logger = paced(cfg.Logger)
 	m := newMetrics()
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
