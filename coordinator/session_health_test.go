@@ -253,6 +253,24 @@ func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
+// A worker that reports that it is not well is a warning in the log, unless it drains: then it stops in order.
+func TestDrainIsNoWarning(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for name, drains := range map[string]bool{"ill": false, "stopping": true} {
+			worker := r.openSession(t, name, 1)
+			if drains {
+				worker.send(&lessorv1.Drain{})
+			}
+			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false})
+			synctest.Wait()
+			if warned := strings.Contains(r.log.String(), `"level":"WARN","msg":"the worker gets no new work"`); warned == drains {
+				t.Errorf("%s: warned is %v", name, warned)
+			}
+			r.log.Reset()
+		}
+	})
+}
+
 // W9: if several causes apply, the worker has the worst health of them. The metrics have a gauge for each health.
 func TestGravestHealthIsShown(t *testing.T) {
 	t.Attr("rules", "W9")

@@ -236,6 +236,9 @@ func TestResumeAfterAMinuteOrARestart(t *testing.T) {
 			if !b.GetResumed() || b.GetSessionId() != a.GetSessionId() || b.GetNextSeq() != 1 {
 				t.Errorf("restart %v: the resumed session begins with %v, want the same session with next_seq 1", restart, b)
 			}
+			if log := r.log.String(); !strings.Contains(log, `"resumed":true`) {
+				t.Errorf("restart %v: the log does not say that the session was resumed:\n%s", restart, log)
+			}
 			if restart {
 				if again := worker.receiveAssignments(1); again[0].GetAttempt() != 1 {
 					t.Errorf("the lease was dispatched again as %v, want attempt 1", again)

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"log/slog"
+
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -24,9 +26,13 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.in.said = ss.health.selfReport
 	noNewWork := ss.health.whyNoWork()
 	changes := ss.health.told.next(well != (noNewWork == ""))
+	level := slog.LevelWarn
+	if ss.health.drains { // the worker stops in order
+		level = slog.LevelInfo
+	}
 	ss.state = next
 	ss.mu.Unlock()
-	ss.logHealth(noNewWork, changes)
+	ss.logHealth(level, noNewWork, changes)
 	reports := make([]*lease.Report, len(m.GetLeases()))
 	in := convert.NewIntake(ss.srv.Limits, len(reports), 0)
 	for i, l := range m.GetLeases() {
@@ -37,8 +43,9 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	ss.resize()
 }
 
-// logHealth logs whether the worker gets new work. changes is how often that has changed since the last log line.
-func (ss *Session) logHealth(noNewWork string, changes int) {
+// logHealth logs whether the worker gets new work. changes is how often that has changed since the last log line. If the worker gets none, the line has
+// this level.
+func (ss *Session) logHealth(level slog.Level, noNewWork string, changes int) {
 	log := ss.logger()
 	if changes > 1 {
 		log = log.With("changes", changes)
@@ -46,7 +53,7 @@ func (ss *Session) logHealth(noNewWork string, changes int) {
 	switch {
 	case changes == 0:
 	case noNewWork != "":
-		log.Warn("the worker gets no new work", "why", noNewWork)
+		log.Log(ss.stream.Context(), level, "the worker gets no new work", "why", noNewWork)
 	default:
 		log.Info("the worker gets new work again")
 	}

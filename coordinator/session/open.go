@@ -137,6 +137,6 @@ func (ss *Session) adopt(a admission, w *lessorv1.WorkerInfo) bool {
 	ss.info, ss.log, ss.state = w, ss.out.log, handshaking
 	ss.health.selfReport = a.said
 	ss.drain = ss.srv.Registry.add(ss)
-	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.intact)
+	ss.log.Info("session opened", "instance", w.GetInstanceId(), "version", w.GetVersion(), "hostname", w.GetHostname(), "resumed", a.resumed)
 	return true
 }
