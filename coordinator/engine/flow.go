@@ -43,6 +43,7 @@ func (q *queue) line(kind lease.Line) *line {
 		q.virtual += 1.0 / keptFlows // otherwise a stream of new keys would delay the other flows without end
 		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[lineKey]*line{}, pools: map[*pool]*lineup{}}
 		q.flows[kind.Fairness] = f
+		q.forgetIdle() // also if no task of the queue is ever granted
 	}
 	key := lineKey{kind.Type, kind.Class}
 	l := f.lines[key]
@@ -64,7 +65,12 @@ func (q *queue) takeTurn(f *flow) {
 	begin := max(f.begin, q.virtual)
 	f.move(q, begin+1/q.settings.Weight(f.key))
 	q.virtual = begin
-	for { // delete idle flows whose next turn is not later than the virtual time any more
+	q.forgetIdle()
+}
+
+// forgetIdle deletes idle flows whose next turn is not later than the virtual time any more, and all beyond keptFlows.
+func (q *queue) forgetIdle() {
+	for {
 		idle, ok := q.idle.Min()
 		if !ok || idle.begin > q.virtual && q.idle.Len() <= keptFlows {
 			return
