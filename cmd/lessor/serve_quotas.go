@@ -18,7 +18,7 @@ type quotaFlags struct {
 
 // maxFlags bound the connections that may be open (X5).
 type maxFlags struct {
-	Connections          int `type:"positive" placeholder:"N" help:"Most connections to both listeners at once (50000, or 500 less than the files that the process may open)."`
+	Connections          int `type:"positive" placeholder:"N" help:"Most connections to both listeners at once (50000, or 500 less than the files that the process may open, or half of these if they are fewer than 1000)."`
 	ConnectionsOfAddress int `type:"positive" placeholder:"N" help:"Most connections from one address (half of --max-connections)."`
 }
 
@@ -27,10 +27,19 @@ const keptBack = 500
 
 func (f maxFlags) connections() preauth.Connections {
 	c := preauth.Connections{Most: f.Connections, MostOfPeer: f.ConnectionsOfAddress}
-	if may := openFiles() - keptBack; c.Most == 0 && may > 0 && may < preauth.DefaultConnections {
-		c.Most = may
+	if c.Most == 0 {
+		c.Most = connectionsWith(openFiles())
 	}
 	return c
+}
+
+// connectionsWith returns how many connections a process with so many open files has by default. 0 means the default of the coordinator.
+func connectionsWith(files int) int {
+	may := max(files-keptBack, files/2)
+	if files == 0 || may >= preauth.DefaultConnections {
+		return 0
+	}
+	return max(may, 1)
 }
 
 // credentialKey stands between the tenant and the name of the limit in a quota for each credential of the tenant.

@@ -54,3 +54,12 @@ func wantFlagError(t *testing.T, err error, begin, quoted string) {
 		t.Errorf("error %v, want one that begins with %q and has %q", err, begin, quoted)
 	}
 }
+
+// X5: connections do not use up the files that the process may open: the store and the next probe need some, too.
+func TestDefaultOfConnections(t *testing.T) {
+	for files, want := range map[int]int{0: 0, 1: 1, 64: 32, 500: 250, 1000: 500, 1024: 524, 20_000: 19_500, 50_500: 0, 1 << 20: 0} {
+		if got := connectionsWith(files); got != want {
+			t.Errorf("with %d open files: %d connections, want %d", files, got, want)
+		}
+	}
+}
