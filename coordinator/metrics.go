@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"math"
 	"strconv"
 	"time"
@@ -176,6 +177,22 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	}
 	gauge("lessor_disk_full", "1 while the disk is so full that new tasks are refused.", while(cfg.DiskFull))
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
+	gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.", func() float64 {
+		return expiry(cfg.TLS)
+	})
+}
+
+// expiry returns when the certificate expires that a new connection would get, in seconds since 1970; NaN if there is none.
+func expiry(cfg *tls.Config) float64 {
+	if cfg != nil && cfg.GetConfigForClient != nil {
+		if chosen, err := cfg.GetConfigForClient(&tls.ClientHelloInfo{}); err == nil && chosen != nil {
+			cfg = chosen
+		}
+	}
+	if cfg == nil || len(cfg.Certificates) == 0 || cfg.Certificates[0].Leaf == nil {
+		return math.NaN()
+	}
+	return float64(cfg.Certificates[0].Leaf.NotAfter.Unix())
 }
 
 // taskCounts collects, at each scrape, the numbers of tasks that have not ended.

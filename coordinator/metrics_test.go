@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"os"
 	"regexp"
@@ -78,5 +80,27 @@ func TestMetricsAreServed(t *testing.T) {
 		if len(rows) < 10 {
 			t.Errorf("docs/metrics.md has %d metrics, want at least 10", len(rows))
 		}
+	})
+}
+
+// The metrics say when the certificate expires that the next connection gets, so that a renewal that fails is noticed in time.
+func TestExpiryOfTheCertificate(t *testing.T) {
+	until := func(unix int64) *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Leaf: &x509.Certificate{NotAfter: time.Unix(unix, 0)}}}}
+	}
+	newest := until(2000)
+	again := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return newest, nil }}
+	wantExpiry := func(t *testing.T, r *rig, want string) {
+		t.Helper()
+		if metrics := getPath(t, r, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nlessor_certificate_expiry_timestamp_seconds "+want+"\n") {
+			t.Errorf("the metrics do not have the expiry %s", want)
+		}
+	}
+	serveWith(t, nil, Config{}, func(t *testing.T, r *rig) { wantExpiry(t, r, "NaN") })
+	serveWith(t, nil, Config{TLS: until(1000)}, func(t *testing.T, r *rig) { wantExpiry(t, r, "1000") })
+	serveWith(t, nil, Config{TLS: again}, func(t *testing.T, r *rig) {
+		wantExpiry(t, r, "2000")
+		newest = until(3000)
+		wantExpiry(t, r, "3000")
 	})
 }
