@@ -94,7 +94,11 @@ func (c serveCmd) Run(a *app) error {
 	}
 	opened := whileOpening(a, cfg, httpLis)
 	defer opened()
+	begins := !boltstore.Exists(c.Data)
 	return withStore(c.Data, cfg.Logger, func(bolt *boltstore.Store) error {
+		if begins { // an operator whose disk is not mounted should not have to guess
+			cfg.Logger.Info("there was no store: a new, empty one was made", "data", c.Data)
+		}
 		st, full, err := c.reserve(killable(bolt), cfg.Logger)
 		if err != nil {
 			return err
