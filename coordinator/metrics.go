@@ -159,6 +159,8 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
+	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": cfg.Version}}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(build, func() float64 { return 1 }))
 	m.registry.MustRegister(open.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
 	m.registry.MustRegister(&taskCounts{eng})

@@ -161,6 +161,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		go func() { ended <- part() }()
 	}
 	c.setReady(true)
+	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc", addressOf(grpcLis), "http", addressOf(httpLis))
 
 	var errs []error
 	select {
@@ -177,7 +178,19 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	for range len(parts) - len(errs) {
 		errs = append(errs, <-ended)
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	c.cfg.Logger.Info("stopped")
+	return nil
+}
+
+// addressOf returns the address of a listener, empty if lis is nil.
+func addressOf(lis net.Listener) string {
+	if lis == nil {
+		return ""
+	}
+	return lis.Addr().String()
 }
 
 func (c *Coordinator) setReady(ready bool) {

@@ -513,3 +513,12 @@ func TestConfig(t *testing.T) {
 		t.Errorf("the error is %v, want one that names the batch limit", err)
 	}
 }
+
+// The log says which version serves which epoch at which addresses, and that it has stopped.
+func TestLogHasTheStartAndTheStop(t *testing.T) {
+	var log bytes.Buffer
+	serveWith(t, nil, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(*testing.T, *rig) {})
+	for _, want := range []string{`msg=serving version=test epoch=1 grpc=bufconn `, "msg=stopped"} {
+		wantContains(t, "the log", log.String(), want)
+	}
+}
