@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -22,6 +26,7 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 		return x, lease.ErrNotFound
 	}
 	x = lease.Explain(e.now, view{e}, t)
+	e.nameHolders(t, x.Findings)
 	if t.State() == lease.Ready && !heldBack(x.Findings) {
 		x.Findings = slices.Insert(x.Findings, 0, e.workersFor(t))
 	}
@@ -31,4 +36,23 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 // heldBack reports whether the rules keep a READY task from being granted.
 func heldBack(found []lease.Finding) bool {
 	return len(found) > 0 && found[0].Code != lease.FoundTimeLimit && found[0].Code != lease.FoundLateResult
+}
+
+// nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, oldest first.
+func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
+	const most = 5
+	k := e.spaces[t.ID.Space].keys[t.Spec.ConcurrencyKey]
+	at := slices.IndexFunc(found, func(f lease.Finding) bool { return f.Code == lease.FoundConcurrencyKey })
+	if at < 0 || k == nil || k.state().Room(t.Spec.ConcurrencyLimit) {
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(k.holders), func(a, b lease.TaskID) int { return cmp.Compare(a.Seq, b.Seq) })
+	var names []string
+	for _, id := range ids[:min(most, len(ids))] {
+		names = append(names, id.String())
+	}
+	if more := len(ids) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	found[at].Message += "; held by " + strings.Join(names, ", ")
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+func taskID(seq uint64) string { return lease.TaskID{Space: 1, Seq: seq}.String() }
+
 // S6: ExplainTask names the reason why a task waits: the first finding has its code, and the message names the queue, type, worker or key in question.
 func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	t.Attr("rules", "S6")
@@ -121,6 +123,22 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(specWithKey("disk", 1))
 			r.join("i", 5)
 		}},
+		{
+			name: "the tasks that hold its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 2}, code: lease.FoundConcurrencyKey,
+			words: "2 live leases of at most 2; held by " + taskID(1) + ", " + taskID(2), setup: func(r *rig) {
+				r.submit(specWithKey("disk", 2), specWithKey("disk", 2))
+				r.join("i", 5)
+			},
+		},
+		{
+			name: "many tasks that hold its concurrency key", spec: lease.Spec{ConcurrencyKey: "disk", ConcurrencyLimit: 7}, code: lease.FoundConcurrencyKey,
+			words: "held by " + taskID(1) + ", " + taskID(2) + ", " + taskID(3) + ", " + taskID(4) + ", " + taskID(5) + ", and 2 more", setup: func(r *rig) {
+				for range 7 {
+					r.submit(specWithKey("disk", 7))
+				}
+				r.join("i", 10)
+			},
+		},
 		{name: "its run_at", spec: lease.Spec{RunAt: lease.WallOf(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))}, code: lease.FoundRunAt, words: "run_at"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
