@@ -563,6 +563,39 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// T12: while many tasks must be parked for a call that does not wait, such a call of another tenant, for which there is no task, has its answer at once.
+func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
+	t.Attr("rules", "T12")
+	lower(t, 200, &triesPerTurn, &lineHead)
+	run(t, func(r *rig) {
+		n := 10 * triesPerTurn
+		r.submitManyOfAHeldKey(n)
+		held, parked := make(chan struct{}), -1 // number of parked tasks when the other call has its answer
+		r.enqueue("umbra", func() { <-held })
+		synctest.Wait()
+		granted := r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1})
+		synctest.Wait()
+		other := newTaker(Wants{Space: Space{"umbra", home.Workspace}, Worker: "w", Queues: []string{"q"}}, 1)
+		other.reply = func([]Granted, error) {}
+		r.enqueue("umbra", func() { r.beginLease(other, false) })
+		var look func()
+		look = func() {
+			if parked = int(r.total.parked); !other.left {
+				r.enqueue("umbra", look)
+			}
+		}
+		r.enqueue("umbra", look)
+		close(held)
+		if len(granted()) != 1 {
+			r.Error("the call got no task")
+		}
+		synctest.Wait()
+		if most := 2 * (triesPerTurn + grantsPerTurn); parked > most {
+			r.Errorf("%d tasks were parked before the other call had its answer, want at most %d", parked, most)
+		}
+	})
+}
+
 // T2, T11: what the end of a lease costs does not grow with the number of lines, here of fairness keys, that wait for its concurrency key: only some of
 // their tasks come back and are parked again. The next task of the key is granted nevertheless, until none is left.
 func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
