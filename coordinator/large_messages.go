@@ -14,12 +14,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// A message can take a hundred times its size when it is decoded: an empty task in a list has two bytes, and takes hundreds in memory (X5). gRPC decodes
-// the message of a unary call before the gate sees the call, and the handlers can count the entries of a list only when they are decoded. So both are
-// bounded before.
+// A message can take a hundred times its size when it is decoded: an empty task in a list has two bytes, and takes hundreds in memory; an empty string takes
+// tens, with the copies of its growing list (X5). gRPC decodes the message of a unary call before the gate sees the call, and the handlers can count the
+// entries of a list only when they are decoded. So both are bounded before.
 
-// maxEntries is how many entries the lists of a message may have in all. It is far more than a request within the limits of its fields has.
-const maxEntries = 100_000
+const (
+	// maxEntries is how many entries the lists of a message may have in all. No request within lease.DefaultLimits has so many.
+	maxEntries = 100_000
+	// stringsOfEntry is how many strings in lists count as one entry.
+	stringsOfEntry = 8
+)
 
 // maxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
 // message only what goes into the audit.
@@ -47,7 +51,8 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	whole := data.MaterializeToBuffer(wire.Buffers)
 	defer whole.Free()
-	if n := wire.Entries(m, whole.ReadOnlyData()); n > maxEntries {
+	messages, strings := wire.Entries(m, whole.ReadOnlyData())
+	if n := messages + strings/stringsOfEntry; n > maxEntries {
 		return &lease.FieldError{Field: "request", Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, maxEntries)}
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -24,6 +26,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // emptyEntries returns a list of empty messages, as the field with this number.
@@ -32,7 +35,7 @@ func emptyEntries(number protowire.Number, n int) []byte {
 }
 
 // X5: nobody can make the coordinator allocate much more than the size of a message. An empty entry of a list has two bytes, and would take hundreds when it
-// is decoded. Without a valid credential, a large message is not decoded at all; with one, it is refused for the number of its entries.
+// is decoded, or tens if it is a string. Without a valid credential, a large message is not decoded at all; with one, it is refused for the number of its entries.
 func TestMessagesOfManyEmptyEntries(t *testing.T) {
 	t.Attr("rules", "X5")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -40,17 +43,22 @@ func TestMessagesOfManyEmptyEntries(t *testing.T) {
 		expired, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
 		time.Sleep(time.Second)
 		tasks := rawBytes(emptyEntries(1, 512<<10))
+		trace := (&lessorv1.TaskSpec{}).ProtoReflect().Descriptor().Fields().ByName("trace_meta").Number()
+		names := emptyEntries((&lessorv1.TraceMeta{}).ProtoReflect().Descriptor().Fields().ByName("middleware_chain").Number(), 2<<20-64)
+		task := protowire.AppendBytes(protowire.AppendTag(nil, trace, protowire.BytesType), names)
 		for who, tt := range map[string]struct {
-			ctx  context.Context
-			want codes.Code
+			ctx     context.Context
+			message rawBytes
+			want    codes.Code
 		}{
-			"without a credential":    {t.Context(), codes.Unauthenticated},
-			"with an expired token":   {withToken(t.Context(), expired), codes.Unauthenticated},
-			"with a valid credential": {withToken(t.Context(), token), codes.InvalidArgument},
+			"without a credential":             {t.Context(), tasks, codes.Unauthenticated},
+			"with an expired token":            {withToken(t.Context(), expired), tasks, codes.Unauthenticated},
+			"with a valid credential":          {withToken(t.Context(), token), tasks, codes.InvalidArgument},
+			"strings, with a valid credential": {withToken(t.Context(), token), protowire.AppendBytes([]byte{0x0a}, task), codes.InvalidArgument},
 		} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err := r.conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tasks, &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
+			err := r.conn.Invoke(tt.ctx, lessorv1.TaskService_BatchSubmitTasks_FullMethodName, tt.message, &emptypb.Empty{}, grpc.ForceCodecV2(rawBytesCodec{newCodec()}))
 			runtime.ReadMemStats(&after)
 			if status.Code(err) != tt.want {
 				t.Errorf("%s: %v, want %v", who, err, tt.want)
@@ -107,9 +115,23 @@ func TestLongHealthChecksAreRefused(t *testing.T) {
 	})
 }
 
-// S7: a message is refused only if it has more entries than the limit.
+// S7: a message is refused only if it has more entries than the limit. No batch of the default size has.
 func TestManyEntriesAreRead(t *testing.T) {
 	t.Attr("rules", "S7")
+	largest := &lessorv1.TaskSpec{
+		Requirements: &lessorv1.Requirements{Runtimes: make([]string, lease.MaxRequired), Features: make([]string, lease.MaxRequired)},
+		TraceMeta:    &lessorv1.TraceMeta{MiddlewareChain: make([]string, lease.MaxMiddlewares)},
+	}
+	for range lease.MaxResourceRefs {
+		largest.ResourceRefs = append(largest.ResourceRefs, &lessorv1.ResourceRef{})
+	}
+	batch, err := proto.Marshal(&lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{largest}, lease.DefaultLimits().Batch)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(batch)}, &lessorv1.BatchSubmitTasksRequest{}); err != nil {
+		t.Errorf("the largest batch: %v", err)
+	}
 	var m lessorv1.BatchSubmitTasksRequest
 	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, maxEntries)), mem.SliceBuffer("\x12\x01r")}
 	if err := newCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != maxEntries || m.GetRequestId() != "r" {

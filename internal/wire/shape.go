@@ -18,7 +18,7 @@ type field struct {
 	typ    protowire.Type
 	text   bool
 	nested shape // of a field that is a message; nil for any other
-	list   bool  // it is a list of messages, and not a map
+	list   bool  // it is a list of messages or strings, and not a map
 }
 
 var shapes sync.Map // *shape by protoreflect.MessageDescriptor
@@ -50,7 +50,7 @@ func newField(f protoreflect.FieldDescriptor) field {
 	known := field{known: true}
 	switch f.Kind() {
 	case protoreflect.StringKind:
-		known.typ, known.text = protowire.BytesType, true
+		known.typ, known.text, known.list = protowire.BytesType, true, f.IsList()
 	case protoreflect.BytesKind:
 		known.typ = protowire.BytesType
 	case protoreflect.MessageKind: // a map is a list of messages with a key and a value

@@ -126,50 +126,56 @@ func TestProtobufReadsWhatTheCodecWrites(t *testing.T) {
 	}
 }
 
-// entriesOf counts the messages in the lists of a message.
-func entriesOf(m protoreflect.Message) (n int) {
+// entriesOf counts the messages and the strings in the lists of a message.
+func entriesOf(m protoreflect.Message) (messages, strings int) {
+	inside := func(m protoreflect.Message) {
+		inMessages, inStrings := entriesOf(m)
+		messages, strings = messages+inMessages, strings+inStrings
+	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
+		case f.IsList() && f.Kind() == protoreflect.StringKind:
+			strings += v.List().Len()
 		case f.Message() == nil || f.IsMap(): // the values of our maps are no messages
 		case f.IsList():
-			n += v.List().Len()
+			messages += v.List().Len()
 			for i := range v.List().Len() {
-				n += entriesOf(v.List().Get(i).Message())
+				inside(v.List().Get(i).Message())
 			}
 		default:
-			n += entriesOf(v.Message())
+			inside(v.Message())
 		}
 		return true
 	})
-	return n
+	return messages, strings
 }
 
-// Entries counts, without decoding, the messages in all lists of a message. Of a malformed message it counts those before the fault.
+// Entries counts, without decoding, the messages and strings in all lists of a message. Of a malformed message it counts those before the fault.
 func TestEntries(t *testing.T) {
-	counted := 0
+	var messages, strings int
 	for _, mt := range messageTypes(t) {
 		for _, m := range examples(mt) {
 			raw, err := proto.Marshal(m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := entriesOf(m.ProtoReflect())
-			if got := Entries(m, raw); got != want {
-				t.Errorf("%T has %d entries, want %d", m, got, want)
+			wantMessages, wantStrings := entriesOf(m.ProtoReflect())
+			if gotMessages, gotStrings := Entries(m, raw); gotMessages != wantMessages || gotStrings != wantStrings {
+				t.Errorf("%T has %d messages and %d strings in lists, want %d and %d", m, gotMessages, gotStrings, wantMessages, wantStrings)
 			}
-			counted += want
+			messages, strings = messages+wantMessages, strings+wantStrings
 		}
 	}
-	if counted == 0 {
-		t.Error("no example has an entry")
+	if messages == 0 || strings == 0 {
+		t.Errorf("the examples have %d messages and %d strings in lists", messages, strings)
 	}
 	for raw, want := range map[string]int{"\x0a\x00\x0a\x00\xff": 2, "\x0a\x00\x0a\x05": 1, "\x0a\x02\xff\xff\x0a\x00": 2, "\x08\x00\x0a\x00": 1, "\x7a\x00\x0a\x00": 1} {
-		if got := Entries(&lessorv1.BatchSubmitTasksRequest{}, []byte(raw)); got != want {
-			t.Errorf("%q has %d entries, want %d", raw, got, want)
+		if got, _ := Entries(&lessorv1.BatchSubmitTasksRequest{}, []byte(raw)); got != want {
+			t.Errorf("%q has %d messages in lists, want %d", raw, got, want)
 		}
 	}
-	if n := Entries(&descriptorpb.FileDescriptorSet{}, []byte("\x0a\x00")); n != 0 {
-		t.Errorf("a message of another package has %d entries, want 0", n)
+	if messages, strings := Entries(&descriptorpb.FileDescriptorSet{}, []byte("\x0a\x00")); messages+strings != 0 {
+		t.Errorf("a message of another package has %d messages and %d strings in lists, want none", messages, strings)
 	}
 }
 
