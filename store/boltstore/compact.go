@@ -119,16 +119,18 @@ func (s *Store) copyTo(path string) error {
 	return errors.Join(err, to.Sync(), to.Close())
 }
 
-// renumberSums writes the copied sums again with the number of this transaction, which is the newest. It adds no sums to a store without them.
+// renumberSums gives the copied sums the number of this transaction, which is the newest. It adds no sums to a store without them, and no checksum to sums
+// without one: a program of the format of the store could not read them.
 func renumberSums(tx *bbolt.Tx) error {
-	if tx.Bucket([]byte(sumsBucket)) == nil {
+	bucket := tx.Bucket([]byte(sumsBucket))
+	if bucket == nil {
 		return nil
 	}
-	all, err := readSums(tx)
-	if err != nil {
-		return err
+	stored, ok := renumbered(bucket.Get([]byte(sumsKey)), uint64(tx.ID()))
+	if !ok {
+		return errSums
 	}
-	return all.put(tx)
+	return bucket.Put([]byte(sumsKey), stored)
 }
 
 // checkCopy compares the sums of the copy at path with those of the store, and calls check with the copy. It returns the size of the copy in bytes.

@@ -303,3 +303,30 @@ func TestCompactAddsNoSums(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Compact leaves the sums in the form in which a program of the store's format can read them: before format 7, without a checksum. Otherwise that program, which
+// may still serve the store, would call it damaged.
+func TestCompactKeepsTheFormOfTheSums(t *testing.T) {
+	for format := sumsSince; format <= int(store.Current().Format()); format++ {
+		dir := dirWithFile(t, goldenStore(t, format))
+		if _, _, err := Compact(dir, Options{}, noCheck); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenReadOnly(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		err = s.db.View(func(tx *bbolt.Tx) error {
+			stored, ok := decodeSums(tx.Bucket([]byte(sumsBucket)).Get([]byte(sumsKey)))
+			if !ok || stored.sealed != (format >= sealSince) || stored.tx != uint64(tx.ID()) {
+				t.Errorf("format %d: the sums can be read: %v; they have a checksum: %v, and are of commit %d; want that of format %d, of commit %d",
+					format, ok, stored.sealed, stored.tx, format, tx.ID())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -79,6 +80,21 @@ func decodeSums(b []byte) (s storedSums, ok bool) {
 		s.sums[i] = binary.BigEndian.Uint64(b[8+8*i:])
 	}
 	return s, true
+}
+
+// renumbered returns encoded sums with another number of the transaction, in the same form.
+func renumbered(b []byte, tx uint64) (_ []byte, ok bool) {
+	s, ok := decodeSums(b)
+	switch b = bytes.Clone(b); {
+	case !ok:
+		return nil, false
+	case s.sealed:
+		binary.BigEndian.PutUint64(b[sumsSealSize:], tx)
+		sealSums(b)
+	default:
+		binary.BigEndian.PutUint64(b, tx)
+	}
+	return b, true
 }
 
 // decodeSumsOf reads the sums of a store of that format. It refuses sums that lack the checksum of their format.
