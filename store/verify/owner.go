@@ -76,8 +76,10 @@ func (v *verifier) checkEntry(ks store.Keyspace, key []byte, id lease.TaskID) er
 
 // mayHaveExisted reports whether a task with that id can have existed.
 func (v *verifier) mayHaveExisted(id lease.TaskID) bool {
-	s := v.spaces[id.Space]
-	return s != nil && id.Seq < s.NextSeq
+	if s := v.spaces[id.Space]; s != nil {
+		return id.Seq < s.NextSeq
+	}
+	return v.mayBeSpace(id.Space)
 }
 
 func (v *verifier) checkMounted(key []byte) error {

@@ -13,6 +13,9 @@ func (v *verifier) checkTasks() error {
 	return v.eachTask(store.Spec, func(id lease.TaskID, key []byte) error {
 		v.sum.Tasks++
 		t, err := v.task(id)
+		if err != nil {
+			v.unread[id.Space]++
+		}
 		if corrupt, ok := errors.AsType[*store.CorruptError](err); ok && corrupt.Keyspace == store.Task && !v.has(store.Task, key) {
 			v.addFinding(store.Spec, key, "the state of its task is missing")
 			return nil
@@ -48,7 +51,7 @@ func (v *verifier) checkState(t *lease.Task, key []byte) {
 func (v *verifier) checkWorkspace(t *lease.Task, key []byte) {
 	s := v.spaces[t.ID.Space]
 	if s == nil {
-		v.addFinding(store.Task, key, "its workspace does not exist")
+		v.require(v.mayBeSpace(t.ID.Space), store.Task, key, "its workspace does not exist")
 		return
 	}
 	v.require(s.Tenant == t.Tenant && s.Workspace == t.Workspace, store.Spec, key, "it says it is of tenant %q, workspace %q; its id is of %q, %q",
@@ -67,7 +70,8 @@ func (v *verifier) checkLease(t *lease.Task, key []byte) {
 	}
 	v.sum.Leases++
 	v.require(l.Attempt == t.Attempts+1, store.Lease, key, "attempt %d is live after %d have ended (A1, A2)", l.Attempt, t.Attempts)
-	v.require(l.Epoch > 0 && l.Epoch <= v.sum.Epoch, store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
+	known := v.sum.Epoch > 0 // otherwise v.checkMeta has a finding
+	v.require(l.Epoch > 0 && (l.Epoch <= v.sum.Epoch || !known), store.Lease, key, "it was granted in epoch %d, and the store is in %d (A2)", l.Epoch, v.sum.Epoch)
 	v.require(l.ExpiresAt > 0, store.Lease, key, "it never expires (A3)")
 }
 

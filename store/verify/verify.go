@@ -41,9 +41,11 @@ type Summary struct {
 // Store checks all records of r and calls found for each problem, in no particular order. An error means that reading failed; then Store has not checked the
 // rest.
 func Store(r store.Reader, found func(Finding)) (Summary, error) {
-	v := &verifier{r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}}
+	v := &verifier{
+		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}, unread: map[uint32]uint64{},
+	}
 	for _, check := range []func() error{
-		v.checkRecords, v.checkIdentity, v.loadSpaces, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkIdempotencyKeys, v.checkLedgers, v.checkCounters,
+		v.checkRecords, v.checkMeta, v.loadSpaces, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkIdempotencyKeys, v.checkLedgers, v.checkCounters,
 	} {
 		if err := check(); err != nil {
 			return v.sum, err
@@ -57,9 +59,11 @@ type verifier struct {
 	report func(Finding)
 	sum    Summary
 
-	spaces  map[uint32]*records.Space
-	queues  map[string]*records.Queue // recounted, by key in Queue
-	deleted map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
+	spaces       map[uint32]*records.Space
+	damagedSpace bool                      // a workspace cannot be read, so nobody knows its number
+	queues       map[string]*records.Queue // recounted, by key in Queue
+	unread       map[uint32]uint64         // number of tasks in each space that cannot be read, so nobody knows how their queues count them
+	deleted      map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
 }
 
 func (v *verifier) addFinding(ks store.Keyspace, key []byte, format string, args ...any) {
@@ -81,6 +85,16 @@ func ignoreCorrupt(err error) error {
 	return err
 }
 
+// readable is a reader whose Scan leaves out records that cannot be read; v.checkRecords has already reported them. Without it, a scan of package records would
+// end at the first of them.
+type readable struct{ store.Reader }
+
+func (r readable) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []byte) bool) error {
+	return r.Reader.Scan(ks, from, to, func(key, value []byte) bool {
+		return records.CheckRecord(ks, key, value) != nil || fn(key, value)
+	})
+}
+
 // checkRecords checks each record by itself.
 func (v *verifier) checkRecords() error {
 	for ks := range store.Keyspace(store.NumKeyspaces) {
@@ -88,6 +102,7 @@ func (v *verifier) checkRecords() error {
 			v.sum.Records++
 			if corrupt, ok := errors.AsType[*store.CorruptError](records.CheckRecord(ks, key, value)); ok {
 				v.addFinding(ks, key, "%s", corrupt.Problem)
+				v.damagedSpace = v.damagedSpace || ks == store.Space
 			}
 			return true
 		})
@@ -98,8 +113,8 @@ func (v *verifier) checkRecords() error {
 	return nil
 }
 
-// checkIdentity checks the identity, which every store has that a coordinator ever served.
-func (v *verifier) checkIdentity() error {
+// checkMeta checks the identity and the serving clock, which every store has that a coordinator ever served.
+func (v *verifier) checkMeta() error {
 	identity, named, err := records.ReadIdentity(v.r)
 	if err != nil {
 		return ignoreCorrupt(err)
@@ -108,20 +123,25 @@ func (v *verifier) checkIdentity() error {
 	served := false
 	err = v.r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
 	v.require(named || !served, store.Meta, []byte(store.MetaIdentity), "there are workspaces, but no key that signs their leases")
+	// Without it, the clock would begin at 0 again, and every lease would live on for as long as the coordinator has served (A3).
+	v.require(v.has(store.Meta, []byte(store.MetaClock)) || !served, store.Meta, []byte(store.MetaClock), "there are workspaces, but no serving clock")
 	v.require(!named || identity.Epoch > 0, store.Meta, []byte(store.MetaIdentity), "the epoch is 0")
 	return err
 }
 
 // loadSpaces reads all workspaces and checks that their numbers differ.
 func (v *verifier) loadSpaces() error {
-	return ignoreCorrupt(records.Spaces(v.r, func(s records.Space) error {
+	return records.Spaces(readable{v.r}, func(s records.Space) error {
 		key := store.AppendTenantKey(nil, s.Tenant, s.Workspace)
 		other := v.spaces[s.Number]
 		v.require(other == nil, store.Space, key, "its number %d also belongs to another workspace", s.Number)
 		v.spaces[s.Number] = &s
 		return nil
-	}))
+	})
 }
+
+// mayBeSpace reports whether a workspace may have that number.
+func (v *verifier) mayBeSpace(number uint32) bool { return v.spaces[number] != nil || v.damagedSpace }
 
 // eachTask calls fn with each key of a keyspace whose keys are task ids. It skips keys of another form, which v.checkRecords has reported.
 func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []byte) error) error {

@@ -211,7 +211,7 @@ func unreferenced(r record) bool {
 	case store.Settings, store.Feedback, store.Ledger, store.SigningKey, store.Token, store.Audit:
 		return true
 	case store.Meta:
-		return string(r.key) != store.MetaIdentity
+		return string(r.key) == store.MetaFormat
 	case store.Task:
 		return bytes.Equal(r.key, key(lostLease)) // without it, the task is as it was submitted: its index entries are the same, and no report names an attempt
 	}
@@ -266,6 +266,67 @@ func TestBrokenRecordIsFound(t *testing.T) {
 		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key[:1], broken.value) })
 		if found := findings(t, s); len(found) == 0 {
 			t.Errorf("a copy of record %v %x lies under the first byte of its key, and there is no finding", broken.ks, broken.key)
+		}
+	}
+}
+
+// If one record is damaged, all findings are about that record: nothing follows for records that depend on what it says.
+func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
+	for _, broken := range allRecords(t, sound(t)) {
+		if len(broken.value) == 0 {
+			continue
+		}
+		value := bytes.Clone(broken.value)
+		value[len(value)-1] ^= 1
+		s := commit(t, sound(t), func(b *store.Batch) { b.Put(broken.ks, broken.key, value) })
+		for _, f := range findings(t, s) {
+			if !strings.HasPrefix(f, fmt.Sprintf("%v %x: ", broken.ks, broken.key)) {
+				t.Errorf("record %v %x is damaged; there is the finding %q, want none of another record", broken.ks, broken.key, f)
+			}
+		}
+	}
+}
+
+// A damaged record does not keep verify from finding what is wrong with others.
+func TestDamagedRecordHidesNoOthers(t *testing.T) {
+	damaged := func(ks store.Keyspace, key []byte) func(*store.Batch) {
+		return func(b *store.Batch) { b.PutSealed(ks, key, 255, nil) }
+	}
+	workspace := records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq}
+	queue := records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1}
+	for what, tt := range map[string]struct {
+		damage, change func(*store.Batch)
+		want           string
+	}{
+		"a number given out again, behind a damaged workspace": {
+			damaged(store.Space, store.AppendTenantKey(nil, "aaa", "main")),
+			func(b *store.Batch) { s := workspace; s.NextSeq = delayed; records.PutSpace(b, s) },
+			fmt.Sprintf("the next number is %d", delayed),
+		},
+		"a count, behind a damaged queue": {
+			damaged(store.Queue, store.AppendNameKey(nil, space, "a")),
+			func(b *store.Batch) { q := queue; q.Ready = 5; records.PutQueue(b, q) },
+			"it counts 5 READY tasks, but has 4",
+		},
+		"a count that a damaged task does not explain": {
+			damaged(store.Spec, key(waiting)),
+			func(b *store.Batch) { q := queue; q.Ready = 5; records.PutQueue(b, q) },
+			"it counts 5 READY tasks, but has 3",
+		},
+		"a count that is too low": {
+			damaged(store.Spec, key(waiting)),
+			func(b *store.Batch) { q := queue; q.Ready = 2; records.PutQueue(b, q) },
+			"it counts 2 READY tasks, but has 3",
+		},
+		"a task of no queue": {
+			damaged(store.Queue, store.AppendNameKey(nil, space, "a")),
+			func(b *store.Batch) { b.Delete(store.Queue, store.AppendNameKey(nil, space, "q")) },
+			`tasks are in queue "q", which does not exist`,
+		},
+	} {
+		found := strings.Join(findings(t, commit(t, commit(t, sound(t), tt.damage), tt.change)), "\n")
+		if !strings.Contains(found, tt.want) {
+			t.Errorf("%s: the findings are %q, want one that contains %q", what, found, tt.want)
 		}
 	}
 }
