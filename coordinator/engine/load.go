@@ -92,16 +92,32 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	})
 }
 
+// loadQueue finds or makes a queue, whose workspace has that number.
+func (e *Engine) loadQueue(number uint32, name string) (*queue, error) {
+	s := e.spaces[number]
+	if s == nil {
+		return nil, &store.CorruptError{Keyspace: store.Queue, Key: store.AppendNameKey(nil, number, name), Problem: "its workspace does not exist"}
+	}
+	return e.queue(s, name), nil
+}
+
 func (e *Engine) loadSettings(r store.Reader) error {
 	return records.Settings(r, func(number uint32, name string, s *lease.Settings) error {
-		e.queue(e.spaces[number], name).settings = s
+		q, err := e.loadQueue(number, name)
+		if err != nil {
+			return err
+		}
+		q.settings = s
 		return nil
 	})
 }
 
 func (e *Engine) loadQueues(r store.Reader) error {
 	return records.Queues(r, func(q records.Queue) error {
-		made := e.queue(e.spaces[q.Space], q.Name)
+		made, err := e.loadQueue(q.Space, q.Name)
+		if err != nil {
+			return err
+		}
 		made.createdAt = q.CreatedAt
 		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
 		made.parked = q.Parked
@@ -133,7 +149,11 @@ var beforeAll = place{priority: math.MaxInt32}
 // the first use of each head does.
 func (e *Engine) loadLines(r store.Reader) error {
 	return records.WaitingLines(r, func(number uint32, kind lease.Line) error {
-		l := e.queue(e.spaces[number], kind.Queue).line(kind)
+		q, err := e.loadQueue(number, kind.Queue)
+		if err != nil {
+			return err
+		}
+		l := q.line(kind)
 		l.head.unread(beforeAll)
 		e.enlist(l)
 		return nil
@@ -142,7 +162,11 @@ func (e *Engine) loadLines(r store.Reader) error {
 
 func (e *Engine) loadParked(r store.Reader) error {
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {
-		k := e.concurrencyKey(e.spaces[number], key)
+		q, err := e.loadQueue(number, kind.Queue)
+		if err != nil {
+			return err
+		}
+		k := e.concurrencyKey(q.space, key)
 		k.parkedIn(kind).unread(beforeAll)
 		e.mayHaveRoom(k)
 		return nil
@@ -152,18 +176,21 @@ func (e *Engine) loadParked(r store.Reader) error {
 // loadLeases adds the tasks with live leases to the working set. Their sessions are gone, so the leases become orphans of the instances that held them.
 func (e *Engine) loadLeases(r store.Reader) error {
 	return records.LeasedTasks(r, func(t *lease.Task) error {
+		q, err := e.loadQueue(t.ID.Space, t.Spec.Queue)
+		if err != nil {
+			return err
+		}
 		e.set.add(t.ID, t)
 		e.set.live++
 		e.requests.addLease(t)
-		space := e.spaces[t.ID.Space]
-		e.queue(space, t.Spec.Queue).counts[countLeased]++
+		q.counts[countLeased]++
 		e.total.counts[countLeased]++
 		e.unended[t.Tenant]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
-			e.concurrencyKey(space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
+			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
 		if a := t.Spec.Affinity; a != nil {
-			e.bind(space, a.Key, t)
+			e.bind(q.space, a.Key, t)
 		}
 		if s := t.Lease.Session; s != "" {
 			e.orphans.add(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
