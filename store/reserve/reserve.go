@@ -18,7 +18,8 @@ const (
 	fileName = "lessor.reserve"
 	// maxAge is how long Full uses the last measured free space before it measures again.
 	maxAge = 10 * time.Millisecond
-	// repeatAfter is how long a failure that stays the same is not logged again: each commit tries again and may fail again.
+	// repeatAfter is how long a failure that stays the same is not logged again: each commit tries again and may fail again. It is also how long the log does not
+	// say again that the disk is full: on a disk that the store itself has filled, that changes as often as tasks come and go.
 	repeatAfter = time.Minute
 )
 
@@ -34,6 +35,8 @@ type Reserve struct {
 	mu         sync.Mutex
 	reserved   bool // the file exists and has its full size
 	full       bool
+	told       bool // the log says last that the disk is full
+	toldAt     time.Time
 	measuredAt time.Time // of the last measurement
 	failure    string    // the last failure that was logged; empty once the file was made
 	failureAt  time.Time // when it was logged
@@ -154,14 +157,16 @@ func (r *Reserve) failedLocked(msg string, err error) {
 }
 
 func (r *Reserve) setFullLocked(full bool, free int64) {
-	if full == r.full {
-		return
-	}
 	r.full = full
-	if !full {
+	switch {
+	case full == r.told, full && time.Since(r.toldAt) < repeatAfter:
+		return
+	case !full:
+		r.told = false
 		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
 		return
 	}
+	r.told, r.toldAt = true, time.Now()
 	needed := r.size + r.size/4
 	if !r.reserved {
 		needed += r.size // the file is made first

@@ -104,6 +104,44 @@ func TestRoomInsideTheStore(t *testing.T) {
 	})
 }
 
+// The log says once a minute that the disk is full and has room again, however often that changes, and it never ends with the wrong one of the two for more than
+// a minute. Otherwise tasks that come and go on a disk that the store has filled would fill the log, which may be on the same disk.
+func TestChangesAreLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, size+size/2)
+		const fullText, roomText = "new tasks are refused", "new tasks are accepted"
+		logged := func(full, room int) {
+			t.Helper()
+			if f, r := strings.Count(d.log.String(), fullText), strings.Count(d.log.String(), roomText); f != full || r != room {
+				t.Errorf("the log says %d times that the disk is full and %d times that it has room, want %d and %d", f, r, full, room)
+			}
+		}
+		change := func(inner int64, want bool) {
+			t.Helper()
+			d.inner = inner
+			time.Sleep(maxAge)
+			if d.Full() != want {
+				t.Errorf("with %d bytes inside: Full = %v, want %v", inner, !want, want)
+			}
+		}
+		d.space = 10 * size
+		d.wantFull(t, 10*size, false, true)
+		d.space = size + size/2
+		logged(1, 1)
+		for range 100 {
+			change(0, true)
+			change(2*size, false)
+		}
+		logged(1, 1)
+		change(0, true)
+		time.Sleep(repeatAfter)
+		change(0, true)
+		logged(2, 1)
+		change(2*size, false)
+		logged(2, 2)
+	})
+}
+
 func noneInside() int64 { return 0 }
 
 // On a disk without room for the reserve, Full is true from the start and no file is made. The log says how much free space is needed.
