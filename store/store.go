@@ -70,6 +70,6 @@ type Stats struct {
 	FileBytes int64
 	// FreeBytes is the part of the file that is free. The store uses it before the file grows.
 	FreeBytes int64
-	// ReusableBytes is the part of FreeBytes that was used before, so that it has space on the disk. While a Snapshot is read, commits may have to wait for it.
+	// ReusableBytes is the part of FreeBytes that was used before, so that it has space on the disk, and that does not have to wait for the end of a Snapshot.
 	ReusableBytes int64
 }

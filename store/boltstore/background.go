@@ -51,10 +51,11 @@ func (b *backgroundCheck) release() (err error) {
 }
 
 // run starts the check, which ends when all pages are checked or the store is closed. If the check has found damage, it calls failed. Otherwise it calls sound,
-// even if the store was closed early: the mark may return, since the process did not die of damage.
-func (b *backgroundCheck) run(sound func(), failed func(error) error) {
+// even if the store was closed early: the mark may return, since the process did not die of damage. At the end it releases the pages and calls released.
+func (b *backgroundCheck) run(sound func(), failed func(error) error, released func()) {
 	b.pace = b.throttle()
 	b.done.Go(func() {
+		defer released()
 		defer func() { _ = b.release() }() // the check only read, so an error does no harm
 		if err := catchFaults(b.check); err != nil && !errors.Is(err, errStopped) {
 			_ = failed(damaged(b.path, err)) // further calls return it

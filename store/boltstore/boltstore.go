@@ -28,6 +28,7 @@ type Store struct {
 	stuck      atomic.Bool      // bbolt was left in the middle of a call or of a commit, and may hold its locks for ever (see damage.go)
 	background *backgroundCheck // the check in the background; nil if the store was checked before it was opened
 	noteFile   *os.File         // the open file of the store, in which a commit notes that it is durable; nil if no notes are written (see flush.go)
+	pins       atomic.Int32     // number of transactions that keep the pages of an older state for long: of Snapshot, and of the check in the background
 	close      func() error
 
 	writing         sync.Mutex    // a commit holds it from its beginning until it is written
@@ -124,6 +125,8 @@ func view(tx *bbolt.Tx, fn func(store.Reader) error) error {
 
 // Snapshot implements store.Store. Pages that are freed while it runs can be used again only after it has ended, so that a slow w makes the file grow.
 func (s *Store) Snapshot(w io.Writer) (int64, error) {
+	s.pins.Add(1)
+	defer s.pins.Add(-1)
 	tx, err := s.beginDurable()
 	if err != nil {
 		return 0, err
@@ -153,8 +156,11 @@ func (s *Store) beginRead() (*bbolt.Tx, error) {
 // Stats implements store.Store.
 func (s *Store) Stats() store.Stats {
 	pages := s.db.Stats()
-	free := int64(pages.FreePageN+pages.PendingPageN) * int64(s.pageSize)
-	stats := store.Stats{FreeBytes: free, ReusableBytes: free}
+	free, pending := int64(pages.FreePageN)*int64(s.pageSize), int64(pages.PendingPageN)*int64(s.pageSize)
+	stats := store.Stats{FreeBytes: free + pending, ReusableBytes: free}
+	if s.pins.Load() == 0 { // otherwise the pages may stay pending for as long as a backup takes
+		stats.ReusableBytes += pending
+	}
 	used := s.usedBytes()
 	if info, err := s.fileInfo(); err == nil {
 		stats.FileBytes = info.Size()

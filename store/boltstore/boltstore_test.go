@@ -104,3 +104,42 @@ func TestStats(t *testing.T) {
 		t.Errorf("%d of %d bytes are in use, want between 1 and 2 MiB", used, before.FileBytes)
 	}
 }
+
+// While a Snapshot is read, the pages that commits free are not reusable: these commits would make the file grow. Once it has ended, they are.
+func TestStatsWhileASnapshotIsRead(t *testing.T) {
+	s, err := boltstore.Open(t.TempDir(), boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var b store.Batch
+	b.Put(store.Output, []byte("k"), make([]byte, 1<<20))
+	if err := s.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	b.Delete(store.Output, []byte("k"))
+	during := store.Stats{}
+	_, err = s.Snapshot(writerFunc(func(p []byte) (int, error) {
+		if during == (store.Stats{}) {
+			if err := s.Commit(t.Context(), &b); err != nil {
+				return 0, err
+			}
+			during = s.Stats()
+		}
+		return len(p), nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if during.ReusableBytes >= 1<<20 || during.FreeBytes < 1<<20 {
+		t.Errorf("during a Snapshot, after 1 MiB was deleted: Stats = %+v, want less than 1 MiB reusable, and more of it free", during)
+	}
+	if after := s.Stats(); after.ReusableBytes < 1<<20 {
+		t.Errorf("after the Snapshot Stats = %+v, want at least 1 MiB reusable", after)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -87,7 +87,8 @@ func (o *opening) finish(s *Store) {
 		return
 	}
 	s.background = o.background
-	s.background.run(sound, s.fail)
+	s.pins.Add(1)
+	s.background.run(sound, s.fail, func() { s.pins.Add(-1) })
 }
 
 // abort ends an opening that failed. It restores the mark that check removed, unless the error why is damage in the store.
