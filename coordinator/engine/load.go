@@ -57,6 +57,9 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	var b store.Batch
 	now := lease.WallOf(time.Now())
 	err = e.st.View(func(r store.Reader) (err error) {
+		if err = requireMeta(r); err != nil {
+			return err
+		}
 		if id, found, err = records.ReadIdentity(r); err != nil || e.cfg.Recovery != RestoredStore {
 			return err
 		}
@@ -79,6 +82,22 @@ func (e *Engine) identify() (id records.Identity, err error) {
 		time.Sleep(lease.UntilNextEpoch(now))
 	}
 	return id, e.st.Commit(context.Background(), &b)
+}
+
+// requireMeta returns a *store.CorruptError if a store that was served has lost its identity or its clock. With a new key, no lease would be known any more; with
+// a clock that begins at 0, no lease would end and no retry begin for as long as the coordinator has served.
+func requireMeta(r store.Reader) error {
+	served := false
+	err := r.Scan(store.Space, nil, nil, func(_, _ []byte) bool { served = true; return false })
+	if err != nil || !served {
+		return err
+	}
+	for _, key := range []string{store.MetaIdentity, store.MetaClock} {
+		if r.Get(store.Meta, []byte(key)) == nil {
+			return &store.CorruptError{Keyspace: store.Meta, Key: []byte(key), Problem: "there are workspaces, but not this record"}
+		}
+	}
+	return nil
 }
 
 func (e *Engine) loadSpaces(r store.Reader) error {

@@ -27,7 +27,7 @@ func (v *verifier) recount(t *lease.Task) {
 	}
 }
 
-// checkCounters compares the counters of each queue with the recount.
+// checkCounters compares the counters of each queue with the recount. It also checks that the workspaces of the queues and of their settings exist.
 func (v *verifier) checkCounters() error {
 	err := records.Queues(readable{v.r}, func(q records.Queue) error {
 		key := string(store.AppendNameKey(nil, q.Space, q.Name))
@@ -49,5 +49,12 @@ func (v *verifier) checkCounters() error {
 	for key, q := range v.queues {
 		v.require(v.has(store.Queue, []byte(key)), store.Queue, []byte(key), "tasks are in queue %q, which does not exist", q.Name)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return v.each(store.Settings, func(key []byte) error {
+		space, _, err := store.ParseNameKey(store.Settings, key)
+		v.require(err != nil || v.mayBeSpace(space), store.Settings, key, "its workspace does not exist")
+		return nil
+	})
 }

@@ -467,6 +467,10 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			func(b *store.Batch) { records.PutQueue(b, records.Queue{Space: space + 1, Name: "q"}) },
 			fmt.Sprintf("queue %x: its workspace does not exist", store.AppendNameKey(nil, space+1, "q")),
 		},
+		"settings without their workspace": {
+			func(b *store.Batch) { records.PutSettings(b, space+1, "q", &lease.Settings{Paused: true}) },
+			fmt.Sprintf("settings %x: its workspace does not exist", store.AppendNameKey(nil, space+1, "q")),
+		},
 		"the identity": {
 			func(b *store.Batch) { b.Delete(store.Meta, []byte(store.MetaIdentity)) }, "there are workspaces, but no key that signs their leases",
 		},
