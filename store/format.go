@@ -27,7 +27,7 @@ func Current() Migrations {
 		{Name: "credentials and audit", Apply: noChange},
 		{Name: "a spec tells how its task was at first", Apply: noChange}, // an older spec has a record of the task beside it
 		{Name: "a queue tells how far its rate limit is used up", Apply: noChange},
-		{Name: "the sums have a checksum", Apply: noChange}, // each commit writes them anew
+		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange}, // a queue that has not counted them is kept
 	}
 }
 

@@ -38,6 +38,7 @@ type batch struct {
 	// Set when the batch is handed over.
 	spaceRecords []records.Space
 	queueRecords []records.Queue
+	forgotten    []records.Queue // the ones that are unused
 	settings     []setting
 	serving      lease.Instant
 	extended     time.Duration   // value of Engine.extended
@@ -207,6 +208,12 @@ func (b *batch) seal(now lease.Instant) {
 		})
 	}
 	for _, q := range b.queues {
+		if q.unused() {
+			q.createdAt = 0
+			q.space.drop(q)
+			b.forgotten = append(b.forgotten, q.record())
+			continue
+		}
 		b.queueRecords = append(b.queueRecords, q.record())
 	}
 	for _, q := range b.configured {
@@ -218,6 +225,9 @@ func (b *batch) seal(now lease.Instant) {
 func (b *batch) encode(to *store.Batch, st store.Store) error {
 	for _, s := range b.spaceRecords {
 		records.PutSpace(to, s)
+	}
+	for _, q := range b.forgotten {
+		records.DeleteQueue(to, q.Space, q.Name)
 	}
 	for _, q := range b.queueRecords {
 		records.PutQueue(to, q)

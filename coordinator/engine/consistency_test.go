@@ -135,8 +135,8 @@ func (i *inspection) checkCounts() {
 			continue
 		}
 		n := counted[q]
-		if c := countOf(t); c != uncounted {
-			n.counts[c]++
+		c := countOf(t)
+		if n.counts[c]++; c != countEnded {
 			unended[t.Tenant]++
 		}
 		if isParked(t) {
@@ -145,8 +145,15 @@ func (i *inspection) checkCounts() {
 		counted[q] = n
 	}
 	i.eachQueue(func(q *queue) {
-		if q.tally != counted[q] {
-			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, counted[q])
+		has := counted[q]
+		if q.counts[countEnded] >= records.EndedUnknown {
+			has.counts[countEnded] = q.counts[countEnded]
+		}
+		if q.tally != has {
+			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, has)
+		}
+		if q.unused() && q.batch < i.batch.number {
+			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
 	for _, s := range i.byName {

@@ -22,7 +22,7 @@ func (e *Engine) load() error {
 		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
 	}
 	err = e.st.View(func(r store.Reader) error {
-		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
+		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases, e.forgetQueues} {
 			if err := part(r); err != nil {
 				return err
 			}
@@ -138,15 +138,26 @@ func (e *Engine) loadQueues(r store.Reader) error {
 			return err
 		}
 		made.createdAt = q.CreatedAt
-		made.counts = [3]uint64{countReady: q.Ready, countScheduled: q.Scheduled} // what is leased is counted from the leases
+		made.counts = [...]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countEnded: q.Ended} // what is leased is counted from the leases
 		made.parked = q.Parked
 		e.total.counts[countReady] += q.Ready
 		e.total.counts[countScheduled] += q.Scheduled
+		e.total.counts[countEnded] += q.Ended
 		e.total.parked += q.Parked
 		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
 		e.loadBucket(made, q.Bucket)
 		return nil
 	})
+}
+
+// forgetQueues forgets the queues that became unused when the coordinator stopped: their workers may not come back.
+func (e *Engine) forgetQueues(store.Reader) error {
+	for _, s := range e.spaces {
+		for _, q := range s.queues {
+			e.forgetIfUnused(q)
+		}
+	}
+	return nil
 }
 
 // loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up. The first

@@ -13,7 +13,7 @@ import (
 type queue struct {
 	space     *space
 	name      string
-	createdAt lease.Wall // 0: it does not exist yet, there are only workers that wait for it
+	createdAt lease.Wall // 0: it does not exist, there are only workers that wait for it
 	attending int        // number of takers that want its tasks
 	tally                // counts of its tasks
 	batch     uint64     // number of the last batch that writes its record
@@ -50,11 +50,25 @@ func (e *Engine) queue(s *space, name string) *queue {
 	return q
 }
 
+// unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
+// that names that are used once do not fill the memory. It has to wait for lines of which it is not known yet that they are empty.
+func (q *queue) unused() bool {
+	return q.counts == [len(q.counts)]uint64{} && q.waiting == 0 && q.attending == 0 && q.settings == &noSettings
+}
+
+// forgetIfUnused makes the batch forget a queue if it is unused by then.
+func (e *Engine) forgetIfUnused(q *queue) {
+	if q.unused() {
+		e.batch.touchQueue(q)
+	}
+}
+
 // record returns the record of the queue in the store.
 func (q *queue) record() records.Queue {
 	r := records.Queue{
 		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
 		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
+		Ended: q.counts[countEnded],
 	}
 	if q.settings.Rate.PerSecond != 0 {
 		bucket := q.bucket
@@ -68,18 +82,18 @@ func (q *queue) state() lease.Queue {
 	return lease.Queue{Settings: q.settings, Leased: q.counts[countLeased], Bucket: q.bucket}
 }
 
-// tally counts tasks that have not ended.
+// tally counts tasks.
 type tally struct {
-	counts [3]uint64 // indexed by countOf
+	counts [4]uint64 // indexed by countOf
 	parked uint64    // how many of the ready ones are parked
 }
 
 // recount updates the tally after a change of a task; before and after are countOf of its two versions.
 func (t *tally) recount(c *lease.Change, before, after int) {
-	if before != uncounted {
+	if before != countNone {
 		t.counts[before]--
 	}
-	if after != uncounted {
+	if after != countNone {
 		t.counts[after]++
 	}
 	if isParked(c.Old) {
@@ -95,13 +109,16 @@ const (
 	countReady = iota
 	countScheduled
 	countLeased
-	uncounted
+	countEnded
+	countNone // there is no task
 )
 
 func countOf(t *lease.Task) int {
 	switch {
-	case t == nil || t.Rest.Final():
-		return uncounted
+	case t == nil:
+		return countNone
+	case t.Rest.Final():
+		return countEnded
 	case t.Lease != nil:
 		return countLeased
 	case t.Rest == lease.Ready:

@@ -570,3 +570,80 @@ func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
 		}
 	})
 }
+
+// T13: a queue exists as long as it has tasks, ended ones included, workers or settings. An unused one leaves neither a record nor anything in memory, so that
+// names that are used once do not fill them. A later submit makes the queue anew.
+func TestUnusedQueueIsForgotten(t *testing.T) {
+	t.Attr("rules", "T13")
+	task := func(r *rig) {
+		spec := work()
+		spec.Retention = time.Hour
+		r.submit(spec)
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
+	}
+	retained := func() { time.Sleep(time.Hour + time.Second); synctest.Wait() }
+	exists := func(r *rig, when string, want bool) {
+		r.Helper()
+		synctest.Wait()
+		_, found, err := r.Queue(r.Context(), home, "q")
+		if err != nil || found != want {
+			r.Errorf("%s: the queue exists: %v (%v), want %v", when, found, err, want)
+		}
+		inMemory := onLoop(r, func() bool { return r.byName[home].queues["q"] != nil })
+		stored := 0
+		err = r.st.View(func(rd store.Reader) error {
+			return records.Queues(rd, func(records.Queue) error { stored++; return nil })
+		})
+		if err != nil || inMemory != want || (stored == 1) != want {
+			r.Errorf("%s: in memory: %v, records: %d (%v), want the queue in both: %v", when, inMemory, stored, err, want)
+		}
+	}
+	for name, use := range map[string]func(r *rig){
+		"no more tasks": func(r *rig) {
+			task(r)
+			exists(r, "a task has ended", true)
+			retained()
+		},
+		"deleted": func(r *rig) {
+			id := r.submit(work())[0].ID
+			if err := r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: id}); err != nil {
+				r.Fatal(err)
+			}
+		},
+		"the last worker leaves": func(r *rig) {
+			task(r)
+			c, _ := r.join("i", 1)
+			retained()
+			exists(r, "a worker is connected", true)
+			if err := r.Leave(c.Member, true); err != nil {
+				r.Fatal(err)
+			}
+		},
+		"a worker was connected until a crash": func(r *rig) {
+			task(r)
+			r.join("i", 1)
+			retained()
+			r.kill()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				use(r)
+				exists(r, "nothing needs it", false)
+				task(r)
+				exists(r, "another task has ended", true)
+				r.restart(Config{})
+				exists(r, "after a start", true)
+			})
+		})
+	}
+	run(t, func(r *rig) {
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
+		task(r)
+		retained()
+		exists(r, "settings", true)
+		r.kill()
+		exists(r, "settings, after a crash", true)
+	})
+}

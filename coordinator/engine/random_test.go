@@ -729,6 +729,7 @@ func (w *world) heal() {
 	for begun := time.Now(); ; time.Sleep(time.Second) {
 		w.consistent()
 		left := onLoop(w.rig, func() tally { return w.total })
+		left.counts[countEnded] = 0
 		if left == (tally{}) || w.Failed() {
 			return
 		}

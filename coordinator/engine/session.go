@@ -90,7 +90,11 @@ func (e *Engine) attend(t *taker) {
 func (e *Engine) unattend(t *taker, queues []*queue) {
 	for _, q := range queues {
 		t.withdraw(q)
-		if q.attending--; q.attending > 0 || q.createdAt != 0 {
+		if q.attending--; q.attending > 0 {
+			continue
+		}
+		if q.createdAt != 0 {
+			e.forgetIfUnused(q)
 			continue
 		}
 		q.space.drop(q)

@@ -59,10 +59,10 @@ func (e *Engine) submitted(s *space, key string) bool {
 
 // countUnended updates the number of tasks of a tenant that have not ended; before and after are countOf of the two versions of a task.
 func (e *Engine) countUnended(tenant string, before, after int) {
-	if before == uncounted && after != uncounted {
+	if before >= countEnded && after < countEnded {
 		e.unended[tenant]++
 	}
-	if before != uncounted && after == uncounted {
+	if before < countEnded && after >= countEnded {
 		if e.unended[tenant]--; e.unended[tenant] == 0 {
 			delete(e.unended, tenant)
 		}

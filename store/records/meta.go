@@ -83,8 +83,12 @@ type Queue struct {
 	Name                             string
 	CreatedAt                        lease.Wall
 	Ready, Scheduled, Leased, Parked uint64
+	Ended                            uint64        // COMPLETED, FAILED and CANCELLED ones; from EndedUnknown on, it is not known how many there are
 	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
 }
+
+// EndedUnknown is what Ended begins with in a queue from before format 7, which did not count these tasks.
+const EndedUnknown = 1 << 63
 
 func queueFields(c *codec, q *Queue) {
 	num(c, &q.CreatedAt)
@@ -97,11 +101,21 @@ func queueFields(c *codec, q *Queue) {
 	if c.since(6) {
 		optional(c, &q.Bucket, bucketFields)
 	}
+	if c.since(7) {
+		num(c, &q.Ended)
+	} else {
+		q.Ended = EndedUnknown
+	}
 }
 
 func bucketFields(c *codec, b *lease.Bucket) {
 	c.float(&b.Used)
 	num(c, &b.At)
+}
+
+// DeleteQueue deletes a queue.
+func DeleteQueue(b *store.Batch, space uint32, name string) {
+	b.Delete(store.Queue, store.AppendNameKey(nil, space, name))
 }
 
 // PutQueue stores a queue.

@@ -21,6 +21,8 @@ func (v *verifier) recount(t *lease.Task) {
 		q.Ready++
 	case t.Rest == lease.Scheduled:
 		q.Scheduled++
+	default:
+		q.Ended++
 	}
 	if t.Parked {
 		q.Parked++
@@ -44,6 +46,9 @@ func (v *verifier) checkCounters() error {
 		compare("SCHEDULED", q.Scheduled, is.Scheduled)
 		compare("leased", q.Leased, is.Leased)
 		compare("parked", q.Parked, is.Parked)
+		if q.Ended < records.EndedUnknown {
+			compare("ended", q.Ended, is.Ended)
+		}
 		return nil
 	})
 	for key, q := range v.queues {

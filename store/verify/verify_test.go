@@ -126,7 +126,7 @@ func sound(t *testing.T) *memstore.Store {
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
 		records.PutClock(b, 8)
 		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
-		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1})
+		records.PutQueue(b, records.Queue{Space: space, Name: "q", Ready: 4, Scheduled: 2, Leased: 1, Parked: 1, Ended: 2})
 		records.PutSettings(b, space, "q", &lease.Settings{Paused: true})
 		records.PutFeedback(b, id(leased), &lease.Feedback{Attempt: 1})
 		records.PutSigningKey(b, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret")})
@@ -407,6 +407,7 @@ func TestContradictionsAreFound(t *testing.T) {
 		"the count of leased": {waiting, func(c *lease.Change) {
 			c.New.Lease = &lease.Lease{Epoch: 3, Attempt: 1, ExpiresAt: 9}
 		}, "it counts 1 leased tasks, but has 2"},
+		"the count of ended":  {failed, func(c *lease.Change) { c.New.Rest = lease.Ready }, "it counts 2 ended tasks, but has 1"},
 		"the count of parked": {parked, func(c *lease.Change) { c.New.Parked = false }, "it counts 1 parked tasks, but has 0"},
 		"a checkpoint":        {leased, func(c *lease.Change) { c.New.HasCheckpoint = false }, "the task says that it has one: false; one is stored: true"},
 		"a kept result":       {leased, func(c *lease.Change) { c.New.Discarded = nil }, "no task keeps this result"},

@@ -40,7 +40,8 @@ const (
 type AdminServiceClient interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
-	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is forgotten when nothing needs it any more: when it has
+	// no tasks, not even ended ones, no workers, and was never updated.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
 	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(ctx context.Context, in *UpdateQueueRequest, opts ...grpc.CallOption) (*UpdateQueueResponse, error)
@@ -200,7 +201,8 @@ type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 type AdminServiceServer interface {
 	// ListQueues shows the queues of a workspace by name.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
-	// GetQueue shows one queue. A queue exists from its first submit or update on (T13).
+	// GetQueue shows one queue. A queue exists from its first submit or update on (T13), and is forgotten when nothing needs it any more: when it has
+	// no tasks, not even ended ones, no workers, and was never updated.
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
 	// UpdateQueue changes the settings of a queue, and creates the queue if it does not exist (T13).
 	UpdateQueue(context.Context, *UpdateQueueRequest) (*UpdateQueueResponse, error)
