@@ -14,14 +14,31 @@ func (e *Engine) readClocks() (stalled bool) {
 	e.now = e.clock.now()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
 		stalled = true
-		e.extendLeases(gap)
+		e.giveBack(gap)
 	}
 	if len(e.inflight) > 0 {
 		if _, left := e.delay(e.inflight[0]); left >= SlowCommit {
-			e.extendLeases(left)
+			e.giveBack(left)
 		}
 	}
 	return stalled
+}
+
+// giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but
+// only once, together with the time that this second extension is expected to take: if each extension were a reason for the next, there would be no end.
+func (e *Engine) giveBack(gap time.Duration) {
+	e.extendLeases(gap)
+	began := e.now.Serving
+	e.now = e.clock.now()
+	took := e.now.Serving.Sub(began)
+	if took < standstill {
+		return
+	}
+	e.extendLeases(3 * took)
+	began, e.now = e.now.Serving, e.clock.now()
+	if e.now.Serving.Sub(began) > 2*took { // the rest is a standstill of its own
+		e.now.Serving = began.Add(2 * took)
+	}
 }
 
 // extendLeases extends the live leases by a stall.
@@ -64,7 +81,7 @@ func (e *Engine) delay(b *batch) (lasted, left time.Duration) {
 func (e *Engine) afterCommit(b *batch) {
 	e.readClocks()
 	if lasted, left := e.delay(b); lasted >= SlowCommit && left > 0 {
-		e.extendLeases(left)
+		e.giveBack(left)
 	}
 	e.committedAt, e.extendedBefore = e.now.Serving, e.extended
 }

@@ -731,6 +731,36 @@ func TestStallExtendsLeases(t *testing.T) {
 	})
 }
 
+// A8: with very many live leases their extension takes so long that it is a stall itself. The leases get that time back, but it must not be a reason to extend
+// them again and again: then the loop would do nothing else.
+func TestLongExtensionIsNoReasonForFurtherOnes(t *testing.T) {
+	t.Attr("rules", "A8")
+	run(t, func(r *rig) {
+		const took = 2 * standstill
+		var extensions int
+		r.restart(Config{Events: Events{Stalled: func(time.Duration, int) { // the last part of an extension
+			extensions++
+			time.Sleep(took)
+		}}})
+		spec := work()
+		spec.HeartbeatInterval, spec.HeartbeatTimeout = time.Second, 2*time.Second
+		r.submit(spec)
+		g := r.lease(1, 0)
+		r.say(lease.KindStart, g[0])
+		time.Sleep(1800 * time.Millisecond)
+		_ = r.inbox.put(home.Tenant, op{run: func() { time.Sleep(standstill) }}) // it ends when the lease would expire, and the heartbeat waits behind it
+		r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		for range 10 {
+			time.Sleep(time.Second)
+			r.want(r.say(lease.KindHeartbeat, g[0]), lease.VerdictCommitted, lease.None)
+		}
+		if extensions != 2 {
+			r.Errorf("the leases were extended %d times, want twice: by the stall, and by the time that this took", extensions)
+		}
+		r.say(lease.KindComplete, g[0])
+	})
+}
+
 // The tasks of one unary response are bounded by their bytes, because the response has to fit into one message.
 func TestUnaryResponseIsBoundedInBytes(t *testing.T) {
 	run(t, func(r *rig) {
