@@ -13,7 +13,7 @@ import (
 // Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
 // of the refused spec; or it is ErrFull or ErrDiskFull.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
-	out, err := ask(ctx, e, name.Tenant, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
+	out, err := askSubmit(ctx, e, name.Tenant, len(specs), func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -59,6 +59,7 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 func (e *Engine) SubmitEach(tenant string, all []Submission, after func([]SubmitResult, error)) error {
 	results := make([]SubmitResult, len(all))
 	return e.inbox.put(tenant, op{
+		submits: len(all),
 		run: func() {
 			for i := range all {
 				s := &all[i]

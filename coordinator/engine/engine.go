@@ -217,18 +217,20 @@ func (e *Engine) round() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	stalled := e.readClocks()
-	if len(e.taken) == 0 {
-		e.spare = e.inbox.take(e.spare[:0], maxBatchOps)
-		e.taken = e.spare
-	}
 	e.unthrottle()
 	e.pollsEnd = e.tried + triesPerTurn
 	most := len(e.batch.changes) + maxBatchChanges
-	for ; len(e.taken) > 0 && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; e.taken = e.taken[1:] { // the rest runs in the next round
+	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
+	for ; n > 0 && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; n-- {
+		if len(e.taken) == 0 {
+			e.spare = e.inbox.take(e.spare[:0], min(n, takeAtOnce))
+			e.taken = e.spare
+		}
 		stalled = e.readClocks() || stalled
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}
+		e.taken = e.taken[1:]
 	}
 	stalled = e.readClocks() || stalled
 	if !stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire

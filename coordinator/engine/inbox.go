@@ -6,28 +6,57 @@ import (
 	"sync"
 )
 
-// maxWaiting bounds the operations of one tenant in the inbox. A caller waits for each operation, so only a flood of calls reaches this number.
+// maxWaiting bounds the submits of one tenant in the inbox, and its other operations. A caller waits for each operation, so only a flood of calls reaches
+// this number.
 const maxWaiting = 100_000
+
+// takeAtOnce is how many operations the loop takes from the inbox at once: few, because what comes in later waits for all of them, and a single one may
+// make a thousand tasks.
+const takeAtOnce = 16
 
 // op is one call on its way through the engine.
 type op struct {
+	// submits is the number of tasks that the call submits; 0: it is no submit.
+	submits int
 	// run runs on the loop, at e.now.
 	run func()
 	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
 	after func(error)
 }
 
-// inbox takes operations from any goroutine and gives them to the loop, many at once. A tenant with many operations does not delay the other
-// tenants (T12).
+// inbox takes operations from any goroutine and gives them to the loop, a few at once. A tenant with many operations does not delay the other
+// tenants (T12), and its submits delay its other operations little: leases must not expire because heartbeats wait behind many submits.
 type inbox struct {
-	mu     sync.Mutex
-	ops    *lanes[op] // by tenant, each in its order
-	closed error      // why the inbox refuses operations; nil while it is open
+	mu      sync.Mutex
+	turns   *lanes[*mailbox]    // by tenant: its mailbox, once for each operation in it
+	tenants map[string]*mailbox // those with operations
+	spare   *mailbox            // the mailbox that became empty last, to use its memory again
+	closed  error               // why the inbox refuses operations; nil while it is open
 
-	wake chan struct{} // holds one token while ops is not empty
+	wake chan struct{} // holds one token while operations wait
 }
 
-func newInbox() *inbox { return &inbox{ops: newLanes[op](), wake: make(chan struct{}, 1)} }
+// mailbox holds the operations of a tenant. The submits keep their order among each other, and so do all other operations.
+type mailbox struct {
+	tenant          string
+	submits, others lane[op]
+	owed            int // number of other operations that come before the next submit, if so many wait
+}
+
+// take takes out the next operation; there must be one. After a submit of n tasks come n other operations, if they wait.
+func (m *mailbox) take() op {
+	if m.others.len() > 0 && (m.owed > 0 || m.submits.len() == 0) {
+		m.owed = max(m.owed-1, 0)
+		return m.others.shift()
+	}
+	o := m.submits.shift()
+	m.owed = o.submits
+	return o
+}
+
+func newInbox() *inbox {
+	return &inbox{turns: newLanes[*mailbox](), tenants: map[string]*mailbox{}, wake: make(chan struct{}, 1)}
+}
 
 // put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
@@ -41,10 +70,16 @@ func (b *inbox) add(tenant string, o op, room int) error {
 	if b.closed != nil {
 		return b.closed
 	}
-	if b.ops.waiting(tenant) >= room {
+	m := b.mailbox(tenant)
+	to := &m.others
+	if o.submits > 0 {
+		to = &m.submits
+	}
+	if to.len() >= room {
 		return ErrOverloaded
 	}
-	b.ops.push(tenant, o)
+	to.items = append(to.items, o)
+	b.turns.push(tenant, m)
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -52,15 +87,48 @@ func (b *inbox) add(tenant string, o op, room int) error {
 	return nil
 }
 
+func (b *inbox) mailbox(tenant string) *mailbox {
+	m := b.tenants[tenant]
+	if m == nil {
+		if m = b.spare; m == nil {
+			m = &mailbox{}
+		}
+		b.spare, m.tenant, m.owed = nil, tenant, 0
+		b.tenants[tenant] = m
+	}
+	return m
+}
+
+// next takes out the next operation; ok is false if none waits.
+func (b *inbox) next() (o op, ok bool) {
+	m, ok := b.turns.pop()
+	if !ok {
+		return o, false
+	}
+	o = m.take()
+	if m.submits.len()+m.others.len() == 0 {
+		delete(b.tenants, m.tenant)
+		b.spare = m
+	}
+	return o, true
+}
+
+// waiting returns how many operations wait.
+func (b *inbox) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.turns.len
+}
+
 // take appends at most n waiting operations to ops, one tenant after the other in turn.
 func (b *inbox) take(ops []op, n int) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for range min(n, b.ops.len) {
-		o, _ := b.ops.pop()
+	for range min(n, b.turns.len) {
+		o, _ := b.next()
 		ops = append(ops, o)
 	}
-	if b.ops.len > 0 {
+	if b.turns.len > 0 {
 		select {
 		case b.wake <- struct{}{}:
 		default:
@@ -75,8 +143,7 @@ func (b *inbox) close(why error) []op {
 	defer b.mu.Unlock()
 	b.closed = why
 	var ops []op
-	for b.ops.len > 0 {
-		o, _ := b.ops.pop()
+	for o, ok := b.next(); ok; o, ok = b.next() {
 		ops = append(ops, o)
 	}
 	return ops
@@ -95,13 +162,18 @@ func await(put func(tenant string, o op) error, tenant string, run func()) error
 // the caller does not learn the outcome, and fn may still run later. Therefore fn must report only through its answer. If ctx has ended
 // before the call, fn does not run.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
+	return askSubmit(ctx, e, tenant, 0, fn)
+}
+
+// askSubmit is ask for a call that submits a number of tasks; 0: it submits none.
+func askSubmit[T any](ctx context.Context, e *Engine, tenant string, tasks int, fn func() (T, error)) (T, error) {
 	var none, answer T
 	var refusal error
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
 	done := make(chan error, 1)
-	err := e.inbox.put(tenant, op{run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
+	err := e.inbox.put(tenant, op{submits: tasks, run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
 	if err != nil {
 		return none, err
 	}

@@ -27,8 +27,10 @@ func (l *lanes[V]) waiting(key string) int {
 	if in == nil {
 		return 0
 	}
-	return len(in.items) - in.first
+	return in.len()
 }
+
+func (in *lane[V]) len() int { return len(in.items) - in.first }
 
 func (l *lanes[V]) push(key string, v V) {
 	in := l.byKey[key]

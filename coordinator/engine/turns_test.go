@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,8 +240,11 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 			ctx, leave := context.WithCancel(r.Context())
 			go call(ctx, idle)
 			synctest.Wait()
-			if own, all := idle.inbox.ops.waiting(tenant), idle.inbox.ops.len; own != 1 || all != 1 {
+			if own, all := idle.inbox.turns.waiting(tenant), idle.inbox.waiting(); own != 1 || all != 1 {
 				r.Errorf("%s: %d operations wait, %d of them in the lane of the tenant, want one there", name, all, own)
+			}
+			if n := idle.inbox.tenants[tenant].submits.len(); (n == 1) != strings.HasPrefix(name, "Submit") {
+				r.Errorf("%s: %d operations wait among the submits", name, n)
 			}
 			leave()
 			for _, o := range idle.inbox.take(nil, math.MaxInt) {
