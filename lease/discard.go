@@ -47,7 +47,7 @@ func (s *step) keepDiscarded(r *Report, k Ticket, a Answer) string {
 		return ""
 	}
 	result := r.result()
-	size := result.size()
+	size := result.Size()
 	if limit := s.rules.Limits.Discarded; size > limit {
 		if s.refusedBefore(r.Kind, k.Attempt, a.Reason) {
 			return ""
@@ -88,8 +88,8 @@ func (t *Task) KeepsResultOf(attempt uint32) bool {
 	return slices.ContainsFunc(t.Discarded, func(d Discarded) bool { return d.Attempt == attempt })
 }
 
-// size returns about how many bytes a result has.
-func (r *Result) size() int {
+// Size returns about how many bytes a result has.
+func (r *Result) Size() int {
 	n := len(r.Output)
 	for i := range r.Artifacts {
 		a := &r.Artifacts[i]

@@ -166,7 +166,7 @@ func TestSizeOfResult(t *testing.T) {
 		{Result{Artifacts: []Artifact{{Metadata: map[string]string{"a": "bc", "def": ""}}, {Metadata: map[string]string{"": "g"}}}}, 7},
 		{Result{Metrics: map[string]float64{"seconds": 1, "a": 2}}, 24}, // 8 bytes for each value
 	} {
-		if got := c.result.size(); got != c.want {
+		if got := c.result.Size(); got != c.want {
 			t.Errorf("the size of %+v is %d, want %d", c.result, got, c.want)
 		}
 	}

@@ -181,20 +181,42 @@ func (have *change) merge(c *lease.Change) {
 	have.ForgetAt = c.ForgetAt
 }
 
-// size estimates how many bytes a change adds to the batch in memory.
+// size estimates how many bytes a change adds to the batch in memory. It counts only what can be long.
 func size(c *lease.Change) int {
 	n := len(c.Checkpoint)
 	if c.Old == nil {
-		n += len(c.New.Spec.Payload)
+		n += len(c.New.Spec.Payload) + c.New.Spec.PlacementSize()
+		for k, v := range c.New.Spec.Labels {
+			n += len(k) + len(v)
+		}
+	}
+	if c.New != nil {
+		if c.Row {
+			n += historySize(c.New.History)
+		}
+		if c.New.Lease != nil {
+			n += historySize(c.New.Lease.Events)
+		}
 	}
 	if c.Result != nil {
-		n += len(c.Result.Output)
+		n += c.Result.Size()
 	}
-	if c.Failure != nil {
-		n += len(c.Failure.Message) + len(c.Failure.Stack) + len(c.Failure.Partial)
+	if f := c.Failure; f != nil {
+		n += len(f.Message) + len(f.Stack) + len(f.Partial)
+		for k := range f.Metrics {
+			n += len(k) + 8
+		}
 	}
 	for _, k := range c.Kept {
-		n += len(k.Result.Output)
+		n += k.Result.Size()
+	}
+	return n
+}
+
+func historySize(events []lease.Event) (n int) {
+	const rest = 24 // bytes of an event in the store, without its texts
+	for i := range events {
+		n += rest + len(events[i].Actor) + len(events[i].Detail)
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -229,6 +230,36 @@ func TestKeptResultCountsInItsBatch(t *testing.T) {
 			r.Errorf("a late result of 1000 bytes adds %d bytes to its batch, want at least 1000", grown)
 		}
 	})
+}
+
+// Design 4: everything that a producer or worker can make long counts towards the bytes of a batch, not only payloads and outputs: a task with a small payload
+// can have 200 KB of labels, references and requirements.
+func TestAllLongFieldsCountInTheirBatch(t *testing.T) {
+	long := strings.Repeat("x", 250)
+	table := map[string]string{long: long, "a" + long: long}
+	submit := func(s lease.Spec) lease.Change { return lease.Change{New: &lease.Task{Spec: &s}} }
+	old := &lease.Task{Spec: &lease.Spec{}}
+	events := []lease.Event{{Detail: long, Actor: long}, {Detail: long, Actor: long}}
+	for name, c := range map[string]lease.Change{
+		"payload":        submit(lease.Spec{Payload: make([]byte, 1000)}),
+		"labels":         submit(lease.Spec{Labels: table}),
+		"requirements":   submit(lease.Spec{Requirements: &lease.Requirements{Labels: table}}),
+		"references":     submit(lease.Spec{ResourceRefs: []lease.ResourceRef{{Metadata: table}}}),
+		"trace":          submit(lease.Spec{Trace: &lease.Trace{Chain: []string{long, long, long, long}}}),
+		"output":         {Old: old, New: old, Result: &lease.Result{Output: make([]byte, 1000)}},
+		"artifacts":      {Old: old, New: old, Result: &lease.Result{Artifacts: []lease.Artifact{{Metadata: table}}}},
+		"kept artifacts": {Old: old, New: old, Kept: []lease.Kept{{Result: &lease.Result{Artifacts: []lease.Artifact{{Metadata: table}}}}}},
+		"gauges":         {Old: old, New: old, Failure: &lease.Failure{Metrics: map[string]float64{long: 1, "a" + long: 1, "b" + long: 1, "c" + long: 1}}},
+		"history":        {Old: old, New: &lease.Task{Spec: old.Spec, History: events}, Row: true},
+		"lease history":  {Old: old, New: &lease.Task{Spec: old.Spec, Lease: &lease.Lease{Events: events}}},
+	} {
+		if n := size(&c); n < 1000 {
+			t.Errorf("%s of 1000 bytes: the size of the change is %d", name, n)
+		}
+	}
+	if n := size(&lease.Change{Old: old}); n != 0 {
+		t.Errorf("the size of a removal is %d, want 0", n)
+	}
 }
 
 // A6: answers are delivered in the order of the commits, even if the delivery of an earlier one takes long.

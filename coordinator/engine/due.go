@@ -47,11 +47,13 @@ func (e *Engine) extendLeases(d time.Duration) {
 		return
 	}
 	e.extended += d
+	bytes := e.batch.bytes
 	for id, entry := range e.set.tasks {
 		if entry.task != nil && entry.task.Lease != nil {
 			e.step(lease.Stall{Task: id, By: d})
 		}
 	}
+	e.batch.bytes = bytes // otherwise the heartbeats that wait could not run in this round
 	e.cfg.Events.Stalled(d, e.set.live)
 }
 
