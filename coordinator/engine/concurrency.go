@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tidwall/btree"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -16,7 +18,7 @@ type concurrencyKey struct {
 	space   *space
 	key     string
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
-	limits  map[uint32]int          // number of holders that have each limit
+	limits  btree.Map[uint32, int]  // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
 	next    []lease.Line // the lines that unpark looks at next; each line comes round, so that none is always among the last
 	around  bool         // after next, unpark has to look at all lines again
@@ -32,7 +34,7 @@ func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
 		k = &concurrencyKey{
-			space: s, key: key, holders: map[lease.TaskID]uint32{}, limits: map[uint32]int{}, parked: map[lease.Line]*head[place]{},
+			space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{},
 		}
 		s.keys[key] = k
 	}
@@ -40,19 +42,15 @@ func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 }
 
 func (k *concurrencyKey) state() lease.Holders {
-	h := lease.Holders{Count: uint32(len(k.holders))}
-	for limit := range k.limits {
-		if h.Limit == 0 || limit < h.Limit {
-			h.Limit = limit
-		}
-	}
-	return h
+	least, _, _ := k.limits.Min()
+	return lease.Holders{Count: uint32(len(k.holders)), Limit: least}
 }
 
 func (k *concurrencyKey) hold(id lease.TaskID, limit uint32) {
 	if _, held := k.holders[id]; !held {
 		k.holders[id] = limit
-		k.limits[limit]++
+		n, _ := k.limits.Get(limit)
+		k.limits.Set(limit, n+1)
 	}
 }
 
@@ -62,8 +60,10 @@ func (k *concurrencyKey) release(id lease.TaskID) {
 		return
 	}
 	delete(k.holders, id)
-	if k.limits[limit]--; k.limits[limit] == 0 {
-		delete(k.limits, limit)
+	if n, _ := k.limits.Get(limit); n > 1 {
+		k.limits.Set(limit, n-1)
+	} else {
+		k.limits.Delete(limit)
 	}
 }
 

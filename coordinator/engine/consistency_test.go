@@ -368,8 +368,13 @@ func (i *inspection) checkKeys() {
 			for _, limit := range k.holders {
 				limits[limit]++
 			}
-			if !maps.Equal(limits, k.limits) {
-				i.problem("key %q: its limits are %v, and it counts %v", name, limits, k.limits)
+			counted := map[uint32]int{}
+			k.limits.Scan(func(limit uint32, n int) bool {
+				counted[limit] = n
+				return true
+			})
+			if !maps.Equal(limits, counted) {
+				i.problem("key %q: its limits are %v, and it counts %v", name, limits, counted)
 			}
 			needed := len(holders[at]) > 0 || len(parked[at]) > 0
 			for kind, h := range k.parked {
