@@ -50,6 +50,23 @@ func TestRefusedTaskGoesToAnotherWorker(t *testing.T) {
 	})
 }
 
+// W14: a refusal that does not name the task or its lease changes nothing, and the answer says so. Otherwise the task would stay with the worker until its
+// lease expires, and nobody would know why.
+func TestRefusalWithoutALeaseIsAnswered(t *testing.T) {
+	t.Attr("rules", "W14")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 1)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.ConcurrencyKey = "k" })
+		a := worker.receiveAssignments(1)[0]
+		id := worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, TaskId: a.GetTask().GetTaskId()})
+		worker.wantError(id, refusal.CodeInvalid, "error.lease_id: must not be empty")
+		id = worker.send(&lessorv1.Error{Code: refusal.CodeConcurrency, LeaseId: a.GetLeaseId()})
+		worker.wantError(id, refusal.CodeInvalid, "error.task_id: must not be empty")
+		worker.refuseTask(a)
+		worker.wantLeaseEnded(a, lessorv1.Reason_REASON_REVOKED)
+	})
+}
+
 // W14: if a session refuses a task although it runs no other task with the same key, it gets no tasks for 5 s. Otherwise it would get the same task again
 // at once.
 func TestRefusalWithoutAReasonPausesTheSession(t *testing.T) {

@@ -11,13 +11,14 @@ const coolDownTime = 5 * time.Second
 
 // Refuse takes a lease back that its holder refuses because it already runs another task of the same concurrency key. The task is READY at once, and the
 // refusal uses up no budget. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. If the
-// lease is not live or the session does not hold it, nothing changes. Refuse does not wait.
+// lease is not live or the session does not hold it, nothing changes. Refuse returns when the batch is durable, so that a stream cannot flood the loop with
+// refusals.
 func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 	ticket, genuine := e.rules.Authority.Open(tenant, leaseID)
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
 		return nil
 	}
-	return e.inbox.putAlways(tenant, op{run: func() {
+	return await(e.inbox.putAlways, tenant, func() {
 		t := e.sessions[session]
 		held := e.set.task(ticket.Task)
 		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
@@ -31,7 +32,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
 		e.step(lease.Requeue{
 			Task: ticket.Task, Attempt: ticket.Attempt, Cause: lease.Revoked, Detail: "the worker refused the task because it runs another task with the same concurrency key",
 		})
-	}})
+	})
 }
 
 // coolDown gives a session no work for coolDownTime. Otherwise the session would get the refused task again at once, and refuse it again, in a loop.

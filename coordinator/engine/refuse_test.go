@@ -8,6 +8,23 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// A stream that refuses tasks waits for the loop each time. Otherwise a flood of refusals would fill the memory while the loop waits for a commit.
+func TestRefusalWaitsForTheLoop(t *testing.T) {
+	run(t, func(r *rig) {
+		c := r.worker("w", 1, nil)
+		r.submit(work())
+		g := c.grants()[0]
+		r.overload(time.Minute)
+		began := time.Now()
+		if err := r.Refuse(home.Tenant, c.Session, g.Task.ID.String(), g.LeaseID); err != nil {
+			r.Fatal(err)
+		}
+		if took := time.Since(began); took < time.Minute {
+			r.Errorf("a refusal waited for %v, want at least a minute, for which the loop stood still", took)
+		}
+	})
+}
+
 // A session that refuses a task because it already runs the task's concurrency key gets one task of a key at a time from then on. If the engine sees
 // no other task of the key, it also gives the session no work for coolDownTime, and then again.
 func TestRefusedTask(t *testing.T) {

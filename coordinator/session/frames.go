@@ -216,6 +216,13 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 			ss.reset(refusal.CodeSeqGap, fmt.Sprintf("the frame with seq %d is not stored: it is too old, or was never sent", e.GetExpectedSeq()), 0)
 		}
 	case e.GetCode() == refusal.CodeConcurrency:
+		f := convert.Fields{Limits: ss.srv.Limits}
+		f.Required("error.task_id", e.GetTaskId())
+		f.Required("error.lease_id", e.GetLeaseId())
+		if f.Err != nil {
+			ss.fail(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "name the task that the worker refuses, and its lease")
+			return
+		}
 		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // the only error is that the engine has stopped
 	}
 }
