@@ -41,6 +41,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	}
 	q := e.queueOf(c)
 	e.countUnended(q.space.name.Tenant, before, after)
+	e.countLeased(q.space.name.Tenant, before, after)
 	q.recount(c, before, after)
 	e.total.recount(c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
@@ -50,6 +51,18 @@ func (e *Engine) updateCounts(c *lease.Change) {
 		q.createdAt = e.now.Wall
 	}
 	e.batch.touchQueue(q)
+}
+
+// countLeased updates the number of live leases of a tenant; before and after are countOf of the two versions of a task.
+func (e *Engine) countLeased(tenant string, before, after int) {
+	if after == countLeased && before != countLeased {
+		e.leasedOf[tenant]++
+	}
+	if before == countLeased && after != countLeased {
+		if e.leasedOf[tenant]--; e.leasedOf[tenant] == 0 {
+			delete(e.leasedOf, tenant)
+		}
+	}
 }
 
 // callEvents calls the events for a task that is new or has ended. Those about leases are called in updateHolder.

@@ -127,7 +127,7 @@ func (i *inspection) eachTaker(visit func(*taker)) {
 func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces[t.ID.Space].queues[t.Spec.Queue] }
 
 func (i *inspection) checkCounts() {
-	counted, unended := map[*queue]tally{}, map[string]uint64{}
+	counted, unended, leased := map[*queue]tally{}, map[string]uint64{}, map[string]int{}
 	for _, t := range i.tasks {
 		q := i.queueOf(t)
 		if q == nil {
@@ -138,6 +138,9 @@ func (i *inspection) checkCounts() {
 		c := countOf(t)
 		if n.counts[c]++; c != countEnded {
 			unended[t.Tenant]++
+		}
+		if t.Lease != nil {
+			leased[t.Tenant]++
 		}
 		if isParked(t) {
 			n.parked++
@@ -156,6 +159,9 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
+	if !maps.Equal(i.leasedOf, leased) {
+		i.problem("the tenants have %v live leases, and %v are counted", leased, i.leasedOf)
+	}
 	for _, s := range i.byName {
 		if tenant := s.name.Tenant; i.unended[tenant] != unended[tenant] {
 			i.problem("tenant %q has %d tasks that have not ended, and %d are counted", tenant, unended[tenant], i.unended[tenant])

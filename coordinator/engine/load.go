@@ -216,6 +216,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		q.counts[countLeased]++
 		e.total.counts[countLeased]++
 		e.unended[t.Tenant]++
+		e.leasedOf[t.Tenant]++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
