@@ -11,12 +11,18 @@ var grantsPerTurn = 64
 
 // triesPerTurn is how many tasks match tries in a round, to be granted or unparked, before other operations have their turn; and how many all calls
 // that do not wait try. This bounds work that adds nothing to the batch: a task that is parked in the batch in which it was made is one change, and when a
-// head is refilled the batch may be handed over.
+// head is refilled the batch may be handed over. Looking at many pools counts, too, see looksPerTry.
 var triesPerTurn = maxBatchChanges
 
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
 func (e *Engine) markForMatch(q *queue) {
+	q.news = true
+	e.mark(q)
+}
+
+// mark marks a queue to be matched in which nothing has changed: its turn has ended early.
+func (e *Engine) mark(q *queue) {
 	if !q.marked && q.waiting > 0 && q.available.Len() > 0 {
 		q.marked = true
 		e.toMatch.push(q.space.name.Tenant, turn{q, q.lastGrant})
@@ -52,15 +58,21 @@ func (e *Engine) match() {
 		q := next.queue
 		q.marked = false
 		if !e.matchQueue(q) {
-			e.markForMatch(q)
+			e.mark(q)
 		}
 	}
 }
 
-// matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted.
+// matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
+// tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.
 func (e *Engine) matchQueue(q *queue) (done bool) {
-	grants := 0
-	for element := q.available.Front(); element != nil && q.waiting > 0; {
+	element, goesOn := q.next, q.next != nil
+	if !goesOn {
+		element, q.news = q.available.Front(), false
+	}
+	q.next = nil
+	grants, end := 0, e.tried+triesPerTurn
+	for element != nil && q.waiting > 0 {
 		if block := q.state().Blocked(e.now.Serving); block != lease.NoBlock {
 			if block == lease.BlockedByRate { // whatever ends another block marks the queue
 				e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now.Serving), q})
@@ -80,7 +92,13 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 				next = element
 			}
 		} // else the queue has no task for the taker, and the taker keeps its place
-		element = next
+		if element = next; element != nil && e.tried >= end {
+			q.next = element
+			return false
+		}
+	}
+	if goesOn && q.news { // takers before the one at which this turn began may have a task now
+		e.mark(q)
 	}
 	return true
 }

@@ -295,3 +295,76 @@ func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	b, known := m.boundTo[a.Key]
 	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
 }
+
+// T12: a queue in which many different requirements wait has a short turn. Each of its grants looks at all of them, so 64 grants would hold up all others for
+// seconds. The queue has all its tasks granted in the end.
+func TestTurnOfAQueueWithManyRequirementsIsShort(t *testing.T) {
+	t.Attr("rules", "T12")
+	const pools = 500
+	lower(t, 100, &triesPerTurn)
+	h := newManualEngine(t, 1, pools)
+	for w := range h.takers {
+		w.wants.Capabilities.Resources = map[string]float64{"mem": pools}
+	}
+	specs, digests := h.specs(pools)
+	for i, s := range specs {
+		s.Requirements = &lease.Requirements{Resources: map[string]float64{"mem": float64(i + 1)}}
+	}
+	h.submitSpecs(specs, digests)
+	q := h.byName[home].queues["q"]
+	tries := h.tried
+	if h.matchQueue(q) || h.set.live == 0 || h.set.live > 5 {
+		t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live)
+	}
+	if n := h.tried - tries; n > 3*triesPerTurn {
+		t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
+	}
+	for !h.matchQueue(q) {
+	}
+	if h.set.live != pools {
+		t.Errorf("%d of %d tasks were granted", h.set.live, pools)
+	}
+}
+
+// T12: many takers, and many requirements that none of them meets: a turn does not look at all of them, the next one goes on where it has ended. A task
+// that comes meanwhile for a taker at which the turns have looked already goes to that taker. When all takers were looked at, matching comes to rest.
+func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
+	t.Attr("rules", "T12")
+	const takers, pools = 40, 160
+	lower(t, 100, &triesPerTurn)
+	h := newManualEngine(t, takers, 1)
+	q := h.byName[home].queues["q"]
+	submit := func(n int, r lease.Requirements) {
+		specs, digests := h.specs(n)
+		for i, s := range specs {
+			required := r
+			required.Runtimes = append([]string{}, r.Runtimes...)
+			if len(r.Runtimes) == 0 {
+				required.Runtimes = []string{fmt.Sprint(i)}
+			}
+			s.Requirements = &required
+		}
+		h.submitSpecs(specs, digests)
+	}
+	first, last := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
+	first.wants.Capabilities.Runtimes, last.wants.Capabilities.Runtimes = []string{"first"}, []string{"last"}
+	submit(pools, lease.Requirements{})
+	submit(1, lease.Requirements{Runtimes: []string{"last"}})
+	rounds := 0
+	for ; h.toMatch.len > 0 && rounds < 100; rounds++ {
+		tries := h.tried
+		h.match()
+		if n := h.tried - tries; n > 2*triesPerTurn {
+			t.Errorf("a round has made %d tries, want about %d", n, triesPerTurn)
+		}
+		if rounds == 1 {
+			submit(1, lease.Requirements{Runtimes: []string{"first"}})
+		}
+	}
+	if rounds < 4 || rounds == 100 {
+		t.Errorf("matching came to rest after %d rounds, want some", rounds)
+	}
+	if len(first.leases) != 1 || len(last.leases) != 1 {
+		t.Errorf("the first taker has %d leases, and the last one %d, want one each", len(first.leases), len(last.leases))
+	}
+}

@@ -78,6 +78,9 @@ func (e *Engine) offer(t *taker) {
 // withdraw removes the taker from the available takers of a queue.
 func (t *taker) withdraw(q *queue) {
 	if place := t.placeIn[q]; place != nil {
+		if q.next == place {
+			q.next = place.Next()
+		}
 		q.available.Remove(place)
 		delete(t.placeIn, q)
 	}
