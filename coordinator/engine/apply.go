@@ -41,7 +41,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	}
 	q := e.queueOf(c)
 	e.countUnended(q.space.name.Tenant, before, after)
-	e.countLeased(q.space.name.Tenant, before, after)
+	q.space.countLeased(before, after)
 	q.recount(c, before, after)
 	e.total.recount(c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
@@ -53,15 +53,13 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	e.batch.touchQueue(q)
 }
 
-// countLeased updates the number of live leases of a tenant; before and after are countOf of the two versions of a task.
-func (e *Engine) countLeased(tenant string, before, after int) {
+// countLeased updates the number of live leases of the tenant of a space; before and after are countOf of the two versions of a task.
+func (s *space) countLeased(before, after int) {
 	if after == countLeased && before != countLeased {
-		e.leasedOf[tenant]++
+		*s.leased++
 	}
 	if before == countLeased && after != countLeased {
-		if e.leasedOf[tenant]--; e.leasedOf[tenant] == 0 {
-			delete(e.leasedOf, tenant)
-		}
+		*s.leased--
 	}
 }
 

@@ -205,7 +205,12 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 
 // LiveLeases returns the number of live leases of a tenant. Its cost does not depend on the number of queues and tasks.
 func (e *Engine) LiveLeases(ctx context.Context, tenant string) (int, error) {
-	return ask(ctx, e, tenant, func() (int, error) { return e.leasedOf[tenant], nil })
+	return ask(ctx, e, tenant, func() (int, error) {
+		if n := e.leasedOf[tenant]; n != nil {
+			return *n, nil
+		}
+		return 0, nil
+	})
 }
 
 // LeasesBySession counts the live leases of each session of a tenant.

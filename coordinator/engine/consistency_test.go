@@ -159,8 +159,10 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
-	if !maps.Equal(i.leasedOf, leased) {
-		i.problem("the tenants have %v live leases, and %v are counted", leased, i.leasedOf)
+	for tenant, n := range i.leasedOf {
+		if *n != leased[tenant] {
+			i.problem("tenant %q has %d live leases, and %d are counted", tenant, leased[tenant], *n)
+		}
 	}
 	for _, s := range i.byName {
 		if tenant := s.name.Tenant; i.unended[tenant] != unended[tenant] {

@@ -104,6 +104,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 	return records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
 		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
+		e.spaces[s.Number].leased = e.leasedBy(name.Tenant)
 		e.byName[name] = e.spaces[s.Number]
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)
@@ -216,7 +217,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		q.counts[countLeased]++
 		e.total.counts[countLeased]++
 		e.unended[t.Tenant]++
-		e.leasedOf[t.Tenant]++
+		*q.space.leased++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}

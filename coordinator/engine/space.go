@@ -14,6 +14,7 @@ type space struct {
 	name          Space
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
+	leased        *int   // number of live leases of the tenant
 	lost          span   // sequences that the newest restore left out
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
@@ -58,12 +59,23 @@ func (s *space) drop(q *queue) {
 	s.byQueueName.Delete(q)
 }
 
+// leasedBy returns the number of live leases of a tenant, to be updated.
+func (e *Engine) leasedBy(tenant string) *int {
+	n := e.leasedOf[tenant]
+	if n == nil {
+		n = new(int)
+		e.leasedOf[tenant] = n
+	}
+	return n
+}
+
 // spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see assignNumber.
 func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {
 		first := lease.FirstSeq(e.Epoch(), 1)
 		s = newSpace(name, 0, first, span{1, first})
+		s.leased = e.leasedBy(name.Tenant)
 		e.byName[name] = s
 	}
 	return s
