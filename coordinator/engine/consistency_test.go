@@ -149,7 +149,7 @@ func (i *inspection) checkCounts() {
 	}
 	i.eachQueue(func(q *queue) {
 		has := counted[q]
-		if q.counts[countEnded] >= records.EndedUnknown {
+		if !records.EndedKnown(q.counts[countEnded]) {
 			has.counts[countEnded] = q.counts[countEnded]
 		}
 		if q.tally != has {

@@ -83,12 +83,15 @@ type Queue struct {
 	Name                             string
 	CreatedAt                        lease.Wall
 	Ready, Scheduled, Leased, Parked uint64
-	Ended                            uint64        // COMPLETED, FAILED and CANCELLED ones; from EndedUnknown on, it is not known how many there are
+	Ended                            uint64        // COMPLETED, FAILED and CANCELLED ones; see EndedKnown
 	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
 }
 
-// EndedUnknown is what Ended begins with in a queue from before format 7, which did not count these tasks.
-const EndedUnknown = 1 << 63
+// endedUnknown is what Ended begins with in a queue from before format 7, which did not count these tasks. Later changes add to it or subtract from it.
+const endedUnknown = 1 << 63
+
+// EndedKnown reports whether a number of ended tasks, as in Queue.Ended, is right.
+func EndedKnown(n uint64) bool { return n < endedUnknown/2 }
 
 func queueFields(c *codec, q *Queue) {
 	num(c, &q.CreatedAt)
@@ -104,7 +107,7 @@ func queueFields(c *codec, q *Queue) {
 	if c.since(7) {
 		num(c, &q.Ended)
 	} else {
-		q.Ended = EndedUnknown
+		q.Ended = endedUnknown
 	}
 }
 

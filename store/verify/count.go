@@ -46,7 +46,7 @@ func (v *verifier) checkCounters() error {
 		compare("SCHEDULED", q.Scheduled, is.Scheduled)
 		compare("leased", q.Leased, is.Leased)
 		compare("parked", q.Parked, is.Parked)
-		if q.Ended < records.EndedUnknown {
+		if records.EndedKnown(q.Ended) {
 			compare("ended", q.Ended, is.Ended)
 		}
 		return nil

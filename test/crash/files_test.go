@@ -23,7 +23,7 @@ const files = 64
 func TestFilesUsedUp(t *testing.T) {
 	w := &walker{t: t, c: harness.NewCoordinator(t, t.TempDir())}
 	w.c.Under = []string{"prlimit", fmt.Sprintf("--nofile=%d", files), "--"}
-	w.c.Start()
+	w.c.Start("--max-connections", "50000") // the default is smaller where so few files may be open
 	w.runTask()
 	crowd := make([]net.Conn, files)
 	for i := range crowd {
