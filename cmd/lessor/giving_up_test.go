@@ -37,11 +37,17 @@ func TestSecondSignalEndsARunThatNobodyReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	wantInterrupted(t, cmd, temp)
+}
+
+// wantInterrupted waits until a command has ended, and checks that SIGINT has ended it and that it has left no file in dir.
+func wantInterrupted(t *testing.T, cmd *exec.Cmd, dir string) {
+	t.Helper()
 	_ = cmd.Wait() // the code says more
 	if got, want := cmd.ProcessState.ExitCode(), 128+int(syscall.SIGINT); got != want {
 		t.Errorf("exit code %d, want %d", got, want)
 	}
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left in the temporary directory: %v, %v", left, err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left in %s: %v, %v", dir, left, err)
 	}
 }

@@ -221,7 +221,8 @@ func historySize(events []lease.Event) (n int) {
 	return n
 }
 
-// seal copies the counters that the batch writes, because the loop changes them while the batch is being committed.
+// seal copies the counters that the batch writes, because the loop changes them while the batch is being committed. Queues that are unused by now are
+// removed from memory, and the batch deletes their records: from now on a submit to such a queue makes a new one, which a later batch writes.
 func (b *batch) seal(now lease.Instant) {
 	b.serving = now
 	for _, s := range b.spaces {

@@ -22,7 +22,7 @@ func (e *Engine) load() error {
 		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
 	}
 	err = e.st.View(func(r store.Reader) error {
-		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases, e.forgetQueues} {
+		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
 			if err := part(r); err != nil {
 				return err
 			}
@@ -32,6 +32,7 @@ func (e *Engine) load() error {
 	if err != nil {
 		return err
 	}
+	e.forgetQueues()
 	e.invalidate()
 	return nil
 }
@@ -152,13 +153,12 @@ func (e *Engine) loadQueues(r store.Reader) error {
 }
 
 // forgetQueues forgets the queues that became unused when the coordinator stopped: their workers may not come back.
-func (e *Engine) forgetQueues(store.Reader) error {
+func (e *Engine) forgetQueues() {
 	for _, s := range e.spaces {
 		for _, q := range s.queues {
 			e.forgetIfUnused(q)
 		}
 	}
-	return nil
 }
 
 // loadBucket sets how far the rate limit of a queue is used up. An earlier format did not store that: then the limit counts as used up. The first

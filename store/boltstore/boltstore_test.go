@@ -70,22 +70,29 @@ func TestFailedCommitFailsAllLaterCalls(t *testing.T) {
 	}
 }
 
-// Stats returns the size of the file, its limit, and how many bytes of it are free.
-func TestStats(t *testing.T) {
+// withOneMiB returns a store that has one value of 1 MiB, and a batch that deletes it.
+func withOneMiB(t *testing.T) (*boltstore.Store, *store.Batch) {
+	t.Helper()
 	s, err := boltstore.Open(t.TempDir(), boltstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
 	var b store.Batch
 	b.Put(store.Output, []byte("k"), make([]byte, 1<<20))
 	if err := s.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	before := s.Stats()
 	b.Reset()
 	b.Delete(store.Output, []byte("k"))
-	if err := s.Commit(t.Context(), &b); err != nil {
+	return s, &b
+}
+
+// Stats returns the size of the file, and how many bytes of it are free and reusable.
+func TestStats(t *testing.T) {
+	s, deletion := withOneMiB(t)
+	before := s.Stats()
+	if err := s.Commit(t.Context(), deletion); err != nil {
 		t.Fatal(err)
 	}
 	after := s.Stats()
@@ -107,22 +114,11 @@ func TestStats(t *testing.T) {
 
 // While a Snapshot is read, the pages that commits free are not reusable: these commits would make the file grow. Once it has ended, they are.
 func TestStatsWhileASnapshotIsRead(t *testing.T) {
-	s, err := boltstore.Open(t.TempDir(), boltstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var b store.Batch
-	b.Put(store.Output, []byte("k"), make([]byte, 1<<20))
-	if err := s.Commit(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	b.Reset()
-	b.Delete(store.Output, []byte("k"))
+	s, deletion := withOneMiB(t)
 	during := store.Stats{}
-	_, err = s.Snapshot(writerFunc(func(p []byte) (int, error) {
+	_, err := s.Snapshot(writerFunc(func(p []byte) (int, error) {
 		if during == (store.Stats{}) {
-			if err := s.Commit(t.Context(), &b); err != nil {
+			if err := s.Commit(t.Context(), deletion); err != nil {
 				return 0, err
 			}
 			during = s.Stats()
