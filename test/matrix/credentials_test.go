@@ -42,8 +42,8 @@ func (e *environment) credentials() []credential {
 	all := []credential{
 		{name: "none", problem: auth.Missing},
 		{name: "malformed", headers: bearer("secret"), problem: auth.Malformed},
-		{name: "of another scheme", headers: []string{"Basic " + e.tokens["acme operator"]}, problem: auth.Malformed},
-		{name: "sent twice", headers: append(bearer(e.tokens["acme operator"]), bearer(e.tokens["evil operator"])...), problem: auth.Malformed},
+		{name: "of another scheme", headers: []string{"Basic " + e.tokens[acme+" operator"]}, problem: auth.Malformed},
+		{name: "sent twice", headers: append(bearer(e.tokens[acme+" operator"]), bearer(e.tokens[evil+" operator"])...), problem: auth.Malformed},
 		{name: "expired", headers: bearer(e.tokens["expired"]), problem: auth.Expired, owned: true},
 		{name: "revoked", headers: bearer(e.tokens["revoked"]), problem: auth.Revoked, owned: true},
 		{name: "of another coordinator", headers: bearer(e.tokens["foreign"]), problem: auth.UnknownKey},
@@ -51,10 +51,10 @@ func (e *environment) credentials() []credential {
 		{name: "with another signature", headers: bearer(e.tokens["forged"]), problem: auth.BadSignature},
 		{name: "for another audience", headers: bearer(e.tokens["audience"]), problem: auth.BadAudience, owned: true},
 		{name: "that nobody knows", headers: bearer(e.tokens["unknown"]), problem: auth.Unknown, owned: true},
-		{name: stranger, headers: bearer(e.tokens["evil operator"]), tenant: evil, role: auth.Operator},
+		{name: stranger, headers: bearer(e.tokens[evil+" operator"]), tenant: evil, role: auth.Operator},
 	}
 	for _, role := range roles {
-		all = append(all, credential{name: role.String(), headers: bearer(e.tokens["acme "+role.String()]), tenant: acme, role: role})
+		all = append(all, credential{name: role.String(), headers: bearer(e.tokens[acme+" "+role.String()]), tenant: acme, role: role})
 	}
 	return all
 }
@@ -69,10 +69,10 @@ var ending = []credential{
 func (h *host) createEndingCredential(c credential) (alive credential, end func()) {
 	h.t.Helper()
 	h.auditDiffers = true
-	ctx := h.as(h.tokens["acme operator"])
+	ctx := h.as(h.tokens[acme+" operator"])
 	const life = 2 * time.Second
 	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{
-		Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-ending", Ttl: durationpb.New(life),
+		Role: lessorv1.Role_ROLE_OPERATOR, Subject: acme + "-ending", Ttl: durationpb.New(life),
 	}))(h.t)
 	h.secrets = append(h.secrets, secretsOf(made.GetToken())...)
 	c.headers, c.tenant = bearer(made.GetToken()), acme
@@ -109,19 +109,19 @@ func (e *environment) issueAll(t *testing.T, st store.Store) {
 			e.parties[tenant]["token"] = e.issue(t, st, name, auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String()})
 		}
 	}
-	bad := auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"}
+	bad := auth.Request{Tenant: acme, Role: auth.Operator, Subject: acme + "-bad"}
 	e.issue(t, st, "audience", bad)
 	e.issue(t, memstore.New(), "foreign", bad)
 	bad.Life = time.Minute
 	e.issue(t, st, "expired", bad)
-	good, other := e.tokens["acme operator"], e.tokens["acme viewer"]
+	good, other := e.tokens[acme+" operator"], e.tokens[acme+" viewer"]
 	e.tokens["forged"] = good[:strings.LastIndex(good, ".")] + other[strings.LastIndex(other, "."):]
 }
 
 // retire issues a token whose key is then retired. It must come first: the others get a newer key.
 func (e *environment) retire(t *testing.T, st *memstore.Store) {
 	t.Helper()
-	e.issue(t, st, "retired", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
+	e.issue(t, st, "retired", auth.Request{Tenant: acme, Role: auth.Operator, Subject: acme + "-bad"})
 	h := e.openOver(t, st)
 	defer h.close()
 	must(h.auth.RotateKey(h.as(e.tokens["retired"]), &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(0)}))(t)
@@ -130,8 +130,8 @@ func (e *environment) retire(t *testing.T, st *memstore.Store) {
 // revoke issues a token and revokes it.
 func (e *environment) revoke(t *testing.T, h *host) {
 	t.Helper()
-	ctx := h.as(e.tokens["acme operator"])
-	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "acme-bad"}))(t)
+	ctx := h.as(e.tokens[acme+" operator"])
+	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: acme + "-bad"}))(t)
 	e.tokens["revoked"] = made.GetToken()
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
 }

@@ -135,7 +135,7 @@ func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 	h.t.Helper()
 	tenant, subject := c.tenant, c.tenant+"-"+c.role.String()
 	if c.problem != "" {
-		tenant, subject = acme, "acme-bad"
+		tenant, subject = acme, acme+"-bad"
 	}
 	if a.Tenant != tenant || a.Action != c.action || a.Subject != subject || a.Credential == "" || a.Peer == "" {
 		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer", c, a, tenant, c.action, subject)

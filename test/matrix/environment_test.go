@@ -55,7 +55,7 @@ func newEnvironment(t *testing.T) *environment {
 		must(st.Snapshot(&snapshot))(t)
 		e.store = snapshot.Bytes()
 		// What is issued from now on is not in the store of any host.
-		e.issue(t, e.storeCopy(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: "acme-bad"})
+		e.issue(t, e.storeCopy(t), "unknown", auth.Request{Tenant: acme, Role: auth.Operator, Subject: acme + "-bad"})
 	})
 	for _, token := range e.tokens {
 		e.secrets = append(e.secrets, secretsOf(token)...)

@@ -2,12 +2,12 @@ package matrix
 
 import "strings"
 
-// The two tenants of the environment, and two that do not exist.
+// The two tenants of the environment, and two that do not exist. Their names are so long that no random token happens to contain one.
 const (
-	acme = "acme"
-	evil = "evil"
-	void = "void"
-	nemo = "nemo"
+	acme = "acme-inc"
+	evil = "evil-inc"
+	void = "void-inc"
+	nemo = "nemo-inc"
 )
 
 // names are the names of a tenant's objects, by kind. A name that is only for one place has the key "kind/place", for example "task/RetryTask".

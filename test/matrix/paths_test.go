@@ -24,7 +24,7 @@ func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 			"/grpc.health.v1.Health/.." + path, "/grpc.health.v1.Health/Check" + path, "/AuthService/RotateKey", "/.lessor.v1.AuthService/RotateKey",
 			"/lessor.v1.AuthService", "/lessor.v1.AuthService/", "/", "//",
 		} {
-			for _, c := range []credential{{name: "none"}, {name: operator, headers: bearer(h.tokens["acme operator"])}} {
+			for _, c := range []credential{{name: "none"}, {name: operator, headers: bearer(h.tokens[acme+" operator"])}} {
 				err := h.conn.Invoke(h.with(c.headers), trick, &emptypb.Empty{}, &emptypb.Empty{})
 				if status.Code(err) != codes.Unimplemented {
 					t.Errorf("%q, credential %s: %v, want UNIMPLEMENTED", trick, c.name, err)
