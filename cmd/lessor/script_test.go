@@ -30,6 +30,13 @@ func TestMain(m *testing.M) {
 type leakCheck struct{ tests *testing.M }
 
 func (l leakCheck) Run() int {
+	// Under nohup, SIGHUP is ignored, and in the background of a shell script SIGINT. The commands that the tests start would inherit that, and not stop at
+	// such a signal. A signal that this process catches has its default action again in the processes that it starts.
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are processors. A -parallel on the command line still
 	// wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
@@ -54,9 +61,6 @@ func (l leakCheck) Run() int {
 //	private FILE              checks that only its owner may read and write a file
 //	shutdown SIGNAL           sends TERM or KILL to that coordinator, and waits for its end
 func TestScripts(t *testing.T) {
-	// Under nohup, SIGHUP is ignored, and the processes that the scripts start would inherit that: a worker would not stop at SIGHUP. A signal that
-	// this process catches has its default action again in the processes that it starts.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,

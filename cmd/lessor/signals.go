@@ -15,9 +15,11 @@ func (a *app) catchSignals() (release func()) {
 	hard, kill := context.WithCancelCause(a.stopNow)
 	a.ctx, a.stopNow = soft, hard
 	received, done := make(chan os.Signal, 2), make(chan struct{})
-	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it on purpose
-		signal.Notify(received, syscall.SIGHUP)
+	signal.Notify(received, syscall.SIGTERM)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if !signal.Ignored(sig) { // whoever started the command ignores it on purpose: nohup, trap "" INT, or a shell script that uses &
+			signal.Notify(received, sig)
+		}
 	}
 	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends gracefully.
 	brokenPipe := make(chan os.Signal, 1)
