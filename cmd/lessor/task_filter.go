@@ -9,17 +9,18 @@ import (
 // taskFilter has the conditions that select tasks. An empty value of a condition is refused, because it would not restrict anything: an unset variable
 // of a script must not select all tasks.
 type taskFilter struct {
-	Queue    string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
-	State    []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
-	RunID    string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
-	Type     string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
-	HostNode string            `type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
-	Label    map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
+	Queue          string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
+	State          []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
+	RunID          string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
+	Type           string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
+	HostNode       string            `type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
+	ConcurrencyKey string            `type:"nonempty" placeholder:"KEY" help:"Only tasks with this concurrency key: those that hold it, wait for it, or have ended."`
+	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
 // isSet reports whether there is any condition.
 func (f taskFilter) isSet() bool {
-	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || len(f.Label) > 0
+	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0
 }
 
 func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
@@ -28,13 +29,14 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 		return nil, err
 	}
 	return &lessorv1.TaskFilter{
-		WorkspaceId: workspace,
-		Queue:       f.Queue,
-		States:      states,
-		RunId:       f.RunID,
-		Type:        f.Type,
-		HostNodeId:  f.HostNode,
-		Labels:      f.Label,
+		WorkspaceId:    workspace,
+		Queue:          f.Queue,
+		States:         states,
+		RunId:          f.RunID,
+		Type:           f.Type,
+		HostNodeId:     f.HostNode,
+		ConcurrencyKey: f.ConcurrencyKey,
+		Labels:         f.Label,
 	}, nil
 }
 

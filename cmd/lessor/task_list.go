@@ -19,6 +19,7 @@ type taskListCmd struct {
 func (taskListCmd) Help() string {
 	return `Examples:
   lessor task list --queue mail --state FAILED
+  lessor task list --concurrency-key db-1 --state LEASED,RUNNING,CANCELLING
   lessor task list --run-id nightly --limit 0 --json | jq -r .task_id`
 }
 

@@ -53,6 +53,8 @@ func FuzzFilter(f *testing.F) {
 		{},
 		{Queue: "q"},
 		{Queue: "p"},
+		{ConcurrencyKey: "k"},
+		{ConcurrencyKey: "l"},
 		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
 		{Labels: map[string]string{"a": "", "b": ""}},
 		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
@@ -61,7 +63,7 @@ func FuzzFilter(f *testing.F) {
 		raw, _ := proto.Marshal(m)
 		f.Add(raw)
 	}
-	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", Labels: map[string]string{"a": "1", "c": ""}}
+	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "c": ""}}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		f.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func FuzzFilter(f *testing.F) {
 			return
 		}
 		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") && (m.GetRunId() == "" || m.GetRunId() == "r") &&
-			m.GetHostNodeId() == ""
+			m.GetHostNodeId() == "" && (m.GetConcurrencyKey() == "" || m.GetConcurrencyKey() == "k")
 		for k, v := range m.GetLabels() {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}

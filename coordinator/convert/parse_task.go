@@ -94,6 +94,7 @@ type Filter struct {
 	Workspace  string
 	queue, run string
 	typ, host  string
+	key        string               // concurrency key
 	states     map[lease.State]bool // empty: any
 	labels     map[string]string
 	Sent       *lessorv1.TaskFilter // never nil
@@ -110,6 +111,7 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		run:       f.ID("filter.run_id", m.GetRunId()),
 		typ:       f.ID("filter.type", m.GetType()),
 		host:      f.ID("filter.host_node_id", m.GetHostNodeId()),
+		key:       f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
 		states:    parseStates(f, m.GetStates()),
 		labels:    m.GetLabels(),
 		Sent:      m,
@@ -140,13 +142,14 @@ func (f *Filter) Matches(t *lease.Task) bool {
 		(f.run == "" || s.RunID == f.run) &&
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
+		(f.key == "" || s.ConcurrencyKey == f.key) &&
 		(len(f.states) == 0 || f.states[t.State()]) &&
 		hasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
-	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || len(f.states) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || f.key != "" || len(f.states) > 0 || len(f.labels) > 0
 }
 
 func hasLabels(have, want map[string]string) bool {

@@ -231,16 +231,21 @@ func TestFilterIsChecked(t *testing.T) {
 
 // A filter matches a task if all its conditions do. No states, or the unspecified state, match every state.
 func TestFilterMatches(t *testing.T) {
-	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{Queue: "q", RunID: "r", Type: "t", Labels: map[string]string{"a": "1", "b": ""}}}
+	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{
+		Queue: "q", RunID: "r", Type: "t", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "b": ""},
+	}}
 	for name, tt := range map[string]struct {
 		filter *lessorv1.TaskFilter
 		want   bool
 	}{
-		"nothing":       {nil, true},
-		"all":           {&lessorv1.TaskFilter{Queue: "q", RunId: "r", Type: "t", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""}}, true},
+		"nothing": {nil, true},
+		"all": {&lessorv1.TaskFilter{
+			Queue: "q", RunId: "r", Type: "t", ConcurrencyKey: "k", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""},
+		}, true},
 		"queue":         {&lessorv1.TaskFilter{Queue: "p"}, false},
 		"run":           {&lessorv1.TaskFilter{RunId: "s"}, false},
 		"type":          {&lessorv1.TaskFilter{Type: "u"}, false},
+		"key":           {&lessorv1.TaskFilter{ConcurrencyKey: "l"}, false},
 		"state":         {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 8}}, false},
 		"any state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, true},
 		"label":         {&lessorv1.TaskFilter{Labels: map[string]string{"a": "2"}}, false},
@@ -267,6 +272,7 @@ func TestFilterSelects(t *testing.T) {
 		"run":       {&lessorv1.TaskFilter{RunId: "r"}, true},
 		"type":      {&lessorv1.TaskFilter{Type: "t"}, true},
 		"host":      {&lessorv1.TaskFilter{HostNodeId: "h"}, true},
+		"key":       {&lessorv1.TaskFilter{ConcurrencyKey: "k"}, true},
 		"state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7}}, true},
 		"label":     {&lessorv1.TaskFilter{Labels: map[string]string{"a": ""}}, true},
 	} {

@@ -740,9 +740,11 @@ type TaskFilter struct {
 	// Labels that the task must have, with these values.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Node on which the tasks are mounted: trace_meta.host_node_id. Empty: any.
-	HostNodeId    string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HostNodeId string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
+	// Concurrency key. Empty: any. With the states SCHEDULED, READY, LEASED, RUNNING and CANCELLING: who holds the key, and who waits for it.
+	ConcurrencyKey string `protobuf:"bytes,8,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TaskFilter) Reset() {
@@ -820,6 +822,13 @@ func (x *TaskFilter) GetLabels() map[string]string {
 func (x *TaskFilter) GetHostNodeId() string {
 	if x != nil {
 		return x.HostNodeId
+	}
+	return ""
+}
+
+func (x *TaskFilter) GetConcurrencyKey() string {
+	if x != nil {
+		return x.ConcurrencyKey
 	}
 	return ""
 }
@@ -2659,7 +2668,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
-	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xb6\x02\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xdf\x02\n" +
 	"\n" +
 	"TaskFilter\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -2669,7 +2678,8 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x129\n" +
 	"\x06labels\x18\x06 \x03(\v2!.lessor.v1.TaskFilter.LabelsEntryR\x06labels\x12 \n" +
 	"\fhost_node_id\x18\a \x01(\tR\n" +
-	"hostNodeId\x1a9\n" +
+	"hostNodeId\x12'\n" +
+	"\x0fconcurrency_key\x18\b \x01(\tR\x0econcurrencyKey\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
