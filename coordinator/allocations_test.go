@@ -41,3 +41,14 @@ func TestAllocationsOfAnUnwrittenLogLine(t *testing.T) {
 		t.Errorf("%v allocations, want at most 2", n)
 	}
 }
+
+// Counting a call allocates nothing.
+func TestAllocationsOfCallMetrics(t *testing.T) {
+	m, info := newCallMetrics(), &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
+	n := testing.AllocsPerRun(100, func() {
+		_, _ = m.unary(t.Context(), nil, info, func(context.Context, any) (any, error) { return nil, nil })
+	})
+	if n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}

@@ -67,7 +67,9 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, refusal.ErrBackupLate)
 	defer cancel()
 	out := &backupWriter{ctx: ctx, stall: rules.Stall, send: stream.Send, sum: sha256.New()}
-	return refusal.Status(s.copyTo(out))
+	err := s.copyTo(out)
+	s.backedUp(err)
+	return refusal.Status(err)
 }
 
 // copyTo sends all parts of a backup. It releases the snapshot when it returns, even if the client has stopped reading.

@@ -26,6 +26,7 @@ type edge struct {
 	stopping context.Context
 	quotas   *quota.Book
 	rejects  quota.Rejects
+	backedUp func(error) // counts a backup that has ended
 }
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }

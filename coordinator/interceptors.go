@@ -27,17 +27,17 @@ type chain struct {
 	stream []grpc.StreamServerInterceptor
 }
 
-// newChain returns the interceptors of every call, over gRPC or from within the process. The log comes before the recovery from panics, so that it shows
+// newChain returns the interceptors of every call, over gRPC or from within the process. The metrics count what the caller gets. The log comes before the recovery from panics, so that it shows
 // a panic as the error that the caller gets. The log also comes before the gate, so that calls which the gate refuses are logged too.
-func newChain(log *slog.Logger, underWay *calls, g *gate.Gate) chain {
+func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) chain {
 	caught := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		log.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
 		return refusal.New(codes.Internal, refusal.CodeInternal, "internal error", nil)
 	})
 	lines := callLog{log}
 	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, limitUnread},
-		stream: []grpc.StreamServerInterceptor{underWay.stream, lines.stream, recovery.StreamServerInterceptor(caught), g.Stream},
+		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, limitUnread},
+		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), g.Stream},
 	}
 }
 

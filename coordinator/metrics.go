@@ -32,6 +32,9 @@ type metrics struct {
 	latency    prometheus.Histogram
 	frames     frameBytes
 	requests   *prometheus.CounterVec
+	calls      *callMetrics
+
+	backupDone, backupFailed prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -72,9 +75,18 @@ func newMetrics() *metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_http_requests_total", Help: "HTTP requests, by route (\"none\" if no route matched) and status.",
 		}, []string{"route", "status"}),
+		calls: newCallMetrics(),
+		backupDone: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lessor_backup_last_success_timestamp_seconds",
+			Help: "When the last backup since the start was sent completely, in seconds since 1970; 0 if there was none.",
+		}),
+		backupFailed: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lessor_backup_last_failure_timestamp_seconds",
+			Help: "When the last backup since the start failed, in seconds since 1970; 0 if none has.",
+		}),
 	}
 	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.calls.ended, m.calls.took, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
 		m.finished.WithLabelValues(final.String())
 	}
@@ -154,6 +166,15 @@ func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }
 
+// backedUp notes when a backup has ended.
+func (m *metrics) backedUp(err error) {
+	if err != nil {
+		m.backupFailed.SetToCurrentTime()
+		return
+	}
+	m.backupDone.SetToCurrentTime()
+}
+
 // watch adds the metrics whose values are read at each scrape.
 func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
@@ -164,6 +185,8 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	m.registry.MustRegister(open.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
 	m.registry.MustRegister(&taskCounts{eng})
+	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
+	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)
 	gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted; 0 while there is none.", func() float64 {
 		return eng.CommitPending().Seconds()
 	})

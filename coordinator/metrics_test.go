@@ -1,17 +1,23 @@
 package coordinator
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -57,6 +63,152 @@ func TestTasksAreCounted(t *testing.T) {
 		r.wantMetric(t, `lessor_tasks_ended_total{state="COMPLETED"}`, 1)
 		r.wantMetric(t, `lessor_tasks_ended_total{state="CANCELLED"}`, 1)
 		r.close(t)
+	})
+}
+
+// The age of the oldest READY task does not depend on its place: a newer task of a higher priority, another line or a restart does not hide it. Leased, parked and
+// scheduled tasks do not count.
+func TestAgeOfTheOldestReadyTask(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 0)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(100 * time.Hour)) })
+		time.Sleep(time.Hour)
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 0)
+		oldest := r.submit(t, nil)
+		time.Sleep(time.Hour)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Priority = 1 })
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.FairnessKey = "other" })
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = "other", "far" })
+		time.Sleep(time.Hour)
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 2*3600)
+
+		r.close(t)
+		r = newRig(t, st)
+		time.Sleep(time.Minute)
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 2*3600+60)
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: oldest.GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 3600+60)
+		r.lease(t)
+		r.lease(t)
+		if _, err := r.tasks.BatchCancelTasks(t.Context(), &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{WorkspaceId: "other"}, All: true}); err != nil {
+			t.Fatal(err)
+		}
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 0)
+		r.close(t)
+	})
+}
+
+// If there are more lines than one scrape looks at, the next scrapes look at the others in turn.
+func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
+	defer func(most int) { mostHeads = most }(mostHeads)
+	mostHeads = 2
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for i := range 5 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Type = fmt.Sprint(i) })
+			time.Sleep(time.Second)
+		}
+		found := map[string]bool{}
+		for range 3 {
+			metrics := getPath(t, r, "/metrics", http.StatusOK)
+			found[regexp.MustCompile(`\nlessor_oldest_ready_seconds (\d+)`).FindStringSubmatch(metrics)[1]] = true
+		}
+		if !found["5"] {
+			t.Errorf("three scrapes found the ages %v, want the oldest, 5 s, among them", found)
+		}
+	})
+}
+
+// Calls are counted by method and code, over gRPC and over HTTP, refused ones included. Only calls that are not streams are measured.
+func TestCallsAreCounted(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.wantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 0)
+		r.submit(t, nil)
+		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{}); err == nil {
+			t.Fatal("a task without a queue was accepted")
+		}
+		getPath(t, r, "/v1/tasks/t0000200000000001", http.StatusOK)
+		getPath(t, r, "/v1/tasks/t0000200000000002", http.StatusNotFound)
+		if err := r.takeBackup(t); err != nil {
+			t.Fatal(err)
+		}
+		r.wantMetric(t, `lessor_calls_total{code="OK",method="SubmitTask"}`, 1)
+		r.wantMetric(t, `lessor_calls_total{code="InvalidArgument",method="SubmitTask"}`, 1)
+		r.wantMetric(t, `lessor_call_seconds_count{method="SubmitTask"}`, 2)
+		r.wantMetric(t, `lessor_calls_total{code="OK",method="GetTask"}`, 1)
+		r.wantMetric(t, `lessor_calls_total{code="NotFound",method="GetTask"}`, 1)
+		r.wantMetric(t, `lessor_calls_total{code="OK",method="Backup"}`, 1)
+		if strings.Contains(getPath(t, r, "/metrics", http.StatusOK), `lessor_call_seconds_count{method="Backup"}`) {
+			t.Error("the duration of a stream is measured")
+		}
+	})
+}
+
+// The metrics say when the last backup was sent completely, and when the last one failed.
+func TestTimesOfBackups(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.wantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
+		if err := r.takeBackup(t); err != nil {
+			t.Fatal(err)
+		}
+		r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", time.Now())
+		r.wantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
+	})
+	serve(t, shortStore{memstore.New()}, func(t *testing.T, r *rig) {
+		if err := r.takeBackup(t); err == nil {
+			t.Fatal("the backup succeeded")
+		}
+		r.wantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
+		r.wantTimestamp(t, "lessor_backup_last_failure_timestamp_seconds", time.Now())
+	})
+}
+
+// wantTimestamp checks a metric that is a time.
+func (r *rig) wantTimestamp(t *testing.T, name string, want time.Time) {
+	t.Helper()
+	line := "\n" + name + " " + strconv.FormatFloat(float64(want.UnixNano())/1e9, 'g', -1, 64) + "\n"
+	if !strings.Contains(getPath(t, r, "/metrics", http.StatusOK), line) {
+		t.Errorf("the metrics lack %q", line)
+	}
+}
+
+// Refused credentials are counted by what is wrong with them, on gRPC and HTTP. A caller with a good credential of a wrong role is none of them.
+func TestRefusedCredentialsAreCounted(t *testing.T) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		viewer, _ := r.issue(t, "acme", auth.Viewer)
+		get := func(path, token string) string {
+			w := httptest.NewRecorder()
+			asked := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			if token != "" {
+				asked.Header.Set("Authorization", "Bearer "+token)
+			}
+			r.http.Handler.ServeHTTP(w, asked)
+			return w.Body.String()
+		}
+		want := func(reason string, n int) {
+			t.Helper()
+			if line := fmt.Sprintf("\nlessor_credentials_refused_total{reason=%q} %d\n", reason, n); !strings.Contains(get("/metrics", viewer), line) {
+				t.Errorf("the metrics lack %q", line)
+			}
+		}
+		for _, p := range auth.Problems() {
+			want(string(p), 0)
+		}
+		for _, ctx := range []context.Context{t.Context(), withToken(t.Context(), "secret"), withToken(t.Context(), viewer)} {
+			if err := r.invoke(ctx, lessorv1.WorkerService_Lease_FullMethodName); err == nil {
+				t.Fatal("the call was let in")
+			}
+		}
+		get("/metrics", "")
+		get("/v1/tasks/t0000200000000001", "")
+		w := httptest.NewRecorder()
+		r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tasks/t0000200000000001/started", strings.NewReader("{}")))
+		want("missing", 3)
+		want("malformed", 1)
+		want("task_token", 1)
+		want("expired", 0)
 	})
 }
 

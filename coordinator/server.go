@@ -83,13 +83,14 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}); err != nil {
 		return nil, err
 	}
+	m.registry.MustRegister(c.gate.Refused())
 	stopping, stop := context.WithCancel(context.Background())
 	c.stopAll = stop
-	through := newChain(cfg.Logger, c.calls, c.gate)
+	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
-		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
+		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(), backedUp: m.backedUp,
 		assigner: &convert.Assigner{Tokens: tokens},
 	}
 	inside := newLocal(through)

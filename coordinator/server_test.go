@@ -348,7 +348,7 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 func TestPanicIsAnInternalError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		chain := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), openGate(t))
+		chain := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), newCallMetrics(), openGate(t))
 		s := grpc.NewServer(grpc.ChainUnaryInterceptor(chain.unary...))
 		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge, every call panics
 		lis := bufconn.Listen(1 << 10)

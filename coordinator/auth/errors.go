@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Problem says why a credential is not good, as a word for programs.
@@ -33,6 +35,9 @@ var problemWords = map[Problem]string{
 	Revoked:      "the credential was revoked",
 	Conflict:     "the token and the client certificate belong to different tenants",
 }
+
+// Problems returns all problems, in no order.
+func Problems() []Problem { return slices.Collect(maps.Keys(problemWords)) }
 
 // Error says that a credential is not good. It never contains any part of the credential.
 type Error struct{ Problem Problem }

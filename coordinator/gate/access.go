@@ -93,7 +93,7 @@ func (a *authenticator) admit(ctx context.Context, method string) (context.Conte
 	who, err := a.identify(ctx)
 	logCaller(ctx, who)
 	if err != nil {
-		return nil, who, a.attempts.Failed(ctx, err)
+		return nil, who, a.failed(ctx, err)
 	}
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})

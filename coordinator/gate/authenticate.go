@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -27,6 +28,7 @@ type authenticator struct {
 	keyring  *auth.Keyring // nil: no credentials are required
 	rules    Auth
 	attempts preauth.Attempts
+	refused  *prometheus.CounterVec
 	owner    string // see Deps.Owner
 }
 

@@ -68,7 +68,7 @@ func newAuthenticator(t *testing.T, rules Auth) (a *authenticator, token string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authenticator{keyring: keyring, rules: rules, attempts: preauth.NewAttempts()}, token
+	return &authenticator{keyring: keyring, rules: rules, attempts: preauth.NewAttempts(), refused: newRefused()}, token
 }
 
 // X1: a certificate identifies its holder by exactly one URI of the documented form. If a token of the same tenant comes with it, the token's identity is

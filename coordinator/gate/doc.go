@@ -12,6 +12,7 @@
 //	identity.go     what is known of a caller; handlers get it from there only
 //	access.go       which role may call what
 //	routes.go       the same for the HTTP API, task tokens included
+//	refused.go      counts the credentials that are not good
 //	active_calls.go calls under way whose credential ends
 //	audit.go        which calls leave an entry, and what is in it
 //	quotas.go       which calls are counted, and which are exempt

@@ -48,7 +48,7 @@ type Gate struct {
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		authenticator: authenticator{attempts: preauth.NewAttempts(), owner: d.Owner},
+		authenticator: authenticator{attempts: preauth.NewAttempts(), refused: newRefused(), owner: d.Owner},
 		trail:         d.Trail, quotas: d.Quotas, refusals: quota.NewRejects(), holder: d.Holder,
 	}
 	g.calls = newActiveCalls(g.recheck)

@@ -47,7 +47,7 @@ func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Contex
 		return ctx, func() {}, nil
 	case rule.holder:
 		if in, err = g.admitHolder(ctx); err != nil {
-			err = g.attempts.Failed(ctx, err)
+			err = g.failed(ctx, err)
 		}
 		return in, func() {}, err
 	}
@@ -88,7 +88,7 @@ func (g *Gate) Request(ctx context.Context, path string, asks auth.Role) (in con
 	logCaller(ctx, who)
 	switch {
 	case err != nil:
-		err = g.attempts.Failed(ctx, err)
+		err = g.failed(ctx, err)
 	case who.Role.Has(asks):
 		in, leave = g.calls.track(ctx, who)
 		return in, leave, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"slices"
 	"sync"
 
@@ -151,11 +152,7 @@ func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 // firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
 func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
 	for from := []byte{}; from != nil; {
-		var first []byte
-		err := r.Scan(ks, from, nil, func(key, _ []byte) bool {
-			first = bytes.Clone(key)
-			return false
-		})
+		first, err := firstKey(r, ks, from)
 		if err != nil || first == nil {
 			return err
 		}
@@ -177,6 +174,39 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 		from = store.PrefixEnd(group)
 	}
 	return nil
+}
+
+// firstKey returns the first key of a keyspace from a key on; nil if there is none.
+func firstKey(r store.Reader, ks store.Keyspace, from []byte) (first []byte, err error) {
+	err = r.Scan(ks, from, nil, func(key, _ []byte) bool {
+		first = bytes.Clone(key)
+		return false
+	})
+	return first, err
+}
+
+// ReadyHeads calls fn with the first task of each priority in each line, and its place, until fn returns false. It begins behind the line and priority of
+// after; the zero key is before all. The tasks have no payload. It reads one key and one task for each, however long the lines are.
+func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) bool) error {
+	for {
+		after.Place, after.Seq = math.MaxUint64, math.MaxUint64
+		first, err := firstKey(r, store.Ready, append(after.Append(nil), 0))
+		if err != nil || first == nil {
+			return err
+		}
+		if after, err = store.ParseReadyKey(first); err != nil {
+			return err
+		}
+		id := after.Task()
+		key := store.AppendTaskKey(nil, id)
+		t, err := taskWithoutLease(r, id, key, r.Get(store.Spec, key), withoutPayload)
+		if err == nil && t == nil {
+			err = corrupt(store.Ready, first, "its task does not exist")
+		}
+		if err != nil || !fn(after, t) {
+			return err
+		}
+	}
 }
 
 // Ready calls fn with the places of a line that come after the place after, in order, until fn returns false. It ignores Space and Line of after.

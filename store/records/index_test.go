@@ -3,6 +3,7 @@ package records_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -237,5 +238,43 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 			t.Errorf("WaitingLines found %q and read %d keys; want %q and %d keys", got, counting.keys[store.Ready], want, len(want))
 		}
 		return err
+	})
+}
+
+// ReadyHeads reads only the first task of each line and priority, and goes on behind any of them.
+func TestReadyHeadsReadsOneTaskOfEach(t *testing.T) {
+	s := memstore.New()
+	want := map[string]uint64{}
+	commit(t, s, func(b *store.Batch) {
+		seq := uint64(0)
+		for i := range 4 {
+			line := lease.Line{Queue: fmt.Sprint("q", i)}
+			for range 90 {
+				seq++
+				putReady(b, id(seq), line, int32(seq%3)-1, 1000-seq)
+				want[fmt.Sprint(line.Queue, " ", int32(seq%3)-1)] = seq // the last one has the lowest place
+			}
+		}
+	})
+	view(t, s, func(r store.Reader) error {
+		counting := countingReader{r, map[store.Keyspace]int{}}
+		got := map[string]uint64{}
+		var after store.ReadyKey
+		for looked := 1; looked > 0; {
+			looked = 0
+			err := records.ReadyHeads(counting, after, func(k store.ReadyKey, head *lease.Task) bool {
+				got[fmt.Sprint(head.Spec.Queue, " ", head.Spec.Priority)] = head.ID.Seq
+				after = k
+				looked++
+				return looked < 5
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if !maps.Equal(got, want) || counting.keys[store.Ready] != len(want) {
+			t.Errorf("ReadyHeads found %v and read %d keys; want %v and %d keys", got, counting.keys[store.Ready], want, len(want))
+		}
+		return nil
 	})
 }

@@ -47,6 +47,9 @@ var (
 		"ParkedLines": {store.Parked, func(r store.Reader) error {
 			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return nil })
 		}},
+		"ReadyHeads": {store.Ready, func(r store.Reader) error {
+			return records.ReadyHeads(r, store.ReadyKey{}, func(store.ReadyKey, *lease.Task) bool { return true })
+		}},
 		"Ready": {store.Ready, func(r store.Reader) error {
 			return records.Ready(r, space, parkedTask.Line(), store.ReadyKey{}, func(store.ReadyKey) (bool, error) { return true, nil })
 		}},
@@ -118,7 +121,9 @@ func TestScansRefuseLostTasks(t *testing.T) {
 	ready.Parked = false
 	held := ready
 	held.Lease = &lease.Lease{Attempt: 1}
-	for name, task := range map[string]*lease.Task{"WaitingLines": &ready, "ParkedLines": parkedTask, "Mounted": &ready, "LeasedTasks": &held} {
+	for name, task := range map[string]*lease.Task{
+		"WaitingLines": &ready, "ReadyHeads": &ready, "ParkedLines": parkedTask, "Mounted": &ready, "LeasedTasks": &held,
+	} {
 		s := allScans[name]
 		var whole store.Batch
 		records.Put(&whole, &lease.Change{New: task})
