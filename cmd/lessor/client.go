@@ -79,7 +79,7 @@ func checkHostPort(flag, addr string) error {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return fail(exitUsage, "", "--%s: %q is not HOST:PORT", flag, addr)
+		return fail(exitUsage, "an address is, for example, 127.0.0.1:7420", "--%s: %q is not HOST:PORT", flag, addr)
 	}
 	return nil
 }

@@ -19,8 +19,11 @@ type pendingFile struct {
 }
 
 // newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even then it replaces only a regular file: otherwise root
-// could replace /dev/stdout for every process of the machine.
+// could replace /dev/stdout for every process of the machine. It also refuses -, which elsewhere means standard output.
 func newPendingFile(name string, force bool) (*pendingFile, error) {
+	if name == "-" {
+		return nil, fail(exitUsage, "name a file; one whose name is - is ./-", "-: only a file can be flushed and get its name in one step, not standard output")
+	}
 	there, err := os.Lstat(name)
 	switch {
 	case err == nil && there.IsDir():

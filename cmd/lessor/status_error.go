@@ -23,7 +23,7 @@ func explainStatus(err error) *failure {
 		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
 	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && reasonOf(s) == "" { // gRPC derives the code from that of HTTP
-		return fail(exitUnavailable, "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC",
+		return fail(exitUnavailable, hintNoGRPC,
 			"cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", found[1])
 	}
 	switch s.Code() {
@@ -67,6 +67,9 @@ const (
 	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
 	hintRole       = "use a credential that allows it"
 )
+
+// hintNoGRPC is the hint for a server that speaks something else.
+const hintNoGRPC = "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC"
 
 // missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {
@@ -167,6 +170,7 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
+	const noGRPC = "the server at that address does not speak gRPC"
 	const running = `is the coordinator running? start one with "lessor serve", or name another with --addr`
 	if _, after, found := strings.Cut(message, "Error while dialing: "); found {
 		return strings.TrimSuffix(after, `"`), running
@@ -174,6 +178,10 @@ func dialProblem(message string) (problem, hint string) {
 	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
 	handshake = strings.TrimSuffix(handshake, `"`)
 	switch {
+	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
+		return "the server at that address accepts connections but does not answer", "the coordinator or its machine may be stopped or overloaded; its log may say more"
+	case strings.Contains(handshake, "no application protocol"), strings.Contains(message, "looked like an HTTP/1.1 header"):
+		return noGRPC, hintNoGRPC
 	case strings.Contains(message, "name resolver error"):
 		return "the host name of --addr has no address", running
 	case strings.Contains(handshake, "does not look like a TLS handshake"):
@@ -190,7 +198,7 @@ func dialProblem(message string) (problem, hint string) {
 		_, alert, _ := strings.Cut(message, "remote error: ")
 		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return "the server at that address does not speak gRPC", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
+		return noGRPC, "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
 	}
 	return message, running
 }
