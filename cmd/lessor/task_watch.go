@@ -40,19 +40,28 @@ func (c taskWatchCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		for {
+		for seen := c.After; ; {
 			event, err := stream.Recv()
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
 			case err != nil:
-				return about(c.TaskID, err)
+				return cutOff(withID(c.TaskID, err), seen)
 			}
+			seen = max(seen, event.GetSequence())
 			if err := c.printEvent(a, event); err != nil {
 				return err
 			}
 		}
 	})
+}
+
+// cutOff adds a hint to the error of a watch that another one can continue.
+func cutOff(f *failure, seen uint64) *failure {
+	if f.code == exitUnavailable && seen > 0 {
+		f.hint = fmt.Sprintf("continue with --after %d once the coordinator answers", seen)
+	}
+	return f
 }
 
 func (c taskWatchCmd) printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
