@@ -88,5 +88,5 @@ func usageOf(err error) error {
 			help = "lessor " + strings.TrimPrefix(node.FullPath(), "lessor ") + " --help"
 		}
 	}
-	return fail(exitUsage, "see "+help, "%v", err)
+	return fail(exitUsage, "see "+help, "%s", strings.Replace(err.Error(), "(from envar ", "(from ", 1)) // kong's word is for programmers
 }

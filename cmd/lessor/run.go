@@ -22,7 +22,7 @@ import (
 type runCmd struct {
 	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at the same time; by default one per CPU, within the CPU limit of a container."`
 	Data        string        `type:"file" placeholder:"DIR" help:"Keep the state of the run in this directory, so that it can be resumed."`
-	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file, not from standard input."`
+	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file; - is standard input, as without this flag."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
@@ -146,7 +146,7 @@ func (c runCmd) open(a *app) (*runner.Job, error) {
 }
 
 func (c runCmd) input(a *app) (io.ReadCloser, error) {
-	if c.Input == "" {
+	if c.Input == "" || c.Input == "-" {
 		if isTerminal(a.in) {
 			a.note("reading lines from the terminal; end with Ctrl-D")
 		}
