@@ -38,6 +38,8 @@ type cli struct {
 	Compact compactCmd `cmd:"" help:"Shrink the file of a store while no coordinator runs."`
 	Verify  verifyCmd  `cmd:"" help:"Check a store, while no coordinator runs, or a backup for damage."`
 	Version versionCmd `cmd:"" help:"Show the version."`
+
+	Completion completionCmd `cmd:"" help:"Show what makes the shell complete commands and flags."`
 }
 
 // envPrefix begins the names of all environment variables.
@@ -95,6 +97,9 @@ func dispatch(args []string, a *app) (err error) {
 	parser, err := kong.New(grammar, options(a.streams)...)
 	if err != nil {
 		return fmt.Errorf("building the grammar: %w", err)
+	}
+	if line, word, ok := lineToComplete(args); ok {
+		return completeLine(a.out, parser.Model.Node, line, word)
 	}
 	command, err := parser.Parse(helpAsFlag(args))
 	if err != nil {
