@@ -50,14 +50,11 @@ func (s *step) renew() {
 	s.expireAt(s.now.Serving.Add(s.task.Spec.HeartbeatTimeout))
 }
 
-// expireAt sets expires_at = max(old, until), never past attempt_timeout (A3). It ignores the deadline, which is a timer of its own on the
-// wall clock: a lease cut to the deadline could seem to expire a moment before it, and would then count as a loss (T5). Task.ExpiresAt
-// returns whichever comes first.
+// expireAt sets expires_at = max(old, until) (A3). It ignores attempt_timeout and the deadline, which are timers of their own: a lease cut to either
+// would stay cut after a cancel, which ends both (T7), and one cut to the deadline, which is on the wall clock, could seem to expire a moment before it and
+// count as a loss (T5). Task.ExpiresAt returns whichever comes first.
 func (s *step) expireAt(until Instant) {
 	l := s.writeLease()
-	if s.task.Cancel == nil && l.AttemptBy != 0 { // in CANCELLING, attempt_timeout does not apply any more (T7)
-		until = min(until, l.AttemptBy)
-	}
 	l.ExpiresAt = max(l.ExpiresAt, until)
 }
 

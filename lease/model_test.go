@@ -148,23 +148,27 @@ func (t *modelTask) record(e modelEvent) {
 	t.history = append(t.history, e)
 }
 
-// extend moves expires_at to until, but never back, and not past attempt_timeout, which does not apply after a cancel (A3, T7).
+// extend moves the expiry of the lease to until, but never back (A3).
 func (m *model) extend(t *modelTask, until lease.Instant) {
-	l := t.live
-	if !t.cancelAsked && l.attemptBy > 0 && until > l.attemptBy {
-		until = l.attemptBy
-	}
-	if until > l.expires {
-		l.expires = until
+	if until > t.live.expires {
+		t.live.expires = until
 	}
 }
 
-// expiresAt returns the end of the lease that an answer to the holder names: expires_at, or the deadline if that is earlier and applies (A3, T7).
+// expiresAt returns the end of the lease that an answer to the holder names: its expiry, or the first of attempt_timeout and the deadline that is earlier and
+// applies (A3, T7).
 func (m *model) expiresAt(t *modelTask) lease.Instant {
-	if left := lease.Instant(t.deadline - m.now.Wall); t.deadline > 0 && !t.cancelAsked && t.live.expires > m.now.Serving+left {
-		return m.now.Serving + left
+	until := t.live.expires
+	if t.cancelAsked {
+		return until
 	}
-	return t.live.expires
+	if by := t.live.attemptBy; by > 0 && by < until {
+		until = by
+	}
+	if by := m.now.Serving + lease.Instant(t.deadline-m.now.Wall); t.deadline > 0 && by < until {
+		until = by
+	}
+	return until
 }
 
 // end ends the live lease and returns it. The caller sets the new state of the task.

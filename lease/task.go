@@ -67,7 +67,7 @@ type Lease struct {
 	StartedAt   Wall // first Start, or an outcome with Started; 0 before that
 	HeartbeatAt Wall // last heartbeat; 0 before the first
 
-	ExpiresAt Instant // without regard to the deadline; see Task.ExpiresAt
+	ExpiresAt Instant // without regard to attempt_timeout and the deadline; see Task.ExpiresAt
 	AckBy     Instant // by when the worker must acknowledge the grant; 0: it need not
 	AttemptBy Instant // end of attempt_timeout; 0: none
 	CancelBy  Instant // end of cancel_grace; 0: no cancel was asked
@@ -186,13 +186,20 @@ func (t *Task) State() State {
 	return Leased
 }
 
-// ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at the deadline if that comes first. Answers
-// carry this time to the holder. In CANCELLING the deadline does not apply (A3, T7).
+// ExpiresAt returns when the live lease ends unless its holder renews it: when it expires, or at the end of attempt_timeout or the deadline if that
+// comes first. Answers carry this time to the holder. In CANCELLING neither of the two applies (A3, T7).
 func (t *Task) ExpiresAt(now Now) Instant {
-	if t.Deadline == 0 || t.Cancel != nil {
-		return t.Lease.ExpiresAt
+	until := t.Lease.ExpiresAt
+	if t.Cancel != nil {
+		return until
 	}
-	return min(t.Lease.ExpiresAt, now.Serving.Add(time.Duration(t.Deadline-now.Wall)))
+	if by := t.Lease.AttemptBy; by != 0 {
+		until = min(until, by)
+	}
+	if t.Deadline != 0 {
+		until = min(until, now.Serving.Add(time.Duration(t.Deadline-now.Wall)))
+	}
+	return until
 }
 
 // Holding describes the live lease, which must not be nil.

@@ -1,7 +1,7 @@
 package lease
 
-// timerKind orders timers that are due at the same instant. Limits that the producer set come before the expiry of the lease, because
-// expires_at is cut to attempt_timeout and both are then due together (A3).
+// timerKind orders timers that are due at the same instant. Limits that the producer set come before the expiry of the lease: a lease ends at them at
+// the latest (A3).
 type timerKind uint8
 
 const (

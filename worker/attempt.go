@@ -207,6 +207,7 @@ func (w *Worker) cancelLocked(a *attempt, reason string, grace time.Duration) {
 		return
 	}
 	a.cancelled, a.cancelReason = true, reason
+	a.lease.timeout = 0 // it does not apply any more (T7)
 	w.stopLocked(a, &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: reason})
 	a.graceTimer = time.AfterFunc(grace, func() { w.cancelGraceExpired(a) })
 }

@@ -292,6 +292,42 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 	r.shutdown()
 }
 
+// T7: attempt_timeout and the deadline cut a lease, but no longer after a cancel. So a worker that is cancelled shortly before them asks at once how long its
+// lease lives now; otherwise the handler would lose most of its grace.
+func TestCancelBeforeAttemptTimeout(t *testing.T) {
+	t.Attr("rules", "T7 K6")
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = grace / 2
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			time.Sleep(grace - time.Second) // cleans up
+			return []byte("done"), nil
+		})
+		s := c.accept()
+		f := grantedAgo("cut", ttl-timeout)
+		a := f.GetDispatch().GetAssignments()[0]
+		a.Task.Spec.AttemptTimeout, a.HeartbeatInterval = durationpb.New(timeout), durationpb.New(time.Minute)
+		s.send(f)
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(timeout)}
+		})
+		s.cancel("cut", lessorv1.Reason_REASON_TASK_CANCELLED, grace)
+		asked := time.Now()
+		renewal := s.renewal()
+		if waited := time.Since(asked); waited > time.Second {
+			t.Errorf("the worker asked after %v how long its lease lives, want at once", waited)
+		}
+		s.renew(renewal)
+		f2, report := s.outcome()
+		if string(report.GetComplete().GetOutput()) != "done" {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f2)
+		r.shutdown()
+	})
+}
+
 // K6: a handler that was cancelled and returns no error completes the task. Here the cancel comes with the answer to a heartbeat.
 func TestCancelledButComplete(t *testing.T) {
 	t.Attr("rules", "K6")

@@ -290,6 +290,9 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 	}
 	if grace := c.GetGrace().AsDuration(); grace > 0 {
 		w.cancelLocked(a, c.GetDetail(), grace)
+		if a.phase == executing && a.lease.left(time.Now()) < grace { // the answer tells how long the lease lives without attempt_timeout and deadline (T7)
+			w.queueBeatLocked(a)
+		}
 		return
 	}
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})

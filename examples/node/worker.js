@@ -242,8 +242,10 @@ export class Worker extends EventEmitter {
   #cancel(cancel) {
     const attempt = this.#attempts.get(cancel.leaseId);
     if (!attempt) return;
-    if (millis(cancel.grace) > 0) attempt.cancel(cancel.detail); // it may still report
-    else this.#discard(attempt, cancel.reason);
+    if (millis(cancel.grace) > 0) {
+      attempt.cancel(cancel.detail); // it may still report
+      this.#heartbeat(); // the answer tells how long the lease lives now: attempt_timeout and deadline no longer cut it (T7)
+    } else this.#discard(attempt, cancel.reason);
   }
 
   // discard forgets an attempt: it has its verdict, or the right to one is gone (K2).
