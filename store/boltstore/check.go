@@ -107,6 +107,8 @@ type checker struct {
 	tally
 }
 
+var errNoFormat = errors.New("it has no record of its format")
+
 // newChecker checks the meta pages of a file and returns a checker of its newest commit.
 func newChecker(data []byte) (*checker, error) {
 	m, found := newestMeta(data)
@@ -126,6 +128,9 @@ func newChecker(data []byte) (*checker, error) {
 func (c *checker) check() error {
 	if err := c.walk(); err != nil {
 		return err
+	}
+	if c.format == nil { // every store has it from its first commit on: this root is a page from before that
+		return errNoFormat
 	}
 	return c.compare(c.tx)
 }

@@ -268,6 +268,19 @@ func TestCommitIsNotTakenBackToABrokenOne(t *testing.T) {
 	}
 }
 
+// The page of the root may have held the empty root of a new file, before the store's first commit. If the disk has lost that page alone, its tree is sound, and
+// there are no sums with which it disagrees.
+func TestEmptyRootIsDamage(t *testing.T) {
+	c := makeLastCommit(t)
+	m, _ := newestMeta(c.content)
+	root := c.content[m.root*m.pageSize:][:m.pageSize]
+	order.PutUint64(root, m.root)
+	order.PutUint16(root[8:], leafPage)
+	clear(root[10:])
+	breakRecord(t, c.content, 1) // so that the newest commit is not taken back
+	wantDamaged(t, c.content)
+}
+
 // A value that was broken already before the newest commit is no reason to take that commit back.
 func TestCommitIsNotTakenBackForAnOldBrokenValue(t *testing.T) {
 	c := makeLastCommit(t)
