@@ -123,8 +123,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
 	case a.accepting == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: they drain, or are not healthy (suitable workers: %d)", a.eligible)
-		f.Remedy = "one of them becomes healthy, or another worker connects"
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: each drains, is not healthy, or offers no slots (suitable workers: %d)", a.eligible)
+		f.Remedy = "one of them takes work again, or another worker connects"
 	case a.withSlot == 0:
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
@@ -170,7 +170,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
 	case a.accepting == 0:
-		why, remedy = "takes no new work: it drains, or is not healthy", "the worker becomes healthy"
+		why, remedy = "takes no new work: it drains, is not healthy, or offers no slots", "the worker takes work again"
 	case a.withSlot == 0:
 		why, remedy = "has no free slot", "the worker gets a free slot"
 	case a.responsive == 0:

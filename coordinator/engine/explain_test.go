@@ -32,9 +32,20 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			r.join("i", 1)
 		}},
-		{name: "workers drain", code: lease.FoundWorkersBusy, words: "drain", setup: func(r *rig) {
+		{name: "workers without slots", code: lease.FoundWorkersBusy, words: "each drains, is not healthy, or offers no slots", setup: func(r *rig) {
 			r.join("i", 0)
 		}},
+		{
+			name: "its affinity key is with a worker without slots", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
+			code: lease.FoundAffinity, words: "it drains, is not healthy, or offers no slots",
+			setup: func(r *rig) {
+				c := r.worker("first", 1, nil)
+				r.submitWith(withAffinity("k", lease.Sticky))
+				if err := r.Resize(c.Member, 0); err != nil {
+					r.Fatal(err)
+				}
+			},
+		},
 		{
 			name: "requirements that no worker meets", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu"}}}, code: lease.FoundRequirements, words: `lacks feature`,
 			setup: func(r *rig) { r.join("i", 1) },
