@@ -67,13 +67,23 @@ func (k *concurrencyKey) release(id lease.TaskID) {
 	}
 }
 
-func (k *concurrencyKey) parkedIn(l lease.Line) *head[place] {
+// parkedIn finds the tasks of a line that are parked under the key, or makes an empty list of them.
+func (e *Engine) parkedIn(k *concurrencyKey, l lease.Line) *head[place] {
 	h := k.parked[l]
 	if h == nil {
 		h = newHead(parkedHead, placeLess)
 		k.parked[l] = h
+		e.trackParked(parkedLine{k, l})
 	}
 	return h
+}
+
+// dropParked forgets a line of which no task is parked under the key any more.
+func (e *Engine) dropParked(k *concurrencyKey, l lease.Line) {
+	if k.parked[l] != nil {
+		delete(k.parked, l)
+		e.untrackParked(parkedLine{k, l})
+	}
 }
 
 // updateKey updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
@@ -91,11 +101,13 @@ func (e *Engine) updateKey(c *lease.Change) {
 	}
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
-		h := k.parkedIn(c.Old.Line())
+		h := e.parkedIn(k, c.Old.Line())
 		h.batch = e.batch.number
-		h.remove(placeOf(c.Old))
+		if h.remove(placeOf(c.Old)); h.empty() {
+			e.dropParked(k, c.Old.Line())
+		}
 	case is && !was:
-		h := k.parkedIn(c.New.Line())
+		h := e.parkedIn(k, c.New.Line())
 		h.batch = e.batch.number
 		h.insert(placeOf(c.New))
 	}
@@ -191,7 +203,7 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 	}
 	p, ok := h.first()
 	if !ok {
-		delete(k.parked, line)
+		e.dropParked(k, line)
 		return
 	}
 	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
@@ -200,9 +212,13 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 		return
 	}
 	e.step(lease.Unpark{Task: id})
-	h.remove(p) // even if the index entry has no task: such an entry must not block the line
-	if h.empty() {
-		delete(k.parked, line)
+	e.removeParked(k, line, h, p)
+}
+
+// removeParked removes a place that a step should have removed already: an index entry without a task must not block its line.
+func (e *Engine) removeParked(k *concurrencyKey, line lease.Line, h *head[place], p place) {
+	if h.remove(p); h.empty() {
+		e.dropParked(k, line)
 	}
 }
 

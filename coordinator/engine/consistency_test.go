@@ -413,6 +413,13 @@ func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[pla
 	if len(tasks) == 0 {
 		return
 	}
+	if w := tasks[0].Spec.Pinned(); w != "" {
+		if there := i.workers[workerKey{k.space.name.Tenant, w}]; there == nil {
+			i.problem("key %q: a parked task waits for worker %q, which is unknown", k.key, w)
+		} else if _, waits := there.parked[parkedLine{k, kind}]; !waits {
+			i.problem("key %q: worker %q does not know that a parked task waits", k.key, w)
+		}
+	}
 	first := slices.MinFunc(tasks, func(a, b *lease.Task) int {
 		if placeLess(placeOf(a), placeOf(b)) {
 			return -1
@@ -604,11 +611,17 @@ func (i *inspection) checkWorkers() {
 				i.problem("worker %q: a line that is empty waits for it", k.worker)
 			}
 		}
-		switch waited := takers[k]+leases[k] == 0 && len(p.pinned) > 0; {
-		case takers[k]+leases[k]+len(p.pinned) == 0:
+		for l := range p.parked {
+			if h := l.key.parked[l.line]; h == nil || h.empty() {
+				i.problem("worker %q: a line without parked tasks waits for it", k.worker)
+			}
+		}
+		lines := len(p.pinned) + len(p.parked)
+		switch waited := takers[k]+leases[k] == 0 && lines > 0; {
+		case takers[k]+leases[k]+lines == 0:
 			i.problem("worker %q is remembered for nothing", k.worker)
 		case waited != i.isSet(p.end):
-			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker, len(p.takers), len(p.pinned), i.isSet(p.end))
+			i.problem("worker %q has %d sessions, %d lines wait for it, and the end of that is set: %v", k.worker, len(p.takers), lines, i.isSet(p.end))
 		}
 		known[p.end] = true
 	}

@@ -27,8 +27,12 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	}
 	x = lease.Explain(e.now, view{e}, t)
 	e.nameHolders(t, x.Findings)
-	if t.State() == lease.Ready && !heldBack(x.Findings) {
+	switch {
+	case t.State() != lease.Ready:
+	case !heldBack(x.Findings):
 		x.Findings = slices.Insert(x.Findings, 0, e.workersFor(t))
+	case e.absence(t) != nil: // this may end the task before what holds it back ends
+		x.Findings = slices.Insert(x.Findings, 1, e.workersFor(t))
 	}
 	return x, nil
 }

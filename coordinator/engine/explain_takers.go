@@ -153,11 +153,19 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
-	if p := e.workers[workerKey{t.Tenant, t.Spec.Pinned()}]; p != nil && p.end != nil {
+	if end := e.absence(t); end != nil {
 		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not connected", t.Spec.Pinned())
-		f.Until, f.Remedy = e.now.WallAt(p.end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
+		f.Until, f.Remedy = e.now.WallAt(end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
 	}
 	return f
+}
+
+// absence returns the alarm that gives up a READY task because the worker to which it is pinned is not present; nil if there is none.
+func (e *Engine) absence(t *lease.Task) *alarm {
+	if p := e.workers[workerKey{t.Tenant, t.Spec.Pinned()}]; p != nil {
+		return p.end
+	}
+	return nil
 }
 
 // boundAway returns the finding that the worker to which a sticky affinity key is bound does not take a task now.

@@ -198,7 +198,7 @@ func (e *Engine) loadParked(r store.Reader) error {
 			return err
 		}
 		k := e.concurrencyKey(q.space, key)
-		k.parkedIn(kind).unread(beforeAll)
+		e.parkedIn(k, kind).unread(beforeAll)
 		e.mayHaveRoom(k)
 		return nil
 	})

@@ -193,6 +193,54 @@ func TestManyPinnedTasksFailInSteps(t *testing.T) {
 	})
 }
 
+// W12: tasks that are parked under a concurrency key fail as well when the worker to which they are pinned is gone, and ExplainTask says that they will. They do
+// not wait for the key, which may be held for hours. It makes no difference whether they are in memory or only in the store.
+func TestParkedPinnedTasksFail(t *testing.T) {
+	t.Attr("rules", "W12 S6")
+	for _, crash := range []bool{false, true} {
+		run(t, func(r *rig) {
+			other := r.worker("other", 1, nil)
+			holds := r.submit(specWithKey("disk", 1))[0].ID
+			r.startAll(other)
+			holder := r.worker("holder", 1, nil)
+			specs := many(lossesPerRound + parkedHead)
+			for _, s := range specs {
+				pinnedTo("holder")(s)
+				s.ConcurrencyKey, s.ConcurrencyLimit = "disk", 1
+			}
+			waits := r.submit(specs...)[0].ID
+			synctest.Wait()
+			if q := r.queueInfo(); q.Parked != uint64(len(specs)) {
+				r.Fatalf("%d tasks are parked, want %d", q.Parked, len(specs))
+			}
+			if err := r.Leave(holder.Member, false); err != nil {
+				r.Fatal(err)
+			}
+			if crash {
+				r.kill()
+			}
+			x := r.explain(waits)
+			if len(x.Findings) < 2 || x.Findings[0].Code != lease.FoundConcurrencyKey || x.Findings[1].Code != lease.FoundPinnedWorker || x.Findings[1].Until == 0 {
+				r.Errorf("findings: %+v, want that the key has no room, and then that the worker is gone, with the time when the wait for it ends", x.Findings)
+			}
+			time.Sleep(lease.DefaultResourceWait - time.Second)
+			if q := r.queueInfo(); q.Parked != uint64(len(specs)) {
+				r.Errorf("%d tasks are parked before resource_wait is over, want %d", q.Parked, len(specs))
+			}
+			time.Sleep(2 * time.Second)
+			if q := r.queueInfo(); q.Ready != 0 || q.Leased != 1 {
+				r.Errorf("%d tasks wait and %d are leased, want 0 and the one that holds the key", q.Ready, q.Leased)
+			}
+			if v := r.version(waits); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
+				r.Errorf("the task is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
+			}
+			if v := r.version(holds); v.State() != lease.Running {
+				r.Errorf("the task that holds the key is %v, want RUNNING", v.State())
+			}
+		})
+	}
+}
+
 // W12: while tasks of workers that are gone fail, other operations have their turn: a round gives up lossesPerRound tasks of each worker, and dueAtOnce in all.
 func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	t.Attr("rules", "W12")

@@ -12,18 +12,28 @@ type workerKey struct{ tenant, worker string }
 // presence is kept for a worker while it is present, or while tasks that are pinned to it wait (W12). A worker that calls Lease has no stream: it is
 // present while a call waits, and while it has live leases from its calls.
 type presence struct {
-	takers map[*taker]struct{} // its sessions and unary requests
-	leases int                 // number of its live leases that belong to no session
-	pinned map[*line]struct{}  // lines with waiting tasks that are pinned to it
-	end    *alarm              // while it is not present: gives up the tasks that wait for it
+	takers map[*taker]struct{}     // its sessions and unary requests
+	leases int                     // number of its live leases that belong to no session
+	pinned map[*line]struct{}      // lines with waiting tasks that are pinned to it
+	parked map[parkedLine]struct{} // the same of tasks that are parked
+	end    *alarm                  // while it is not present: gives up the tasks that wait for it
+}
+
+// parkedLine names the tasks of a line that are parked under a concurrency key.
+type parkedLine struct {
+	key  *concurrencyKey
+	line lease.Line
 }
 
 func (p *presence) isPresent() bool { return len(p.takers) > 0 || p.leases > 0 }
 
+// isAwaited reports whether tasks that are pinned to the worker wait.
+func (p *presence) isAwaited() bool { return len(p.pinned)+len(p.parked) > 0 }
+
 func (e *Engine) presence(k workerKey) *presence {
 	p := e.workers[k]
 	if p == nil {
-		p = &presence{takers: map[*taker]struct{}{}, pinned: map[*line]struct{}{}}
+		p = &presence{takers: map[*taker]struct{}{}, pinned: map[*line]struct{}{}, parked: map[parkedLine]struct{}{}}
 		e.workers[k] = p
 	}
 	return p
@@ -94,7 +104,7 @@ func (e *Engine) takerLeft(t *taker) {
 func (e *Engine) updatePresence(k workerKey, p *presence) {
 	switch {
 	case p.isPresent():
-	case len(p.pinned) == 0:
+	case !p.isAwaited():
 		e.stopAlarm(p.end)
 		delete(e.workers, k)
 	case p.end == nil:
@@ -135,6 +145,28 @@ func (e *Engine) untrackLine(l *line) {
 	}
 }
 
+// trackParked registers a line of parked tasks that are pinned to a worker, and untrackParked undoes that.
+func (e *Engine) trackParked(l parkedLine) {
+	if k := l.pinnedTo(); k.worker != "" {
+		w := e.presence(k)
+		w.parked[l] = struct{}{}
+		e.updatePresence(k, w)
+	}
+}
+
+func (e *Engine) untrackParked(l parkedLine) {
+	if k := l.pinnedTo(); k.worker != "" {
+		w := e.workers[k]
+		delete(w.parked, l)
+		e.updatePresence(k, w)
+	}
+}
+
+// pinnedTo returns the worker to which the tasks of the line are pinned; its name is empty if they are not.
+func (l parkedLine) pinnedTo() workerKey {
+	return workerKey{l.key.space.name.Tenant, l.line.Class.Placement().Worker}
+}
+
 // lossesPerRound is how many tasks are given up before other operations have their turn.
 var lossesPerRound = 200
 
@@ -143,12 +175,23 @@ func (e *Engine) loseResources(k workerKey) {
 	p := e.workers[k]
 	n := 0
 	for l := range p.pinned { // p.end is still the alarm that has rung, so updatePresence sets no other alarm when a line becomes empty
+		if n == lossesPerRound {
+			break
+		}
 		for ; n < lossesPerRound && l.lineup != nil; n++ {
 			e.loseFirst(l, k.worker)
 		}
 	}
+	for l := range p.parked {
+		if n == lossesPerRound {
+			break
+		}
+		for ; n < lossesPerRound && l.key.parked[l.line] != nil; n++ {
+			e.loseFirstParked(l, k.worker)
+		}
+	}
 	p.end = nil
-	if len(p.pinned) > 0 { // the rest follows in the next rounds, without another wait: see ringAlarms
+	if p.isAwaited() { // the rest follows in the next rounds, without another wait: see ringAlarms
 		p.end = e.setAlarm(e.now.Serving, func() { e.loseResources(k) })
 	}
 }
@@ -158,14 +201,32 @@ func (e *Engine) loseFirst(l *line, worker string) {
 		e.refillLine(l)
 	}
 	if p, ok := l.head.first(); ok {
-		e.step(lease.LoseResource{
-			Task: lease.TaskID{Space: l.queue.space.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait,
-		})
+		e.loseResource(l.queue.space, p, worker)
 		l.head.remove(p) // even if the index entry has no task: such an entry must not block the line
 	}
 	if l.lineup != nil {
 		e.relist(l)
 	}
+}
+
+// loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key to fail.
+func (e *Engine) loseFirstParked(l parkedLine, worker string) {
+	h := l.key.parked[l.line]
+	if h.dry() {
+		e.refillParked(l.key, l.line, h)
+	}
+	p, ok := h.first()
+	if !ok {
+		e.dropParked(l.key, l.line)
+		e.mayHaveRoom(l.key) // it may be needed no more
+		return
+	}
+	e.loseResource(l.key.space, p, worker)
+	e.removeParked(l.key, l.line, h, p)
+}
+
+func (e *Engine) loseResource(s *space, p place, worker string) {
+	e.step(lease.LoseResource{Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait})
 }
 
 // hasRoom reports whether a worker would take a task of a pool now.
