@@ -35,6 +35,7 @@ func (e *Engine) Join(m *Member) error {
 		for id, attempt := range e.orphans[instance] {
 			e.setHolder(t, id, attempt)
 			e.redeliver(t, id)
+			e.repeatCancel(t, id)
 		}
 		delete(e.orphans, instance)
 		e.attend(t)
@@ -56,6 +57,18 @@ func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 		g := e.newGranted(task)
 		g.Again = true
 		e.batch.grant(t.member, g)
+	}
+}
+
+// repeatCancel tells the holder of a lease again that a cancel was asked, because it may have had no stream when that happened (T7). Its next heartbeat would tell
+// it as well, but may be due only when the grace is over.
+func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
+	task := e.set.task(id)
+	if task.Cancel == nil {
+		return
+	}
+	if left := task.Lease.CancelBy.Sub(e.now.Serving); left > 0 {
+		e.notify(t, task, lease.TaskCancelled, task.Cancel.Reason, left)
 	}
 }
 

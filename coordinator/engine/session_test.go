@@ -45,6 +45,37 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 	})
 }
 
+// T7, W8: a cancel that was asked while the holder had no stream, or before a restart of the coordinator, reaches its next stream at once, with the rest of the
+// grace: the next heartbeat may be due only when the grace is over.
+func TestCancelReachesTheNextStream(t *testing.T) {
+	t.Attr("rules", "T7 W8")
+	for _, restart := range []bool{false, true} {
+		run(t, func(r *rig) {
+			c, _ := r.join("i", 1)
+			id := r.submit(work())[0].ID
+			r.startAll(c)
+			if err := r.Leave(c.Member, false); err != nil {
+				r.Fatal(err)
+			}
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id, Reason: "enough"}); err != nil {
+				r.Fatal(err)
+			}
+			const away = 10 * time.Second
+			time.Sleep(away)
+			if restart {
+				r.kill()
+			}
+			c, _ = r.join("i", 1)
+			if len(c.notices) != 1 || c.notices[0].Task != id || c.notices[0].Reason != lease.TaskCancelled || c.notices[0].Detail != "enough" {
+				r.Fatalf("the notices to the next stream are %+v, want one with TASK_CANCELLED and the reason %q", c.notices, "enough")
+			}
+			if got, most := c.notices[0].Grace, lease.DefaultCancelGrace-away; got <= most-time.Second || got > most+time.Second {
+				r.Errorf("the grace is %v, want what is left of it, about %v", got, most)
+			}
+		})
+	}
+}
+
 // W8: a lease moves to the session that renews it, and frees its slot in the session before.
 func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 	t.Attr("rules", "W8")
