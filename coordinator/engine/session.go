@@ -190,12 +190,17 @@ func (e *Engine) Dismiss(tenant, session string) error {
 	}})
 }
 
-// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10).
+// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10). The leases of a session that has not joined yet wait for it, unless another
+// session of the instance has them.
 func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
 	_, err := alter(ctx, e, tenant, func() (struct{}, error) {
-		if t := e.sessions[session]; t != nil {
+		instance := lease.InstanceOf(session)
+		switch t := e.sessions[session]; {
+		case t != nil:
 			e.depart(session)
 			e.requeue(t.leases, detail)
+		case e.current[instance] == "":
+			e.requeue(e.orphans[instance], detail)
 		}
 		return struct{}{}, nil
 	})

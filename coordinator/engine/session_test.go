@@ -76,6 +76,32 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 	}
 }
 
+// W10: an operator can revoke the leases of a session that has not registered yet. They wait for it since the stream before was lost. If another session of the
+// instance has them, they are not touched.
+func TestRevokeBeforeTheSessionJoins(t *testing.T) {
+	t.Attr("rules", "W10")
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 1)
+		id := r.submit(work())[0].ID
+		r.startAll(c)
+		next := NewSessionID(home.Tenant, "w", "i")
+		revoke := func(want lease.State) {
+			r.Helper()
+			if err := r.Revoke(r.Context(), home.Tenant, next, "by hand"); err != nil {
+				r.Fatal(err)
+			}
+			if v := r.version(id); v.State() != want || v.Losses != 0 {
+				r.Errorf("the task is %v with %d losses, want %v and none", v.State(), v.Losses, want)
+			}
+		}
+		revoke(lease.Running)
+		if err := r.Leave(c.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		revoke(lease.Ready)
+	})
+}
+
 // W8: a lease moves to the session that renews it, and frees its slot in the session before.
 func TestLeaseMovesToTheSessionThatRenewsIt(t *testing.T) {
 	t.Attr("rules", "W8")
