@@ -76,6 +76,9 @@ func TestMissedHeartbeats(t *testing.T) {
 		reset := nextPayload[*lessorv1.Reset](worker)
 		wantEqual(t, "code", reset.GetCode(), refusal.CodeTimeout)
 		wantContains(t, "reason", reset.GetReason(), "3 heartbeats were missed")
+		if reset.RetryAfter != nil { // a worker could take 0 for the advice to come back at once
+			t.Errorf("retry_after is %v, want none: the worker's own backoff decides", reset.RetryAfter)
+		}
 		if err := worker.waitForEnd(); err != nil {
 			t.Errorf("the stream ended with %v, want OK", err)
 		}

@@ -13,9 +13,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -194,11 +194,11 @@ func (ss *Session) end(err error) {
 }
 
 // reset ends the session on behalf of the coordinator: all pending answers are sent, then a reset frame says why. Only the first call has an
-// effect.
+// effect. If retryAfter is 0, the worker's own backoff decides when it connects again.
 func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 	ss.mu.Lock()
 	if ss.finalReset == nil {
-		ss.finalReset = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: durationpb.New(retryAfter)}
+		ss.finalReset = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: convert.Span(retryAfter)}
 	}
 	ss.mu.Unlock()
 	ss.end(nil)
