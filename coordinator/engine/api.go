@@ -135,6 +135,17 @@ type News struct {
 	Later uint64
 }
 
+// size estimates how many bytes the news takes. It counts only what can be long.
+func (n *News) size() (bytes int) {
+	if n.Feed != nil {
+		bytes = n.Feed.Size()
+	}
+	if n.Task != nil {
+		bytes += len(n.Task.Spec.Payload) + historySize(n.Task.History)
+	}
+	return bytes
+}
+
 // Feed is volatile news of a running attempt. A field that is nil or empty means no change.
 type Feed struct {
 	TaskID   string

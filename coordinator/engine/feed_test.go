@@ -232,6 +232,34 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 	}
 }
 
+// S5, X5: what a slow watcher has not read is bounded in bytes, too. It loses that, and is told how much. What it has read does not count, and one news may be
+// larger than the bound.
+func TestNewsOfASlowWatcherAreBoundedInBytes(t *testing.T) {
+	t.Attr("rules", "S5 X5")
+	news := make(chan News, newsBuffer)
+	s := &Subscription{c: news, hub: newHub()}
+	output := func(bytes int) News { return News{Feed: &Feed{Chunks: []lease.Chunk{{Data: make([]byte, bytes)}}}} }
+	for range 20 { // a reader that keeps up loses nothing
+		s.send(output(newsBytes / 2))
+		if n := <-news; n.Skipped != 0 {
+			t.Fatalf("a quick reader has lost %d news", n.Skipped)
+		}
+	}
+	for range 3 {
+		s.send(output(newsBytes / 3))
+	}
+	s.send(News{Task: &lease.Task{Spec: &lease.Spec{Payload: make([]byte, newsBytes/3)}}})
+	if n := <-news; len(news) != 1 || n.Skipped != 2 { // the first two fit together, and so do the last two
+		t.Errorf("%d news wait after one that says that %d were lost, want 1 and 2", len(news), n.Skipped)
+	}
+	<-news
+	s.send(output(2 * newsBytes))
+	s.send(News{ID: lease.TaskID{Seq: 1}})
+	if n := <-news; n.Skipped != 1 || n.ID.Seq != 1 || len(news) != 0 || s.bytes > newsBytes {
+		t.Errorf("got %+v and %d more, want the deletion after one that was lost", n, len(news))
+	}
+}
+
 // S5: the news of several attempts that share a batch all reach their watchers.
 func TestNewsOfSeveralAttemptsInABatch(t *testing.T) {
 	t.Attr("rules", "S5")

@@ -7,8 +7,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// newsBuffer is how many news a subscription holds for a slow reader.
-const newsBuffer = 256
+// What a subscription holds for a slow reader. A single news may be larger.
+const (
+	newsBuffer = 256
+	newsBytes  = 4 << 20
+)
 
 // hub passes news to the subscriptions. It never waits for a reader.
 type hub struct {
@@ -40,11 +43,13 @@ type Subscription struct {
 	c      chan News
 	hub    *hub
 	w      Watching
-	closed bool // guarded by hub.mu
+	closed bool  // guarded by hub.mu, as are the rest
+	sizes  []int // sizes of the newest news that were sent, with all that wait in the channel among them
+	bytes  int   // sum of sizes
 }
 
-// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody: when its channel is full, all news
-// in it are dropped, and the next news says how many. Close the subscription when done.
+// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody: when too many news or too
+// many bytes wait in its channel, all news in it are dropped, and the next news says how many. Close the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
 	c := make(chan News, newsBuffer)
 	s := &Subscription{C: c, c: c, hub: e.hub, w: w}
@@ -95,10 +100,24 @@ func (s *Subscription) Close() {
 // send sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
 // task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
 func (s *Subscription) send(n News) {
-	if len(s.c) == cap(s.c) {
+	s.forgetRead()
+	size := n.size()
+	if waiting := len(s.c); waiting == cap(s.c) || waiting > 0 && s.bytes+size > newsBytes {
 		n.Skipped, n.Gone = s.drop()
+		s.forgetRead()
 	}
 	s.c <- n
+	s.sizes = append(s.sizes, size)
+	s.bytes += size
+}
+
+// forgetRead forgets the sizes of the news that the reader has taken out of the channel.
+func (s *Subscription) forgetRead() {
+	read := len(s.sizes) - len(s.c)
+	for _, size := range s.sizes[:read] {
+		s.bytes -= size
+	}
+	s.sizes = slices.Delete(s.sizes, 0, read)
 }
 
 // drop empties the channel and returns how many news were lost, and how many of them said that a task was deleted.
