@@ -67,7 +67,8 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
-	res := &lessorv1.GetWorkerResponse{}
+	res := &lessorv1.GetWorkerResponse{Sessions: uint32(len(found))}
+	page := pageSize{most: len(found)}
 	for _, ss := range found {
 		held, err := s.engine.LeasesOf(ctx, gate.Identify(ctx).Tenant, ss.ID())
 		if err != nil {
@@ -79,6 +80,9 @@ func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerReq
 			w.TaskIds = append(w.TaskIds, id.String())
 		}
 		res.Workers = append(res.Workers, w)
+		if page.add(w); page.full() {
+			break
+		}
 	}
 	return res, nil
 }
@@ -101,11 +105,8 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if err != nil {
 		return nil, err
 	}
-	res := &lessorv1.DrainWorkerResponse{}
-	for _, ss := range s.open.Drain(found, d) {
-		res.Workers = append(res.Workers, described(ss, held))
-	}
-	return res, nil
+	drained := s.open.Drain(found, d)
+	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
 }
 
 // KickWorker ends sessions of a worker.
@@ -127,10 +128,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if err != nil {
 		return nil, err
 	}
-	res := &lessorv1.KickWorkerResponse{}
-	for _, ss := range found {
-		res.Workers = append(res.Workers, described(ss, held))
-	}
+	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
 	for _, ss := range found {
 		if err := s.kick(ctx, ss, reason, away, req.GetRequeue()); err != nil {
 			return nil, refusal.Status(err)
@@ -182,9 +180,17 @@ func (s *adminService) held(ctx context.Context) (map[string]int, error) {
 	return held, refusal.Status(err)
 }
 
-// described describes a session and the number of its leases.
-func described(ss *session.Session, held map[string]int) *lessorv1.Worker {
-	w := ss.Worker()
-	w.Leases = uint32(held[w.GetSessionId()])
-	return w
+// described describes sessions and the number of their leases, as many as fit into a page.
+func described(all []*session.Session, held map[string]int) (list []*lessorv1.Worker) {
+	page := pageSize{most: len(all)}
+	for _, ss := range all {
+		if page.full() {
+			break
+		}
+		w := ss.Worker()
+		w.Leases = uint32(held[w.GetSessionId()])
+		list = append(list, w)
+		page.add(w)
+	}
+	return list
 }

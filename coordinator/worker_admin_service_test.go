@@ -2,12 +2,14 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -214,6 +216,76 @@ func TestGetWorkerShowsItsTasks(t *testing.T) {
 			t.Errorf("the session is %v, want two leases with their tasks", w)
 		}
 	})
+}
+
+// X5, W10: a worker with very many sessions makes no answer that is too large to send. The answer has some of the sessions, and the number of all, and all are
+// drained or ended.
+func TestManySessionsOfAWorker(t *testing.T) {
+	t.Attr("rules", "X5 W10")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const n = 300
+		large := registration(1)
+		large.Capabilities.Labels = map[string]string{}
+		for i := range 64 {
+			large.Capabilities.Labels[fmt.Sprint(i)] = text(250)
+		}
+		for i := range n {
+			worker := r.openStream(t, "w")
+			hello := handshakeOf("w")
+			hello.Worker.InstanceId = fmt.Sprint(i)
+			worker.send(hello)
+			nextPayload[*lessorv1.Accept](worker)
+			worker.send(large)
+		}
+		synctest.Wait()
+		for name, call := range map[string]func() (proto.Message, error){
+			"1 get": func() (proto.Message, error) {
+				return r.admin.GetWorker(t.Context(), &lessorv1.GetWorkerRequest{WorkerId: "w"})
+			},
+			"2 drain": func() (proto.Message, error) {
+				return r.admin.DrainWorker(t.Context(), &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+			},
+		} {
+			res, err := call()
+			if err != nil || proto.Size(res) > 2<<20 {
+				t.Errorf("%s: %d bytes (%v), want at most 2 MiB", name, proto.Size(res), err)
+			}
+			answer := res.(interface {
+				GetWorkers() []*lessorv1.Worker
+				GetSessions() uint32
+			})
+			if shown := len(answer.GetWorkers()); answer.GetSessions() != n || shown < 10 || shown >= n {
+				t.Errorf("%s: %d of %d sessions, want some of %d", name, shown, answer.GetSessions(), n)
+			}
+		}
+		all := r.open(t)
+		for _, w := range all {
+			if w.GetState() != lessorv1.WorkerState_WORKER_STATE_DRAINING {
+				t.Fatalf("session %s is %v, want DRAINING", w.GetSessionId(), w.GetState())
+			}
+		}
+		res, err := r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w"})
+		if err != nil || proto.Size(res) > 2<<20 || res.GetSessions() != n {
+			t.Errorf("kick: %d bytes about %d sessions (%v), want at most 2 MiB about %d", proto.Size(res), res.GetSessions(), err, n)
+		}
+		synctest.Wait()
+		if left := r.open(t); len(all) != n || len(left) != 0 {
+			t.Errorf("%d sessions were open, and %d are after the kick, want %d and none", len(all), len(left), n)
+		}
+	})
+}
+
+// open lists all open sessions.
+func (r *rig) open(t *testing.T) (all []*lessorv1.Worker) {
+	t.Helper()
+	for token, more := "", true; more; more = token != "" {
+		res, err := r.admin.ListWorkers(t.Context(), &lessorv1.ListWorkersRequest{PageToken: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, token = append(all, res.GetWorkers()...), res.GetNextPageToken()
+	}
+	return all
 }
 
 // X4: a worker is drained or kicked if and only if the audit has an entry about it, also if the caller does not wait for the answer.

@@ -41,7 +41,7 @@ func (c workerDrainCmd) Run(a *app) error {
 			answer, err := cl.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, Deadline: c.Deadline.timestamp(), Undo: c.Undo,
 			})
-			return answer, workersLine(name, stateOfAll(answer.GetWorkers()), answer.GetWorkers()), err
+			return answer, workersLine(name, stateOfAll(answer.GetWorkers()), answer), err
 		})
 	})
 }
@@ -74,7 +74,7 @@ func (c workerKickCmd) Run(a *app) error {
 			answer, err := cl.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{
 				WorkerId: name, SessionId: c.Session, Reason: c.Reason, RetryAfter: span(c.RetryAfter), Requeue: c.Requeue,
 			})
-			return answer, workersLine(name, "KICKED", answer.GetWorkers()), err
+			return answer, workersLine(name, "KICKED", answer), err
 		})
 	})
 }
@@ -86,15 +86,22 @@ func stateOfAll(all []*lessorv1.Worker) string {
 	return short(all[0].GetState(), "WORKER_STATE_")
 }
 
-// workersLine returns one line about all sessions of a worker.
-func workersLine(name, state string, all []*lessorv1.Worker) string {
-	leases := uint32(0)
-	for _, w := range all {
+// workersLine returns one line about all sessions of a worker. The answer may leave out some of them; an older coordinator does not count them.
+func workersLine(name, state string, of interface {
+	GetWorkers() []*lessorv1.Worker
+	GetSessions() uint32
+},
+) string {
+	leases, shown := uint32(0), len(of.GetWorkers())
+	for _, w := range of.GetWorkers() {
 		leases += w.GetLeases()
 	}
 	line := fmt.Sprintf("%s\t%s\t%d leased", printable(name), state, leases)
-	if len(all) > 1 {
-		line += fmt.Sprintf(", %d sessions", len(all))
+	switch n := max(int(of.GetSessions()), shown); {
+	case n > shown:
+		line += fmt.Sprintf(" by the first %d of %d sessions", shown, n)
+	case n > 1:
+		line += fmt.Sprintf(", %d sessions", n)
 	}
 	return line
 }

@@ -49,7 +49,10 @@ func (c workerGetCmd) Run(a *app) error {
 				return err
 			}
 		}
-		return nil
+		if shown, n := len(answer.GetWorkers()), int(answer.GetSessions()); n > shown {
+			_, err = fmt.Fprintf(a.out, "\nthe first %d of %d sessions; worker list has all\n", shown, n)
+		}
+		return err
 	})
 }
 

@@ -1095,8 +1095,10 @@ func (x *GetWorkerRequest) GetSessionId() string {
 // GetWorkerResponse is the worker.
 type GetWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its open sessions, at least one.
-	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// Its open sessions, at least one, by session_id. If they took much more than 1 MiB together, only the first of them; ListWorkers has all.
+	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// How many open sessions the request selects.
+	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1138,13 @@ func (x *GetWorkerResponse) GetWorkers() []*Worker {
 		return x.Workers
 	}
 	return nil
+}
+
+func (x *GetWorkerResponse) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
 }
 
 // DrainWorkerRequest names a worker and says what it is to do.
@@ -1224,8 +1233,10 @@ func (x *DrainWorkerRequest) GetUndo() bool {
 // reconnect, but not a restart of the coordinator.
 type DrainWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions that were drained, at least one.
-	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// The sessions that were drained, at least one. If they took much more than 1 MiB together, only the first of them.
+	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// How many sessions were drained.
+	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1276,13 @@ func (x *DrainWorkerResponse) GetWorkers() []*Worker {
 		return x.Workers
 	}
 	return nil
+}
+
+func (x *DrainWorkerResponse) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
 }
 
 // KickWorkerRequest names a worker whose sessions to end.
@@ -1353,8 +1371,10 @@ func (x *KickWorkerRequest) GetRequeue() bool {
 // KickWorkerResponse is what was ended.
 type KickWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sessions as they were before, at least one.
-	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// The sessions as they were before, at least one. If they took much more than 1 MiB together, only the first of them.
+	Workers []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	// How many sessions were ended.
+	Sessions      uint32 `protobuf:"varint,2,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1394,6 +1414,13 @@ func (x *KickWorkerResponse) GetWorkers() []*Worker {
 		return x.Workers
 	}
 	return nil
+}
+
+func (x *KickWorkerResponse) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
 }
 
 // ListWorkersRequest asks for a page of workers.
@@ -2115,18 +2142,20 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x10GetWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\"@\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"\\\n" +
 	"\x11GetWorkerResponse\x12+\n" +
-	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"\xb4\x01\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12\x1a\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\"\xb4\x01\n" +
 	"\x12DrainWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x126\n" +
 	"\bdeadline\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x12\n" +
-	"\x04undo\x18\x05 \x01(\bR\x04undo\"B\n" +
+	"\x04undo\x18\x05 \x01(\bR\x04undo\"^\n" +
 	"\x13DrainWorkerResponse\x12+\n" +
-	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"\xbd\x01\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12\x1a\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\"\xbd\x01\n" +
 	"\x11KickWorkerRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
@@ -2134,9 +2163,10 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x18\n" +
-	"\arequeue\x18\x05 \x01(\bR\arequeue\"A\n" +
+	"\arequeue\x18\x05 \x01(\bR\arequeue\"]\n" +
 	"\x12KickWorkerResponse\x12+\n" +
-	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\"f\n" +
+	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12\x1a\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\"f\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
