@@ -15,7 +15,7 @@ import (
 )
 
 // A message can take a hundred times its size when it is decoded: an empty task in a list has two bytes, and takes hundreds in memory; an empty string takes
-// tens, with the copies of its growing list (X5). gRPC decodes the message of a unary call before the gate sees the call, and the handlers can count the
+// tens, with the copies of its growing list (X5). The message of a unary call is decoded before the gate sees the call, and the handlers can count the
 // entries of a list only when they are decoded. So both are bounded before.
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // maxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
-// message only what goes into the audit.
+// message only what goes into the audit; if nothing does, the message is not even read.
 const maxOfRefused = 4 << 10
 
 // maxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"runtime"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -139,36 +139,48 @@ func TestManyEntriesAreRead(t *testing.T) {
 	}
 }
 
-// closedDoor is a gate that finds no valid credential.
-type closedDoor struct{ preauth.Gate }
-
-func (closedDoor) CheckCredential(ctx context.Context) (context.Context, error) {
-	return ctx, errors.New("no credential")
-}
-func (closedDoor) NeedsNoCredential(string) bool { return false }
-
-// K5: if the gate lets in a call whose message was not decoded, the caller is asked to repeat it. A report must not be REJECTED then.
+// K5: if the gate lets in a call whose message was not read or not decoded, the caller is asked to repeat it. A report must not be REJECTED then. Without a valid
+// credential, a message is read only if the audit gets something of it, and decoded only if it is short (X5).
 func TestCallThatWasNotDecoded(t *testing.T) {
-	t.Attr("rules", "K5")
-	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
-	ctx, err := preauth.NewCallLimiter(closedDoor{}, 1).Tap(ctx, &tap.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for size, want := range map[int]codes.Code{maxOfRefused: codes.OK, maxOfRefused + 1: codes.Unavailable} {
-		codec, handled := newCodec(), false
-		decode := func(m any) error {
-			return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(protowire.AppendBytes([]byte{0x7a}, make([]byte, size-3)))}, m)
-		}
-		_, err := guard(func(_ any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-			var m lessorv1.CompleteRequest
-			if err := decode(&m); err != nil {
-				return nil, err
+	t.Attr("rules", "K5 X5")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		expired, _ := r.issueFor(t, "acme", auth.Operator, time.Second)
+		time.Sleep(time.Second)
+		const report, audited = lessorv1.WorkerService_Complete_FullMethodName, lessorv1.TaskService_CancelTask_FullMethodName
+		for _, tt := range []struct {
+			token, method string
+			size          int
+			read, decoded bool
+		}{
+			{"", report, 3, false, false},
+			{"", audited, 3, false, false},
+			{expired, report, 3, false, false},
+			{expired, audited, maxOfRefused, true, true},
+			{expired, audited, maxOfRefused + 1, true, false},
+		} {
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
+			if tt.token != "" {
+				ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+tt.token))
 			}
-			return chain(ctx, &m, nil, func(context.Context, any) (any, error) { handled = true; return nil, nil })
-		}, false, refuseMalformed)(nil, ctx, decode, callHandlerDirectly)
-		if status.Code(err) != want || handled != (want == codes.OK) {
-			t.Errorf("a message of %d bytes: %v, handled %t, want %v", size, err, handled, want)
+			ctx, err := preauth.NewCallLimiter(r.gate, 1).Tap(ctx, &tap.Info{FullMethodName: tt.method})
+			if err != nil {
+				t.Fatal(err)
+			}
+			codec, read, handled := newCodec(), false, false
+			decode := func(m any) error {
+				read = true
+				return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(protowire.AppendBytes([]byte{0x7a}, make([]byte, max(tt.size-3, 1))))}, m)
+			}
+			_, err = guard(func(_ any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+				var m lessorv1.CompleteRequest
+				if err := decode(&m); err != nil {
+					return nil, err
+				}
+				return chain(ctx, &m, nil, func(context.Context, any) (any, error) { handled = true; return nil, nil })
+			}, tt.method, false, refuseMalformed)(nil, ctx, decode, callHandlerDirectly)
+			if read != tt.read || handled != tt.decoded || !tt.decoded && status.Code(err) != codes.Unavailable {
+				t.Errorf("%+v: read %t, handled %t, %v", tt, read, handled, err)
+			}
 		}
-	}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/lease"
@@ -27,7 +28,7 @@ type reading struct {
 	asks    asking
 	bad     *lease.FieldError
 	refused bool // the gate will refuse the call
-	skipped bool // the request was not decoded, see maxOfRefused
+	skipped bool // the request was not read, or not decoded, see maxOfRefused
 }
 
 // asking tells requests that ask for something (true) from reports of workers (false). An unknown field in a request is refused, because the coordinator
@@ -81,16 +82,20 @@ func guarded(desc *grpc.ServiceDesc, asks asking, answers map[string]malformed) 
 		if answer == nil {
 			answer = refuseMalformed
 		}
-		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, asks, answer)}
+		out.Methods[i] = grpc.MethodDesc{MethodName: m.MethodName, Handler: guard(m.Handler, "/"+desc.ServiceName+"/"+m.MethodName, asks, answer)}
 	}
 	return &out
 }
 
-func guard(next grpc.MethodHandler, asks asking, answer malformed) grpc.MethodHandler {
+func guard(next grpc.MethodHandler, method string, asks asking, answer malformed) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		r := reading{asks: asks, refused: preauth.Refused(ctx)}
+		r.skipped = r.refused && !gate.AuditsRefusal(ctx, method) // nobody needs the message, and it might never come
 		read := func(request any) error {
 			r.into = request
+			if r.skipped {
+				return nil
+			}
 			return decode(&r)
 		}
 		// The interceptors come first, so that a caller who may not make the call does not learn what is wrong with the request.

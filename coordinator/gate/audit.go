@@ -97,6 +97,13 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
+// AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody needs the
+// message of the call.
+func AuditsRefusal(ctx context.Context, method string) bool {
+	known, _ := ctx.Value(ownerKey{}).(bool)
+	return known && audited[method]
+}
+
 // Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused request may contain anything.
 const (
 	maxAuditID     = 256

@@ -13,8 +13,9 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// Limits of calls without a valid credential (X5). gRPC reads the whole message of a unary call before an interceptor sees the call. So without
-// limits anybody could begin any number of messages and send half of each, and the coordinator would keep these halves for ever.
+// Limits of calls without a valid credential (X5). Most of them are refused before their message is read. But the message of a health check is read, and so is
+// that of a call whose refusal is audited. So without limits anybody could begin any number of messages and send half of each, and the coordinator would
+// keep these halves for ever.
 const (
 	maxCallsOfPeer = 32  // calls under way from one address that will be refused; the same number of health checks is allowed in addition
 	maxCalls       = 256 // from all addresses; health checks do not count, so that nobody can make a coordinator look dead by using up this limit
@@ -23,8 +24,8 @@ const (
 
 // Gate checks credentials. Package gate implements it.
 type Gate interface {
-	// CheckCredential returns no error for a call that may go on, because its credential is valid or because no credentials are required. The context then
-	// carries the identity of the caller. Otherwise the error says what is wrong with the credential.
+	// CheckCredential returns no error for a call that may go on, because its credential is valid or because no credentials are required. Otherwise the error
+	// says what is wrong with the credential. The context carries what is known of the caller.
 	CheckCredential(ctx context.Context) (context.Context, error)
 	// NeedsNoCredential reports whether a call needs no credential.
 	NeedsNoCredential(method string) bool
@@ -77,7 +78,7 @@ func NewCallLimiter(gate Gate, connections int) *CallLimiter {
 
 // Tap sees each call before its message is read. It runs on the goroutine that reads the connection, so it must not block. A call with a valid credential
 // goes on, with its identity in the context. A limited number of other calls go on too, for at most maxCallTime: health checks, of which Health.Watch may
-// stay open for longer, and calls that the gate refuses when their message has been read.
+// stay open for longer, and calls that the gate refuses.
 func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	shown, err := l.gate.CheckCredential(ctx)
 	conn := tlsConnOf(ctx)
@@ -99,7 +100,7 @@ func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context,
 	if !ok {
 		return ctx, errTooManyCalls
 	}
-	soon, cancel := context.WithValue(ctx, refusedKey{}, true), func() {}
+	soon, cancel := context.WithValue(shown, refusedKey{}, true), func() {}
 	if info.FullMethodName != healthv1.Health_Watch_FullMethodName { // a watch may stay open
 		soon, cancel = context.WithTimeout(soon, maxCallTime)
 	}
