@@ -27,6 +27,7 @@ type edge struct {
 	quotas   *quota.Book
 	rejects  quota.Rejects
 	backedUp func(error) // counts a backup that has ended
+	room     *submitRoom
 }
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }

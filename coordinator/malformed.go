@@ -26,6 +26,7 @@ import (
 type reading struct {
 	into    any
 	asks    asking
+	size    int // bytes of the message
 	bad     *lease.FieldError
 	refused bool // the gate will refuse the call
 	skipped bool // the request was not read, or not decoded, see maxOfRefused
@@ -44,6 +45,7 @@ func (c readingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
+	r.size = data.Len()
 	if r.refused && data.Len() > maxOfRefused {
 		r.skipped = true
 		return nil
@@ -118,8 +120,11 @@ type readingStream struct{ grpc.ServerStream }
 
 // RecvMsg reads the next message.
 func (s readingStream) RecvMsg(m any) error {
-	r := reading{into: m}
-	if err := s.ServerStream.RecvMsg(&r); err != nil {
+	r, ok := m.(*reading) // of a handler that has to know the size
+	if !ok {
+		r = &reading{into: m}
+	}
+	if err := s.ServerStream.RecvMsg(r); err != nil {
 		return err
 	}
 	if r.bad != nil {

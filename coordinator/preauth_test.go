@@ -75,6 +75,11 @@ func TestCallsAreRefusedBeforeTheirMessage(t *testing.T) {
 		if n := countEnds(all); n[codes.Unauthenticated] != len(all) {
 			t.Errorf("calls that ended at once: %v, want %d with UNAUTHENTICATED", n, len(all))
 		}
+		full := r.edge.room
+		full.size, full.free = 1, 0 // they do not wait for room
+		if n := countEnds([]<-chan error{r.beginCall(t.Context(), t, lessorv1.TaskService_SubmitTask_FullMethodName)}); n[codes.Unauthenticated] != 1 {
+			t.Errorf("a call while the room for submits is full: %v, want UNAUTHENTICATED", n)
+		}
 	})
 }
 

@@ -91,7 +91,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(), backedUp: m.backedUp,
-		assigner: &convert.Assigner{Tokens: tokens},
+		assigner: &convert.Assigner{Tokens: tokens}, room: newSubmitRoom(cfg.maxMessage()),
 	}
 	inside := newLocal(through)
 	c.register(c.edge, open, inside)
@@ -116,7 +116,7 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(open)}
 	admin := &adminService{edge: e, noAuth: c.gate.Open(), open: open, started: c.engine.Now().Wall}
-	c.grpc.RegisterService(guarded(&lessorv1.TaskService_ServiceDesc, true, nil), tasks)
+	c.grpc.RegisterService(e.room.unary(guarded(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
 	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})

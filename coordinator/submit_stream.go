@@ -31,6 +31,7 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 	defer abort(nil)
 	taking, cancel := s.untilStop(ctx)
 	defer cancel()
+	window := make(chan struct{}, submitWindow)
 	answers := make(chan chan submitAnswer, submitWindow)
 	read := make(chan error, 1)
 	go func() {
@@ -42,10 +43,10 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 				abort(errPanic) // a frame may wait for its answer
 			}
 		}()
-		read <- s.readSubmits(taking, stream, answers)
+		read <- s.readSubmits(taking, stream, window, answers)
 	}()
 	for {
-		a, err := nextAnswer(ctx, taking, answers)
+		a, err := nextAnswer(ctx, taking, window, answers)
 		switch {
 		case errors.Is(err, io.EOF):
 			return refusal.Status(<-read)
@@ -63,7 +64,7 @@ var errPanic = errors.New("the reader of a submit stream panicked")
 
 // nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the
 // end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them.
-func nextAnswer(ctx, taking context.Context, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
+func nextAnswer(ctx, taking context.Context, window <-chan struct{}, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
 	var answer chan submitAnswer
 	more := true
 	select {
@@ -78,6 +79,7 @@ func nextAnswer(ctx, taking context.Context, answers <-chan chan submitAnswer) (
 	if !more {
 		return nil, io.EOF
 	}
+	<-window
 	select {
 	case a := <-answer:
 		return a.response, a.err
@@ -94,34 +96,63 @@ type submitAnswer struct {
 
 // readSubmits reads frames until the producer closes its side of the stream. For each frame it puts a channel into answers. The answer to the frame
 // arrives on that channel. readSubmits submits no frame after the end of ctx. It checks that after it has put the channel into answers, so that nextAnswer
-// misses no frame that is submitted.
+// misses no frame that is submitted. It reads a frame only when the window and then the room have a place for it: a producer that does not read its answers
+// must not keep room.
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
-	answers chan<- chan submitAnswer,
+	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
+	expect := s.room.guess
 	for {
-		req, err := stream.Recv()
+		select {
+		case window <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		place, err := s.room.take(ctx, gate.TenantOf(ctx), expect)
+		if err != nil {
+			return err
+		}
+		expect, err = s.readSubmit(ctx, stream, place, answers)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		}
-		answer := make(chan submitAnswer, 1)
-		select {
-		case answers <- answer:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if ctx.Err() != nil {
-			answer <- submitAnswer{err: context.Cause(ctx)}
-			return context.Cause(ctx)
-		}
-		s.submitFrame(ctx, req, answer)
 	}
 }
 
+// readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame takes.
+func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *roomPlace, answers chan<- chan submitAnswer) (size int, err error) {
+	submitted := false
+	defer func() {
+		if !submitted { // an error, or a panic
+			place.leave()
+		}
+	}()
+	req := &lessorv1.SubmitStreamRequest{}
+	frame := reading{into: req}
+	if err := stream.RecvMsg(&frame); err != nil {
+		return 0, err
+	}
+	size = frame.memory()
+	place.arrived(size)
+	answer := make(chan submitAnswer, 1)
+	answers <- answer // has room, as the window had
+	if ctx.Err() != nil {
+		answer <- submitAnswer{err: context.Cause(ctx)}
+		return 0, context.Cause(ctx)
+	}
+	s.submitFrame(ctx, req, func(a submitAnswer) {
+		place.leave()
+		answer <- a
+	})
+	submitted = true
+	return size, nil
+}
+
 // submitFrame submits the valid specs of a frame. An error that concerns the whole frame ends the stream.
-func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer chan<- submitAnswer) {
+func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStreamRequest, answer func(submitAnswer)) {
 	f := s.fields()
 	f.Err = convert.UnknownItself(req)
 	f.ID("request_id", req.GetRequestId())
@@ -130,7 +161,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	}
 	f.Count("tasks", len(req.GetTasks()), s.cfg.Limits.MaxFrameItems())
 	if f.Err != nil {
-		answer <- submitAnswer{err: f.Err}
+		answer(submitAnswer{err: f.Err})
 		return
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
@@ -143,14 +174,14 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 				results[i].Err = s.ifFull(who, results[i].Err)
 				res.Results[at[i]] = submitResult(&results[i], err)
 			}
-			answer <- submitAnswer{response: res}
+			answer(submitAnswer{response: res})
 		})
 	}
 	if err != nil {
 		for _, i := range at {
 			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 		}
-		answer <- submitAnswer{response: res}
+		answer(submitAnswer{response: res})
 	}
 }
 

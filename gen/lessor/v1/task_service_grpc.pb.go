@@ -51,7 +51,8 @@ type TaskServiceClient interface {
 	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
 	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
 	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
-	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
+	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more. Nor does it read more while the submits of all callers
+	// wait for the disk and take all the memory that they may; your sends then block.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
 	// them, the credential has ended, and frames without an answer may have been done.
@@ -257,7 +258,8 @@ type TaskServiceServer interface {
 	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
 	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
 	// its error beside the results of the others. A frame that is wrong as a whole ends the stream, once the frames before it are answered.
-	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more.
+	// Read answers while you send: while eight frames wait for theirs, the coordinator reads no more. Nor does it read more while the submits of all callers
+	// wait for the disk and take all the memory that they may; your sends then block.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
 	// them, the credential has ended, and frames without an answer may have been done.

@@ -1,0 +1,255 @@
+package coordinator
+
+import (
+	"context"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
+// more and more (X5). So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the
+// callers, and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
+
+const (
+	// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk has always work.
+	mostRoom = 64 << 20
+	// roomShare is the part of the memory limit that the room may be, if that is less than mostRoom.
+	roomShare = 8
+	// bytesOfTask is what a task takes besides the bytes of its message.
+	bytesOfTask = 1 << 10
+	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
+	expectFor = time.Second
+)
+
+// submitRoom is the room for submits. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
+type submitRoom struct {
+	size  int // bytes
+	guess int // bytes that are kept for a message if there is nothing to go by
+
+	mu       sync.Mutex
+	free     int // below zero if messages were larger than expected
+	tenants  map[string]*roomOfTenant
+	waiting  int
+	expected []*roomPlace // places whose message has not come, and maybe places whose message has come, the oldest first
+	looking  bool         // look will run
+}
+
+// roomOfTenant is what a tenant has of the room. It is kept only while it is not empty.
+type roomOfTenant struct {
+	bytes   int
+	waiting []*roomPlace // the oldest first
+}
+
+// roomPlace is the room of one message.
+type roomPlace struct {
+	room   *submitRoom
+	tenant string
+	bytes  int
+	since  time.Time     // when it got its room; zero once its message has come
+	got    chan struct{} // closed when it has its room; nil if it did not have to wait
+}
+
+// newSubmitRoom returns a room for messages of at most maxMessage bytes.
+func newSubmitRoom(maxMessage int) *submitRoom {
+	size := int(min(mostRoom, debug.SetMemoryLimit(-1)/roomShare))
+	return &submitRoom{size: size, guess: min(maxMessage, size/8), free: size, tenants: map[string]*roomOfTenant{}}
+}
+
+// take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause. The caller must call leave at the end,
+// and arrived before, if the message comes.
+func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomPlace, error) {
+	p := &roomPlace{room: r, tenant: tenant, bytes: bytes}
+	r.mu.Lock()
+	r.forgetLate(time.Now())
+	if r.waiting == 0 && r.fits(p) {
+		r.enter(p)
+		r.mu.Unlock()
+		return p, nil
+	}
+	p.got = make(chan struct{})
+	t := r.of(tenant)
+	t.waiting = append(t.waiting, p)
+	r.waiting++
+	r.admit()
+	r.mu.Unlock()
+	select {
+	case <-p.got:
+		return p, nil
+	case <-ctx.Done():
+		p.leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// arrived says how many bytes the message has.
+func (p *roomPlace) arrived(bytes int) {
+	p.room.mu.Lock()
+	defer p.room.mu.Unlock()
+	p.since = time.Time{}
+	p.resize(bytes)
+	p.room.admit()
+}
+
+// leave gives the room back, or ends the wait for it.
+func (p *roomPlace) leave() {
+	r := p.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.of(p.tenant)
+	if i := slices.Index(t.waiting, p); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+		r.waiting--
+	} else {
+		p.since = time.Time{}
+		p.resize(0)
+	}
+	r.prune(p.tenant)
+	r.admit()
+}
+
+// The methods below need mu.
+
+func (r *submitRoom) of(tenant string) *roomOfTenant {
+	t := r.tenants[tenant]
+	if t == nil {
+		t = &roomOfTenant{}
+		r.tenants[tenant] = t
+	}
+	return t
+}
+
+func (r *submitRoom) prune(tenant string) {
+	if t := r.tenants[tenant]; t.bytes == 0 && len(t.waiting) == 0 {
+		delete(r.tenants, tenant)
+	}
+}
+
+// fits reports whether there is room for a message. A tenant gets at most half of the room, so that its slow callers leave some for others; its first message
+// always fits into that half.
+func (r *submitRoom) fits(p *roomPlace) bool {
+	used := 0
+	if t := r.tenants[p.tenant]; t != nil {
+		used = t.bytes
+	}
+	return r.free == r.size || p.bytes <= r.free && (used == 0 || used+p.bytes <= r.size/2)
+}
+
+// enter gives a message its room.
+func (r *submitRoom) enter(p *roomPlace) {
+	bytes := p.bytes
+	p.bytes, p.since = 0, time.Now()
+	p.resize(bytes)
+	r.expected = append(r.expected, p)
+}
+
+func (p *roomPlace) resize(bytes int) {
+	p.room.free += p.bytes - bytes
+	p.room.of(p.tenant).bytes += bytes - p.bytes
+	p.bytes = bytes
+}
+
+// forgetLate takes the room away from messages that are expected for too long. When they come, they take their room nevertheless.
+func (r *submitRoom) forgetLate(now time.Time) {
+	gone := 0
+	for _, p := range r.expected {
+		if !p.since.IsZero() {
+			if now.Sub(p.since) < expectFor {
+				break
+			}
+			p.resize(0)
+			r.prune(p.tenant)
+		}
+		gone++
+	}
+	r.expected = slices.Delete(r.expected, 0, gone)
+}
+
+// admit lets messages in for which there is room now. While some wait, it looks again when the room of an expected message may be free.
+func (r *submitRoom) admit() {
+	for r.waiting > 0 {
+		t := r.next()
+		p := t.waiting[0]
+		if !r.fits(p) {
+			break
+		}
+		t.waiting[0] = nil
+		t.waiting = t.waiting[1:]
+		r.waiting--
+		r.enter(p)
+		close(p.got)
+	}
+	if r.waiting > 0 && !r.looking {
+		r.looking = true
+		time.AfterFunc(expectFor/10, r.look)
+	}
+}
+
+// next returns the tenant that has the least room of those that wait.
+func (r *submitRoom) next() (least *roomOfTenant) {
+	for _, t := range r.tenants {
+		if len(t.waiting) > 0 && (least == nil || t.bytes < least.bytes) {
+			least = t
+		}
+	}
+	return least
+}
+
+func (r *submitRoom) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looking = false
+	r.forgetLate(time.Now())
+	r.admit()
+}
+
+// unary returns a description of TaskService whose unary submits are read only when there is room for them.
+func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+	out := *desc
+	out.Methods = slices.Clone(desc.Methods)
+	for i, m := range out.Methods {
+		switch "/" + desc.ServiceName + "/" + m.MethodName {
+		case lessorv1.TaskService_SubmitTask_FullMethodName:
+			out.Methods[i].Handler = r.whenFits(16, m.Handler) // there are many of them, and most are small
+		case lessorv1.TaskService_BatchSubmitTasks_FullMethodName:
+			out.Methods[i].Handler = r.whenFits(1, m.Handler)
+		}
+	}
+	return &out
+}
+
+// whenFits wraps a handler of guarded. Until its size is known, a message takes a share of the guess.
+func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+		if preauth.Refused(ctx) { // or everybody could fill the room
+			return next(srv, ctx, decode, chain)
+		}
+		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
+		if err != nil {
+			return nil, refusal.Status(err)
+		}
+		defer p.leave()
+		return next(srv, ctx, func(m any) error {
+			err := decode(m)
+			p.arrived(m.(*reading).memory())
+			return err
+		}, chain)
+	}
+}
+
+// memory estimates how many bytes a request takes in memory.
+func (r *reading) memory() int {
+	n := r.size
+	if m, ok := r.into.(interface{ GetTasks() []*lessorv1.TaskSpec }); ok {
+		n += len(m.GetTasks()) * bytesOfTask
+	}
+	return n
+}
