@@ -63,7 +63,7 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 var errPanic = errors.New("the reader of a submit stream panicked")
 
 // nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the
-// end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them.
+// end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them. A frame leaves the window when its turn has come.
 func nextAnswer(ctx, taking context.Context, window <-chan struct{}, answers <-chan chan submitAnswer) (*lessorv1.SubmitStreamResponse, error) {
 	var answer chan submitAnswer
 	more := true
