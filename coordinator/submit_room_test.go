@@ -205,12 +205,13 @@ func TestRoomForExpectedMessages(t *testing.T) {
 		next.arrived(1)
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := r.take(brief, "b", 1); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.take(brief, "a", 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a take while the room is full: %v", err)
 		}
-		if _, err := r.take(brief, "b", 1); err == nil {
+		if _, err := r.take(brief, "a", 1); err == nil {
 			t.Error("a take after the end of its context has succeeded")
 		}
+		mustTake(t, r, "b", r.size).leave() // the first message of a tenant waits for nobody
 		idle.leave()
 		next.leave()
 		next.leave() // changes nothing
