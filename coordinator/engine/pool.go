@@ -238,14 +238,48 @@ func (e *Engine) relist(l *line) {
 		return
 	case !l.head.empty():
 		l.rank()
-		return
+	default:
+		e.dropLine(l)
 	}
+	if q := l.queue; q.waiting > 0 && !q.hasTaskInLine() {
+		e.dropEmptyLines(q)
+	}
+}
+
+func (e *Engine) dropLine(l *line) {
 	e.unlist(l)
 	if l.kind.Fairness != "" || l.kind.Class != "" || len(l.flow.lines) > keptTypes {
 		delete(l.flow.lines, l.key())
 	}
 	if len(l.flow.lines) == 0 {
 		l.queue.idle.Set(l.flow)
+	}
+}
+
+// dropsPerTurn is how many lines dropEmptyLines drops before other operations have their turn.
+var dropsPerTurn = 200
+
+// dropEmptyLines drops the lines of a queue in which no task waits. Only a taker would read on in a line whose head is dry, and find that it is empty; but
+// there may be no taker for it, and the queue would stay for ever.
+func (e *Engine) dropEmptyLines(q *queue) {
+	n := 0
+	for _, f := range q.flows {
+		for _, l := range f.lines {
+			if l.lineup == nil {
+				continue
+			}
+			if n++; n > dropsPerTurn {
+				_ = e.inbox.putAlways(q.space.name.Tenant, op{run: func() { // only the loop closes the inbox, and it runs nothing afterwards
+					if !q.hasTaskInLine() {
+						e.dropEmptyLines(q)
+					}
+				}})
+				return
+			}
+			e.dropReadAhead(l.readAhead)
+			l.head.more = false
+			e.dropLine(l)
+		}
 	}
 }
 

@@ -54,10 +54,13 @@ func (e *Engine) queue(s *space, name string) *queue {
 }
 
 // unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
-// that names that are used once do not fill the memory. It has to wait for lines of which it is not known yet that they are empty.
+// that names that are used once do not fill the memory. It has to wait until dropEmptyLines has dropped its lines.
 func (q *queue) unused() bool {
 	return q.counts == [len(q.counts)]uint64{} && q.waiting == 0 && q.attending == 0 && q.settings == &noSettings
 }
+
+// hasTaskInLine reports whether a task of the queue waits in a line.
+func (q *queue) hasTaskInLine() bool { return q.counts[countReady] > q.parked }
 
 // forgetIfUnused makes the batch forget a queue if it is unused by then.
 func (e *Engine) forgetIfUnused(q *queue) {

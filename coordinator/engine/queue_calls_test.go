@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"strconv"
@@ -646,4 +647,36 @@ func TestUnusedQueueIsForgotten(t *testing.T) {
 		r.kill()
 		exists(r, "settings, after a crash", true)
 	})
+}
+
+// T13: a queue is also forgotten if its last tasks are deleted while nobody takes any, in lines that are longer than what memory holds of them, or that were
+// never read since the start. The loop drops only a few of its lines at a time.
+func TestQueueWithUnreadLinesIsForgotten(t *testing.T) {
+	t.Attr("rules", "T13")
+	lower(t, 4, &lineHead)
+	lower(t, 3, &dropsPerTurn)
+	for name, before := range map[string]func(r *rig){"long lines": func(*rig) {}, "after a start": (*rig).kill} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				var specs []*lease.Spec
+				for n := range 100 {
+					s := work()
+					s.Type, s.FairnessKey = fmt.Sprint("t", n%10), fmt.Sprint("f", n%2)
+					specs = append(specs, s)
+				}
+				r.submit(specs...)
+				before(r)
+				swept, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(task *lease.Task) (lease.Command, bool) {
+					return lease.Delete{Tenant: home.Tenant, Task: task.ID}, false
+				}})
+				if err != nil || swept.Changed != 100 {
+					r.Fatalf("%+v (%v), want 100 tasks deleted", swept, err)
+				}
+				synctest.Wait()
+				if _, found, err := r.Queue(r.Context(), home, "q"); err != nil || found {
+					r.Errorf("the queue exists: %v (%v), want it forgotten", found, err)
+				}
+			})
+		})
+	}
 }
