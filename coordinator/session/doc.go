@@ -43,6 +43,7 @@
 //	open.go                  handshake: a new session, resume, replaced instance (W8)
 //	credential.go            the credential in a handshake must be that of the call (W2)
 //	token.go resume.go       resume tokens; sessions that wait for their worker
+//	lock.go                  a mutex for those who wait for a commit while they hold it
 //	quota.go fines.go        quotas of sessions and frames; bad frames slow their stream (X5)
 //	register.go              register, capacity, drain: what work the worker may get
 //	heartbeat.go pace.go     heartbeats, one at a time (W4, W11)

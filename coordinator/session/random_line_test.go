@@ -197,7 +197,7 @@ func (w *world) dial(ctx context.Context, name string) *line {
 }
 
 // await waits, while commits are slow, until nothing is under way on the lines of a worker, which it breaks. Where a line takes a session over from another
-// one it waits for that with a mutex, and in a bubble no time passes meanwhile, so that the commit would never end.
+// one it waits until the other one's frame is handled, and the checks expect no session in between.
 func (w *world) await(name string) {
 	if w.slack == 0 {
 		return
@@ -225,8 +225,8 @@ func (all *resumeTable) taking() bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for _, d := range all.byID {
-		for _, mu := range []*sync.Mutex{&d.in.mu, &d.takingOver} {
-			if !mu.TryLock() {
+		for _, mu := range []*waitLock{&d.in.mu, &d.takingOver} {
+			if !mu.tryLock() {
 				return true
 			}
 			mu.Unlock()
@@ -369,4 +369,13 @@ func (e *end) RecvMsg(m any) error {
 		return e.line.err
 	}
 	return io.EOF
+}
+
+// tryLock locks l unless it is locked.
+func (l *waitLock) tryLock() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free := !l.held
+	l.held = true
+	return free
 }

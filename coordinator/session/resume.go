@@ -14,9 +14,11 @@ import (
 // Bounds of what the coordinator keeps of sessions whose stream was lost.
 const (
 	keepFor         = time.Minute // how long the worker has to come back
-	maxKeptBytes    = 64 << 20    // bytes of all of them together; the oldest are forgotten first
 	resumeStateSize = 1 << 10     // bytes for which one session counts, in addition to its outbox
 )
+
+// maxKeptBytes is how many bytes all of them may take together; the oldest are forgotten first.
+var maxKeptBytes = 64 << 20
 
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
@@ -28,7 +30,7 @@ type resumeState struct {
 	in  incoming
 	out *outbox
 	// takingOver is held while a stream takes the session over.
-	takingOver sync.Mutex
+	takingOver waitLock
 
 	// Guarded by resumeTable.mu.
 	stream  *Session      // the stream to which it belongs; nil: none, and it is kept for keepFor

@@ -37,7 +37,7 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		for _, takeOver := range take {
 			takeOver()
 		}
-		if in := &begun.state.in; in.enter(early) || !in.mu.TryLock() {
+		if in := &begun.state.in; in.enter(early) || in.mu.held {
 			t.Errorf("later stream takes over first %v: a frame of the earlier stream is handled, or blocks the later stream", laterFirst)
 		}
 		if begun.state.in.stream != late || begun.state.out.writer != &late.writer {
@@ -98,7 +98,7 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
 		all := newResumeTable(convert.Tokens{})
-		const heavy = maxKeptBytes / 8
+		heavy := maxKeptBytes / 8
 		for i := range 20 {
 			ss := &Session{}
 			a := all.begin(ss, string(rune('a'+i))+"-1", nil, 0)

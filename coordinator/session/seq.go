@@ -1,17 +1,13 @@
 package session
 
-import (
-	"sync"
-
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-)
+import lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 
 // incoming tracks the order of a worker's frames in a session (W6, W7), and keeps what they said of the worker. It outlives the session's streams.
 type incoming struct {
-	mu     sync.Mutex // held while a frame is handled, so that a stream takes over only between frames
-	stream *Session   // the stream whose frames count; nil: none
-	next   uint64     // seq of the next sequenced frame
-	gap    uint64     // highest seq that was dropped because frame next is missing; 0: none is missing
+	mu     waitLock // held while a frame is handled, so that a stream takes over only between frames
+	stream *Session // the stream whose frames count; nil: none
+	next   uint64   // seq of the next sequenced frame
+	gap    uint64   // highest seq that was dropped because frame next is missing; 0: none is missing
 	recent recent
 	sum    uint64 // hash of the frame that is being handled, if recent must remember it; else 0
 	said   selfReport

@@ -61,8 +61,8 @@ type Session struct {
 	busy   atomic.Bool  // the reader handles a frame, so the worker is not silent
 	ended  chan error   // holds one: how the session ends; later errors are dropped
 
-	slotsMu     sync.Mutex // held while a change of the slots goes to the engine
-	engineSlots int        // slots that the engine knows of; guarded by slotsMu
+	slotsMu     waitLock // held while a change of the slots goes to the engine
+	engineSlots int      // slots that the engine knows of; guarded by slotsMu
 
 	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not change afterwards.
 	id        string
