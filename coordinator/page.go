@@ -9,12 +9,11 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 )
 
-// Sizes of pages.
-const (
-	defaultPage = 100
-	// maxPageBytes ends a page early, so that the page fits into a message even if its items are large.
-	maxPageBytes = 1 << 20
-)
+// defaultPage is how many items a page has if the caller does not say.
+const defaultPage = 100
+
+// maxPageBytes ends a page early, so that the page fits into a message even if its items are large.
+var maxPageBytes = 1 << 20
 
 // pageSize is how far a page has been filled.
 type pageSize struct {

@@ -127,7 +127,7 @@ func TestUnreadAnswersKeepNoRoom(t *testing.T) {
 			}
 		}()
 		time.Sleep(2 * expectFor)
-		if held := r.edge.room.held(); held != 0 || sent.Load() < submitWindow {
+		if held := r.edge.room.held(); held != 0 || int(sent.Load()) < submitWindow {
 			t.Errorf("%d bytes are held after %d frames, want none after a full window", held, sent.Load())
 		}
 	})

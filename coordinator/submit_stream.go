@@ -18,7 +18,7 @@ import (
 )
 
 // submitWindow is how many frames of a stream may wait for their answers. The next frame is read only when one of these is answered.
-const submitWindow = 8
+var submitWindow = 8
 
 // SubmitStream makes the tasks of each frame. It reads a frame and hands it to the engine while earlier frames are still being committed. The answers
 // come in the order of the frames. When the coordinator begins to stop, the stream takes no more frames, and ends after the answers to those taken.

@@ -116,7 +116,7 @@ func TestSubmitStreamWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const frames = 10 * submitWindow
+		frames := 10 * submitWindow
 		sent := make(chan error, 1)
 		go func() {
 			for i := range frames {
@@ -139,7 +139,7 @@ func TestSubmitStreamWindow(t *testing.T) {
 			t.Error(err)
 		}
 		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
-		if err != nil || q.GetQueue().GetReady() != 2*frames+1 {
+		if err != nil || q.GetQueue().GetReady() != uint64(2*frames+1) {
 			t.Errorf("the queue is %v (%v), want %d ready tasks", q, err, 2*frames+1)
 		}
 	})

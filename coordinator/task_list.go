@@ -17,7 +17,7 @@ import (
 
 // maxScan is how many items of a list one call reads at most. If the call has not filled its page by then, it returns a shorter page and a token for
 // the next one.
-const maxScan = 10_000
+var maxScan = 10_000
 
 // ListTasks lists the tasks of a workspace that a filter selects, oldest first.
 func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequest) (*lessorv1.ListTasksResponse, error) {

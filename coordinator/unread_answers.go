@@ -20,7 +20,7 @@ import (
 // granted tasks, see placeOf. The place is free again when gRPC has sent the whole answer.
 
 // maxUnread is how many large answers a connection may have at a time, including those that are still being made.
-const maxUnread = 16
+var maxUnread = 16
 
 // unreadAnswers holds the places of one connection: a semaphore.
 type unreadAnswers chan struct{}

@@ -21,7 +21,7 @@ const (
 )
 
 // maxShownTasks is how many tasks of a session GetWorker shows at most.
-const maxShownTasks = 1000
+var maxShownTasks = 1000
 
 // ListWorkers lists the open sessions of the caller's tenant, sorted by worker and session.
 func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorkersRequest) (*lessorv1.ListWorkersResponse, error) {

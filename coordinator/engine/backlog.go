@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // maxBacklog is how many bytes may wait to be sent to a member before it gets no further task (W11). The last task granted before that may
 // exceed it. Leases that a batch has granted already are handed over in any case.
-const maxBacklog = 4 << 20
+var maxBacklog = 4 << 20
 
 // Backlog counts the bytes that wait to be sent to a member. The engine adds the leases that it grants; the member subtracts what it has sent.
 // The member may also add other frames that wait for the same reader.
@@ -16,12 +16,12 @@ func (b *Backlog) Add(bytes int) { b.bytes.Add(int64(bytes)) }
 // Sent subtracts bytes that were sent. It returns true if there is room now and there was none before; the caller must then call
 // Engine.BacklogHasRoom.
 func (b *Backlog) Sent(bytes int) (room bool) {
-	left := b.bytes.Add(-int64(bytes))
-	return left < maxBacklog && left+int64(bytes) >= maxBacklog
+	left := int(b.bytes.Add(-int64(bytes)))
+	return left < maxBacklog && left+bytes >= maxBacklog
 }
 
 func (t *taker) backlogged() bool {
-	return t.member != nil && t.member.Backlog != nil && t.member.Backlog.bytes.Load() >= maxBacklog
+	return t.member != nil && t.member.Backlog != nil && int(t.member.Backlog.bytes.Load()) >= maxBacklog
 }
 
 // BacklogHasRoom tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.

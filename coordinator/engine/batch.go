@@ -10,7 +10,7 @@ import (
 )
 
 // Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size; more make a commit longer without a gain.
-const (
+var (
 	maxBatchOps     = 1000
 	maxBatchBytes   = 8 << 20
 	maxBatchChanges = 4000

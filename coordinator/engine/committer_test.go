@@ -181,7 +181,8 @@ func TestCommitBytesAreBounded(t *testing.T) {
 // Design 4: the same for calls that make many small tasks.
 func TestCommitChangesAreBounded(t *testing.T) {
 	run(t, func(r *rig) {
-		const calls, each = 20, maxBatchChanges / 4
+		const calls = 20
+		each := maxBatchChanges / 4
 		d := new(heldDisk).install(r)
 		defer r.st.(*memstore.Store).SetHook(nil)
 		submitConcurrently(r, 1)
@@ -201,7 +202,7 @@ func TestCommitChangesAreBounded(t *testing.T) {
 		synctest.Wait()
 		close(d.results) // from now on the disk holds nothing
 		synctest.Wait()
-		if q := r.queueInfo(); q.Ready != 3+calls*each {
+		if q := r.queueInfo(); q.Ready != uint64(3+calls*each) {
 			r.Errorf("%d tasks wait, want %d", q.Ready, 3+calls*each)
 		}
 		for _, tasks := range d.begun {

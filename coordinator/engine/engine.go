@@ -61,9 +61,10 @@ const (
 	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
 	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
-	// dueAtOnce bounds the timers that one round applies, and the changes of the alarms that it rings, so that a batch stays bounded.
-	dueAtOnce = maxBatchOps
 )
+
+// dueAtOnce bounds the timers that one round applies, and the changes of the alarms that it rings, so that a batch stays bounded.
+var dueAtOnce = maxBatchOps
 
 // Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. A method that
 // changes something returns after the change is durable, unless its comment says that it does not wait.

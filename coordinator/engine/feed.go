@@ -108,7 +108,7 @@ func join(known *lease.Feedback, next *Feed) *lease.Feedback {
 }
 
 // Bounds of the output that is kept in memory.
-const (
+var (
 	recentChunks = 100      // chunks of one attempt
 	recentBytes  = 64 << 10 // bytes of one attempt, unless its last chunk alone is larger
 	recentOfAll  = 64 << 20 // bytes of all live attempts together

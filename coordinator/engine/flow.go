@@ -40,7 +40,7 @@ func newTurns() *btree.BTreeG[*flow] {
 func (q *queue) line(kind lease.Line) *line {
 	f := q.flows[kind.Fairness]
 	if f == nil {
-		q.virtual += 1.0 / keptFlows // otherwise a stream of new keys would delay the other flows without end
+		q.virtual += 1 / float64(keptFlows) // otherwise a stream of new keys would delay the other flows without end
 		f = &flow{key: kind.Fairness, begin: q.virtual, lines: map[lineKey]*line{}, pools: map[*pool]*lineup{}}
 		q.flows[kind.Fairness] = f
 		q.forgetIdle() // also if no task of the queue is ever granted
@@ -95,7 +95,7 @@ func (q *queue) reweigh(to *lease.Settings) {
 }
 
 // keptFlows is the most idle flows that a queue keeps. It keeps them so that a flow that becomes idle and comes back does not get a turn too early.
-const keptFlows = 1024
+var keptFlows = 1024
 
 // move sets when the next turn of a flow begins.
 func (f *flow) move(q *queue, begin float64) {

@@ -8,7 +8,7 @@ import (
 )
 
 // What a subscription holds for a slow reader. A single news may be larger.
-const (
+var (
 	newsBuffer = 256
 	newsBytes  = 4 << 20
 )

@@ -8,11 +8,11 @@ import (
 
 // maxWaiting bounds the submits of one tenant in the inbox, and its other operations. A caller waits for each operation, so only a flood of calls reaches
 // this number.
-const maxWaiting = 100_000
+var maxWaiting = 100_000
 
 // takeAtOnce is how many operations the loop takes from the inbox at once: few, because what comes in later waits for all of them, and a single one may
 // make a thousand tasks.
-const takeAtOnce = 16
+var takeAtOnce = 16
 
 // op is one call on its way through the engine.
 type op struct {

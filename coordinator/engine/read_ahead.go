@@ -45,7 +45,7 @@ type reading struct {
 // linePart returns how many places of a line are read at once.
 func linePart() int { return lineHead / 2 }
 
-const (
+var (
 	// maxReadAheads bounds the readings under way, and with them the memory of their tasks.
 	maxReadAheads = 4
 	// maxMoved bounds the length of readAhead.changed. If a reading takes so long that it needs a longer list, it is given up.

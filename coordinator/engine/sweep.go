@@ -9,7 +9,7 @@ import (
 )
 
 // Bounds of a sweep.
-const (
+var (
 	sweepStep = 200    // most tasks that one step checks, before other operations have their turn
 	sweepCall = 10_000 // most tasks that one call checks
 )

@@ -31,7 +31,7 @@ func cancelAll(typ string) Sweep {
 func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	t.Attr("rules", "T9")
 	run(t, func(r *rig) {
-		const n = sweepCall + 2500
+		n, most := uint64(sweepCall+2500), uint64(sweepCall)
 		for range n / 500 {
 			specs := many(500)
 			for i, s := range specs {
@@ -43,8 +43,8 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 		}
 		s := cancelAll("")
 		first, err := r.Sweep(r.Context(), s)
-		if err != nil || first.Changed != sweepCall*4/5 || first.Skipped != 0 || !first.More {
-			r.Fatalf("the first call: %+v, %v; want %d changed, 0 skipped and more to do", first, err, sweepCall*4/5)
+		if err != nil || first.Changed != most*4/5 || first.Skipped != 0 || !first.More {
+			r.Fatalf("the first call: %+v, %v; want %d changed, 0 skipped and more to do", first, err, most*4/5)
 		}
 		late := r.submit(work())[0]
 		s.After, s.Until = first.After, first.Until
@@ -57,8 +57,8 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 			r.Errorf("%d tasks wait, want the %d of the other type and the late one", q.Ready, n/5)
 		}
 		again, err := r.Sweep(r.Context(), cancelAll(""))
-		if err != nil || again.Changed != 0 || again.Skipped != sweepCall*4/5 {
-			r.Errorf("a second sweep: %+v, %v; want 0 changed and %d skipped in its first call", again, err, sweepCall*4/5)
+		if err != nil || again.Changed != 0 || again.Skipped != most*4/5 {
+			r.Errorf("a second sweep: %+v, %v; want 0 changed and %d skipped in its first call", again, err, most*4/5)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestSweepStopsWithItsCaller(t *testing.T) {
 		if _, err := r.Sweep(ctx, s); !errors.Is(err, context.Canceled) {
 			r.Errorf("the sweep returned %v, want context.Canceled", err)
 		}
-		if q := r.queueInfo(); q.Ready != 2*sweepStep {
+		if q := r.queueInfo(); q.Ready != uint64(2*sweepStep) {
 			r.Errorf("%d tasks wait, want the %d of the last two steps", q.Ready, 2*sweepStep)
 		}
 	})

@@ -35,7 +35,7 @@ func newTaker(w Wants, slots int) *taker {
 
 // maxHandOver is the size in bytes from which on a unary response gets no further task. The last task may exceed it: even a task of the largest size
 // then still fits into a message.
-const maxHandOver = 2 << 20
+var maxHandOver = 2 << 20
 
 // assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
 func (e *Engine) assignmentSize(t *lease.Task) int {

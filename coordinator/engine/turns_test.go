@@ -157,7 +157,7 @@ func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.round()
-		got, want := h.total.counts, [...]uint64{countReady: maxBatchChanges - slots, countLeased: slots, countEnded: h.total.counts[countEnded]}
+		got, want := h.total.counts, [...]uint64{countReady: uint64(maxBatchChanges - slots), countLeased: slots, countEnded: h.total.counts[countEnded]}
 		if got != want {
 			t.Errorf("after a round there are %d READY, %d SCHEDULED and %d leased tasks, want %d, 0 and %d: no pinned one, and all slots used",
 				got[countReady], got[countScheduled], got[countLeased], want[countReady], slots)

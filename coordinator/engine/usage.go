@@ -108,7 +108,7 @@ func (e *Engine) recountUsage(t *taker) {
 
 // mostPassed is how many tasks of a line, or lines of a lineup, the engine checks for a taker that has no room for the first ones. The tasks that
 // it passes over stay for other takers.
-const mostPassed = 64
+var mostPassed = 64
 
 // firstInLine returns the place of the first task of a line for which the taker has room.
 func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {

@@ -11,11 +11,12 @@ import (
 )
 
 // Bounds of dispatch frames.
-const (
+var (
 	maxDispatch = 2 << 20 // bytes of the assignments of one frame, unless one alone is larger
 	maxUnacked  = 16_384  // leases whose dispatch is not acknowledged yet; more than a worker can hold
-	handedSize  = 128     // about how many bytes one handedLease takes
 )
+
+const handedSize = 128 // about how many bytes one handedLease takes
 
 // dispatch queues new leases. Leases that wait at the same time share dispatch frames.
 func (o *outbox) dispatch(granted []engine.Granted) {

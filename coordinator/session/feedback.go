@@ -12,10 +12,10 @@ import (
 
 // maxFeedback is how many bytes of a session's feedback may wait for the engine; one item may be larger. If more waits, the oldest items are
 // dropped (W11).
-const maxFeedback = 1 << 20
+var maxFeedback = 1 << 20
 
 // maxLost is for how many leases the queue counts the dropped items, so that it can tell their watchers.
-const maxLost = 1024
+var maxLost = 1024
 
 // feedbackQueue passes a session's feedback to the engine, and holds it while the engine handles an earlier part of it. The engine has only one
 // part of each session at a time, plus the feedback that comes right before an outcome. So a flood of feedback costs only its own session memory

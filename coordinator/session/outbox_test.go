@@ -150,20 +150,20 @@ func TestWaitingPayloadsCount(t *testing.T) {
 // W7, W11: the frames that are kept for a resume are limited in number and in bytes, have no gap, and are dropped when they are acknowledged.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Attr("rules", "W7 W11")
-	var r retained
-	for range 10 * maxRetained {
+	r, most := retained{}, uint64(maxRetained)
+	for range 10 * most {
 		r.add(&sentFrame{})
 	}
-	if len(r.frames) != maxRetained || r.frames[0].seq != 9*maxRetained+1 || r.last != 10*maxRetained {
-		t.Errorf("%d frames from %d to %d are retained, want the last %d", len(r.frames), r.frames[0].seq, r.last, maxRetained)
+	if len(r.frames) != maxRetained || r.frames[0].seq != 9*most+1 || r.last != 10*most {
+		t.Errorf("%d frames from %d to %d are retained, want the last %d", len(r.frames), r.frames[0].seq, r.last, most)
 	}
-	if r.resendFrom(9 * maxRetained) {
+	if r.resendFrom(9 * most) {
 		t.Error("from found a frame that is no longer retained")
 	}
-	if r.resendFrom(10*maxRetained + 2) {
+	if r.resendFrom(10*most + 2) {
 		t.Error("from found a frame that was never sent")
 	}
-	for seq, want := range map[uint64]int{9*maxRetained + 1: maxRetained, 10 * maxRetained: 1, 10*maxRetained + 1: 0} {
+	for seq, want := range map[uint64]int{9*most + 1: maxRetained, 10 * most: 1, 10*most + 1: 0} {
 		if ok := r.resendFrom(seq); !ok || len(r.toResend) != want {
 			t.Errorf("%d frames from %d (%v), want %d", len(r.toResend), seq, ok, want)
 		}

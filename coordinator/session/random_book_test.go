@@ -474,7 +474,7 @@ func (b *book) unnumbered(l *line, t *talk, m *lessorv1.SessionResponse) {
 	if since := time.Since(t.heard); strings.Contains(r.GetReason(), "no frame") && since < idle {
 		b.problem(l, "it is reset for its silence, and the last frame came %v ago", since)
 	}
-	if r.GetCode() == refusal.CodeSeqGap && t.wanted > 1 && t.wanted <= t.last && t.last-t.wanted < maxRetained {
+	if r.GetCode() == refusal.CodeSeqGap && t.wanted > 1 && t.wanted <= t.last && t.last-t.wanted < uint64(maxRetained) {
 		b.problem(l, "frame %d is not stored any more; the last is %d, acknowledged are those up to %d", t.wanted, t.last, t.acked)
 	}
 }
@@ -542,7 +542,7 @@ func (b *book) resumed(l *line, a *lessorv1.Accept, r *lessorv1.Resume, whole bo
 	if !t.lost.IsZero() && (time.Since(t.lost) >= keepFor || !t.entered.Add(b.w.slack).Before(t.lost)) {
 		return // it is kept no more, or has perhaps not entered the engine
 	}
-	if max(seen, 1) >= max(t.acked, t.perhapsAcked) && seen <= t.last && t.last-seen < maxRetained/2 {
+	if max(seen, 1) >= max(t.acked, t.perhapsAcked) && seen <= t.last && t.last-seen < uint64(maxRetained/2) {
 		b.problem(l, "the sequences begin anew: seen are %d of %d frames, %d are acknowledged; the line was lost at %v", seen, t.last, t.acked, t.lost)
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 // Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so that a worker that never acknowledges blocks
 // nothing.
-const (
+var (
 	maxRetained      = 256
 	maxRetainedBytes = 1 << 20
-	retainedSize     = 128 // bytes for which a frame counts, in addition to its content
 )
+
+const retainedSize = 128 // bytes for which a frame counts, in addition to its content
 
 // sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again, with the times of that moment.
 type sentFrame struct {
