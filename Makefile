@@ -62,10 +62,11 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
-simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, and 300 of sessions (docs/testing/models.md)
+simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, 300 of sessions, and 15 of the whole (docs/testing/models.md)
 	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000
 	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500
 	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300
+	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 15
 
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
@@ -81,6 +82,7 @@ test-long: ## Run the tests behind the tag `long` and all faults with the race d
 	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
 	go test -count=1 -timeout 0 ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 50000
 	go test -count=1 -timeout 0 ./coordinator/session -run '^TestRandomHistories$$' -random.histories 50000
+	go test -count=1 -timeout 0 ./test/limits -run '^TestRandomHistories$$' -random.histories 5000
 	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000
 
 # The packages that the build tag gives other files. The rest of test/ is run by `make race`.

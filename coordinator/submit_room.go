@@ -19,9 +19,10 @@ import (
 // more and more (X5). So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the
 // callers, and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
 
+// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk has always work.
+var mostRoom = 64 << 20
+
 const (
-	// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk has always work.
-	mostRoom = 64 << 20
 	// roomShare is the part of the memory limit that the room may be, if that is less than mostRoom.
 	roomShare = 8
 	// bytesOfTask is what a task takes besides the bytes of its message.
@@ -60,7 +61,7 @@ type roomPlace struct {
 
 // newSubmitRoom returns a room for messages of at most maxMessage bytes.
 func newSubmitRoom(maxMessage int) *submitRoom {
-	size := int(min(mostRoom, debug.SetMemoryLimit(-1)/roomShare))
+	size := int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare))
 	return &submitRoom{size: size, guess: min(maxMessage, size/8), free: size, tenants: map[string]*roomOfTenant{}}
 }
 

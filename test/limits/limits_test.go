@@ -1,0 +1,109 @@
+package limits
+
+import (
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	randomSeed      = flag.Uint64("random.seed", 0, "the seed of the one history to play; 0: many, of random seeds")
+	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
+)
+
+// historySteps is the number of steps of a history before its faults end.
+const historySteps = 200
+
+// TestRandomHistories plays histories of six to ten tenants against a coordinator whose limits are all small. The seed decides the limits, the steps, and what
+// each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
+func TestRandomHistories(t *testing.T) {
+	t.Attr("rules", "A6 A10 T1 T11 T12 T13 V17 X5")
+	if *randomSeed != 0 {
+		playHistory(t, *randomSeed)
+		return
+	}
+	for n := 0; n < *randomHistories && !t.Failed(); n++ {
+		playHistory(t, rand.Uint64N(1<<40)+1)
+	}
+	for _, what := range slices.Sorted(maps.Keys(counted.n)) {
+		t.Logf("%6d %s", counted.n[what], what)
+	}
+}
+
+// playHistory plays the history of one seed.
+func playHistory(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	defer lower(t, rng)()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and epochs count from 2024
+		w := newWorld(t, seed, rng)
+		for n := 0; n < historySteps && !t.Failed(); n++ {
+			w.step()
+		}
+		w.end()
+		if t.Failed() {
+			t.Logf("the last steps:\n%s\nrepeat: go test ./test/limits -run TestRandomHistories -random.seed=%d",
+				strings.Join(w.journal[max(0, len(w.journal)-100):], "\n"), seed)
+		}
+	})
+}
+
+// step does one random thing, and mostly lets some time pass.
+func (w *world) step() {
+	steps := []struct {
+		weight int
+		do     func(tn *tenant)
+	}{
+		{10, w.submits},
+		{3, w.floods},
+		{1, w.storms},
+		{1, w.hammers},
+		{5, w.streams},
+		{14, w.leases},
+		{10, w.connects},
+		{5, w.breaks},
+		{6, w.bothers},
+		{6, w.commands},
+		{3, w.sweeps},
+		{6, w.governs},
+		{3, w.operates},
+		{8, w.reads},
+		{4, w.watches},
+		{1, w.restarts},
+		{1, w.fills},
+	}
+	sum := 0
+	for _, s := range steps {
+		sum += s.weight
+	}
+	n := w.rng.IntN(sum)
+	for _, s := range steps {
+		if n -= s.weight; n < 0 {
+			s.do(pick(w.rng, w.tenants...))
+			break
+		}
+	}
+	switch w.rng.IntN(12) {
+	case 0, 1, 2: // the next step comes at once
+	case 3:
+		time.Sleep(upTo(w.rng, 20*time.Second))
+	default:
+		time.Sleep(upTo(w.rng, 300*time.Millisecond))
+	}
+}
+
+// one reports true once in n times.
+func one(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
+
+func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// upTo returns a time between 0 and d.
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d) + 1))
+}
