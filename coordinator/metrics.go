@@ -176,7 +176,7 @@ func (m *metrics) backedUp(err error) {
 }
 
 // watch adds the metrics whose values are read at each scrape.
-func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, cfg Config) {
+func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, room *submitRoom, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -187,6 +187,7 @@ func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Sto
 	m.registry.MustRegister(&taskCounts{eng})
 	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
 	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)
+	gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 { return float64(room.waits()) })
 	gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted; 0 while there is none.", func() float64 {
 		return eng.CommitPending().Seconds()
 	})

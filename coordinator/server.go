@@ -71,7 +71,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		cfg.Logger.Info("leases from before the start were revoked", "epoch", eng.Epoch())
 	}
 	open := session.NewRegistry()
-	m.watch(open, eng, st, cfg)
+	room := newSubmitRoom(cfg.maxMessage())
+	m.watch(open, eng, st, room, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
@@ -91,7 +92,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(), backedUp: m.backedUp,
-		assigner: &convert.Assigner{Tokens: tokens}, room: newSubmitRoom(cfg.maxMessage()),
+		assigner: &convert.Assigner{Tokens: tokens}, room: room,
 	}
 	inside := newLocal(through)
 	c.register(c.edge, open, inside)

@@ -27,8 +27,10 @@ const (
 	roomShare = 8
 	// bytesOfTask is what a task takes besides the bytes of its message.
 	bytesOfTask = 1 << 10
+	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of a stream even if nobody reads it.
+	leastRoom = streamWindow
 	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
-	expectFor = time.Second
+	expectFor = 500 * time.Millisecond
 )
 
 // submitRoom is the room for submits. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
@@ -42,6 +44,12 @@ type submitRoom struct {
 	waiting  int
 	expected []*roomPlace // places whose message has not come, and maybe places whose message has come, the oldest first
 	looking  bool         // look will run
+
+	// After a restart a thousand streams may be opened at once, and most may have nothing to send yet. If room for a large message were kept for each of
+	// them, others would wait for a minute. So as long as some wait and what is expected does not come, less and less is kept: expectations are halved
+	// doubts times.
+	doubts  int
+	doubted time.Time // when doubts was raised
 }
 
 // roomOfTenant is what a tenant has of the room. It is kept only while it is not empty.
@@ -54,7 +62,8 @@ type roomOfTenant struct {
 type roomPlace struct {
 	room   *submitRoom
 	tenant string
-	bytes  int
+	bytes  int // while it waits, what is expected
+	waits  bool
 	since  time.Time     // when it got its room; zero once its message has come
 	got    chan struct{} // closed when it has its room; nil if it did not have to wait
 }
@@ -76,7 +85,7 @@ func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomP
 		r.mu.Unlock()
 		return p, nil
 	}
-	p.got = make(chan struct{})
+	p.waits, p.got = true, make(chan struct{})
 	t := r.of(tenant)
 	t.waiting = append(t.waiting, p)
 	r.waiting++
@@ -93,11 +102,15 @@ func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomP
 
 // arrived says how many bytes the message has.
 func (p *roomPlace) arrived(bytes int) {
-	p.room.mu.Lock()
-	defer p.room.mu.Unlock()
+	r := p.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes > max(p.bytes, leastRoom) {
+		r.doubts = 0 // large messages do come
+	}
 	p.since = time.Time{}
 	p.resize(bytes)
-	p.room.admit()
+	r.admit()
 }
 
 // leave gives the room back, or ends the wait for it.
@@ -105,9 +118,9 @@ func (p *roomPlace) leave() {
 	r := p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.of(p.tenant)
-	if i := slices.Index(t.waiting, p); i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
+	if p.waits {
+		t, is := r.of(p.tenant), func(other *roomPlace) bool { return other == p }
+		t.waiting = slices.DeleteFunc(t.waiting, is)
 		r.waiting--
 	} else {
 		p.since = time.Time{}
@@ -117,7 +130,14 @@ func (p *roomPlace) leave() {
 	r.admit()
 }
 
-// The methods below need mu.
+// waits returns how many submits wait for room.
+func (r *submitRoom) waits() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
+}
+
+// The methods below need mu, except look and those of the handlers.
 
 func (r *submitRoom) of(tenant string) *roomOfTenant {
 	t := r.tenants[tenant]
@@ -134,16 +154,19 @@ func (r *submitRoom) prune(tenant string) {
 	}
 }
 
-// fits reports whether there is room for a message. A tenant gets at most half of the room, so that its slow callers leave some for others. The first message of
-// a tenant always fits: a tenant that submits one task at a time does not wait for the others (T12).
+// fits reports whether there is room for a message. A tenant gets at most half of the room, so that its slow callers leave some for others. The first
+// message of a tenant always fits: a tenant that submits one task at a time does not wait for the others (T12).
 func (r *submitRoom) fits(p *roomPlace) bool {
-	t := r.tenants[p.tenant]
-	return t == nil || t.bytes == 0 || p.bytes <= r.free && t.bytes+p.bytes <= r.size/2
+	t, bytes := r.tenants[p.tenant], r.need(p)
+	return t == nil || t.bytes == 0 || bytes <= r.free && t.bytes+bytes <= r.size/2
 }
+
+// need returns how much room is kept for a message that waits.
+func (r *submitRoom) need(p *roomPlace) int { return max(p.bytes>>r.doubts, min(p.bytes, leastRoom)) }
 
 // enter gives a message its room.
 func (r *submitRoom) enter(p *roomPlace) {
-	bytes := p.bytes
+	bytes := r.need(p)
 	p.bytes, p.since = 0, time.Now()
 	p.resize(bytes)
 	r.expected = append(r.expected, p)
@@ -162,6 +185,10 @@ func (r *submitRoom) forgetLate(now time.Time) {
 		if !p.since.IsZero() {
 			if now.Sub(p.since) < expectFor {
 				break
+			}
+			if r.waiting > 0 && p.bytes > leastRoom && !p.since.Before(r.doubted) { // not again for those that were let in with fewer doubts
+				r.doubts++
+				r.doubted = now
 			}
 			p.resize(0)
 			r.prune(p.tenant)
@@ -182,10 +209,14 @@ func (r *submitRoom) admit() {
 		t.waiting[0] = nil
 		t.waiting = t.waiting[1:]
 		r.waiting--
+		p.waits = false
 		r.enter(p)
 		close(p.got)
 	}
-	if r.waiting > 0 && !r.looking {
+	switch {
+	case r.waiting == 0:
+		r.doubts = 0
+	case !r.looking:
 		r.looking = true
 		time.AfterFunc(expectFor/10, r.look)
 	}
@@ -231,8 +262,12 @@ func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHan
 			return next(srv, ctx, decode, chain)
 		}
 		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
-		if err != nil {
-			return nil, refusal.Status(err)
+		if err != nil { // the interceptors log and count it like the end of any other call
+			unread := func(any) error { return nil }
+			end := func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
+			return next(srv, ctx, unread, func(ctx context.Context, m any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+				return chain(ctx, m, info, end)
+			})
 		}
 		defer p.leave()
 		return next(srv, ctx, func(m any) error {

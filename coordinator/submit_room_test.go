@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"net/http"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,6 +49,7 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 		room.size, room.free, room.guess = size, size, size/8 // smaller, so that the test is quick
 		large := []*lessorv1.TaskSpec{{Queue: "q", Payload: make([]byte, size/16)}}
 		st.commitTime.Store(int64(time.Minute))
+		r.wantMetric(t, "lessor_submits_waiting", 0)
 		ended := make(chan error, 2*callers)
 		for range callers {
 			go func() { ended <- r.submitFrames(t.Context(), large, frames) }()
@@ -63,6 +66,16 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 		defer cancel()
 		if _, err := r.tasks.SubmitTask(late, &lessorv1.SubmitTaskRequest{Task: large[0]}); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("a submit while the room is full: %v, want DEADLINE_EXCEEDED", err)
+		}
+		synctest.Wait()
+		gaveUp := regexp.MustCompile(`lessor_calls_total{code="(DeadlineExceeded|Canceled)",method="SubmitTask"} 1\n`) // whichever reaches the coordinator first
+		if !gaveUp.MatchString(getPath(t, r, "/metrics", http.StatusOK)) {
+			t.Error("the submit that gave up is not counted")
+		}
+		if n := room.waits(); n == 0 {
+			t.Error("no submit waits")
+		} else {
+			r.wantMetric(t, "lessor_submits_waiting", n)
 		}
 		other := make(chan error, 1)
 		go func() {
@@ -199,8 +212,8 @@ func TestRoomForExpectedMessages(t *testing.T) {
 			t.Errorf("the next message waited for %v (%v), want about %v", waited, err, expectFor)
 		}
 		idle.arrived(r.size)
-		if r.held() != 2*r.size {
-			t.Errorf("%d bytes are held, want %d", r.held(), 2*r.size)
+		if want := r.size + r.size/2; r.held() != want { // the next one got less, as the first one had not come
+			t.Errorf("%d bytes are held, want %d", r.held(), want)
 		}
 		next.arrived(1)
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -218,6 +231,58 @@ func TestRoomForExpectedMessages(t *testing.T) {
 		mustTake(t, r, "b", 10*r.size).leave()
 		if r.held() != 0 || len(r.tenants) != 0 || r.waiting != 0 {
 			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", r.held(), len(r.tenants), r.waiting)
+		}
+	})
+}
+
+// X5: when many streams are opened at once, of which most have nothing to send yet, others do not wait for long. If large messages come, room is kept for each.
+func TestManyIdleStreams(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		const streams, most = 1000, 4 << 20
+		r := newSubmitRoom(most)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		open := func(n int, then func(*roomPlace)) {
+			for range n {
+				go func() {
+					p, err := r.take(ctx, "a", most)
+					if err != nil {
+						return
+					}
+					defer p.leave()
+					then(p)
+				}()
+			}
+			synctest.Wait()
+		}
+		idle := func(*roomPlace) { <-ctx.Done() }
+		open(streams, idle)
+		begin := time.Now()
+		p, err := r.take(ctx, "a", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.leave()
+		if waited := time.Since(begin); waited > 10*expectFor {
+			t.Errorf("a small submit waited for %v", waited)
+		}
+		time.Sleep(2 * expectFor)
+		open(streams, func(p *roomPlace) {
+			p.arrived(most)
+			time.Sleep(time.Minute)
+		})
+		if held := r.held(); held > r.size/2 {
+			t.Errorf("%d MiB of large messages are held, want at most %d", held>>20, r.size>>21)
+		}
+		time.Sleep(time.Minute)
+		if held := r.held(); held > r.size/2 {
+			t.Errorf("%d MiB of the next messages are held, want at most %d", held>>20, r.size>>21)
+		}
+		cancel()
+		time.Sleep(2 * time.Minute)
+		if r.held() != 0 || r.waits() != 0 || len(r.tenants) != 0 {
+			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", r.held(), len(r.tenants), r.waits())
 		}
 	})
 }
