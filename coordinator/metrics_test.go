@@ -66,8 +66,8 @@ func TestTasksAreCounted(t *testing.T) {
 	})
 }
 
-// The age of the oldest READY task does not depend on its place: a newer task of a higher priority, another line or a restart does not hide it. Leased, parked and
-// scheduled tasks do not count.
+// The age of the oldest READY task does not depend on its place: a newer task of a higher priority, another line or a restart does not hide it. Leased,
+// parked and scheduled tasks do not count.
 func TestAgeOfTheOldestReadyTask(t *testing.T) {
 	st := memstore.New()
 	serve(t, st, func(t *testing.T, r *rig) {

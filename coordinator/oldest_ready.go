@@ -10,12 +10,12 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many lines one scrape looks at, each priority counted as one. Producers may make any number of lines. A variable so that tests can make it
-// small.
+// mostHeads is how many lines one scrape looks at, each priority counted as one. Producers may make any number of lines. A variable so that tests can
+// make it small.
 var mostHeads = 2000
 
-// oldestReady measures how long tasks have been READY. It reads the first task of each line and priority from the store, so it does not need the engine and costs
-// the same however many tasks wait.
+// oldestReady measures how long tasks have been READY. It reads the first task of each line and priority from the store, so it does not need the engine,
+// and costs the same however many tasks wait. A task that is READY again after an attempt keeps its place (T2), and may hide an older one for a while.
 type oldestReady struct {
 	store store.Store
 	now   func() lease.Now

@@ -51,8 +51,8 @@ func (s *step) renew() {
 }
 
 // expireAt sets expires_at = max(old, until) (A3). It ignores attempt_timeout and the deadline, which are timers of their own: a lease cut to either
-// would stay cut after a cancel, which ends both (T7), and one cut to the deadline, which is on the wall clock, could seem to expire a moment before it and
-// count as a loss (T5). Task.ExpiresAt returns whichever comes first.
+// would stay cut after a cancel, which ends both (T7), and one cut to the deadline, which is on the wall clock, could seem to expire a moment before it
+// and count as a loss (T5). Task.ExpiresAt returns whichever comes first.
 func (s *step) expireAt(until Instant) {
 	l := s.writeLease()
 	l.ExpiresAt = max(l.ExpiresAt, until)

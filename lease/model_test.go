@@ -155,8 +155,8 @@ func (m *model) extend(t *modelTask, until lease.Instant) {
 	}
 }
 
-// expiresAt returns the end of the lease that an answer to the holder names: its expiry, or the first of attempt_timeout and the deadline that is earlier and
-// applies (A3, T7).
+// expiresAt returns the end of the lease that an answer to the holder names: its expiry, or the first of attempt_timeout and the deadline that is earlier
+// and applies (A3, T7).
 func (m *model) expiresAt(t *modelTask) lease.Instant {
 	until := t.live.expires
 	if t.cancelAsked {

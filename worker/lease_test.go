@@ -292,8 +292,8 @@ func cancelWithGrace(t *testing.T, reason lessorv1.Reason) {
 	r.shutdown()
 }
 
-// T7: attempt_timeout and the deadline cut a lease, but no longer after a cancel. So a worker that is cancelled shortly before them asks at once how long its
-// lease lives now; otherwise the handler would lose most of its grace.
+// T7: attempt_timeout and the deadline cut a lease, but no longer after a cancel. So a worker that is cancelled shortly before them asks at once how long
+// its lease lives now; otherwise the handler would lose most of its grace.
 func TestCancelBeforeAttemptTimeout(t *testing.T) {
 	t.Attr("rules", "T7 K6")
 	synctest.Test(t, func(t *testing.T) {

@@ -60,8 +60,8 @@ func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	}
 }
 
-// repeatCancel tells the holder of a lease again that a cancel was asked, because it may have had no stream when that happened (T7). Its next heartbeat would tell
-// it as well, but may be due only when the grace is over.
+// repeatCancel tells the holder of a lease again that a cancel was asked, because it may have had no stream when that happened (T7). Its next heartbeat
+// would tell it as well, but may be due only when the grace is over.
 func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
 	if task.Cancel == nil {
@@ -190,8 +190,8 @@ func (e *Engine) Dismiss(tenant, session string) error {
 	}})
 }
 
-// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10). The leases of a session that has not joined yet wait for it, unless another
-// session of the instance has them.
+// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10). The leases of a session that has not joined yet wait for it,
+// unless another session of the instance has them.
 func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
 	_, err := alter(ctx, e, tenant, func() (struct{}, error) {
 		instance := lease.InstanceOf(session)

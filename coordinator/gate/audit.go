@@ -97,8 +97,8 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
-// AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody needs the
-// message of the call.
+// AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody
+// needs the message of the call.
 func AuditsRefusal(ctx context.Context, method string) bool {
 	known, _ := ctx.Value(ownerKey{}).(bool)
 	return known && audited[method]

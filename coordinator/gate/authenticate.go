@@ -127,8 +127,8 @@ func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, e
 	return context.WithValue(ctx, checkedKey{}, who), nil
 }
 
-// TenantOf returns the tenant of a call, also before the call is admitted: over gRPC as soon as CheckCredential has found its credential valid. It is "" for a
-// call that is neither.
+// TenantOf returns the tenant of a call, also before the call is admitted: over gRPC as soon as CheckCredential has found its credential valid. It is ""
+// for a call that is neither.
 func TenantOf(ctx context.Context) string {
 	if who, ok := ctx.Value(checkedKey{}).(Identity); ok {
 		return who.Tenant
