@@ -264,7 +264,7 @@ func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHan
 		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
 		if err != nil { // the interceptors log and count it like the end of any other call
 			unread := func(any) error { return nil }
-			end := func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
+			var end grpc.UnaryHandler = func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
 			return next(srv, ctx, unread, func(ctx context.Context, m any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
 				return chain(ctx, m, info, end)
 			})
