@@ -103,9 +103,7 @@ func (e *Engine) updateKey(c *lease.Change) {
 	case was && !is:
 		h := e.parkedIn(k, c.Old.Line())
 		h.batch = e.batch.number
-		if h.remove(placeOf(c.Old)); h.empty() {
-			e.dropParked(k, c.Old.Line())
-		}
+		e.removeParked(k, c.Old.Line(), h, placeOf(c.Old))
 	case is && !was:
 		h := e.parkedIn(k, c.New.Line())
 		h.batch = e.batch.number
@@ -212,10 +210,10 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 		return
 	}
 	e.step(lease.Unpark{Task: id})
-	e.removeParked(k, line, h, p)
+	e.removeParked(k, line, h, p) // even if the index entry has no task: such an entry must not block the line
 }
 
-// removeParked removes a place that a step should have removed already: an index entry without a task must not block its line.
+// removeParked removes a place from the parked tasks of a line, and forgets the line if that was the last one.
 func (e *Engine) removeParked(k *concurrencyKey, line lease.Line, h *head[place], p place) {
 	if h.remove(p); h.empty() {
 		e.dropParked(k, line)

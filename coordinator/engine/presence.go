@@ -222,7 +222,7 @@ func (e *Engine) loseFirstParked(l parkedLine, worker string) {
 		return
 	}
 	e.loseResource(l.key.space, p, worker)
-	e.removeParked(l.key, l.line, h, p)
+	e.removeParked(l.key, l.line, h, p) // as in loseFirst
 }
 
 func (e *Engine) loseResource(s *space, p place, worker string) {

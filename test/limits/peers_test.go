@@ -254,9 +254,7 @@ func (p *peer) answered(frame string, failed *lessorv1.ItemError, a answer) {
 
 // say sends a frame about a lease on the present stream and waits for the answer, for as long as the stream lasts.
 func (p *peer) say(l *held, what string, r report, m *lessorv1.SessionRequest) (a answer, ok bool) {
-	p.mu.Lock()
-	line := p.line
-	p.mu.Unlock()
+	line := p.current()
 	q := &pending{l: l, what: what, report: r, began: time.Now(), answer: make(chan answer, 1)}
 	p.send(line, m, q)
 	select {
@@ -301,20 +299,23 @@ func (p *peer) refuse(l *line, a *lessorv1.Assignment) {
 
 // feed sends some output of a running task.
 func (p *peer) feed(l *held) {
-	p.mu.Lock()
-	line := p.line
-	p.mu.Unlock()
+	line := p.current()
 	p.send(line, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{Feedback: &lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{{
 		TaskId: l.task, LeaseId: l.id, Message: "goes on", Chunks: []*lessorv1.FeedbackChunk{{Channel: "out", Body: &lessorv1.FeedbackChunk_Text{Text: "a line of output"}}},
 	}}}}}, nil)
 }
 
+// current returns the stream of the worker; nil: it has none.
+func (p *peer) current() *line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.line
+}
+
 // breaks ends the stream of a worker: with a goodbye, after a drain, or without a word.
 func (w *world) breaks(tn *tenant) {
 	p := pick(w.rng, tn.peers...)
-	p.mu.Lock()
-	l := p.line
-	p.mu.Unlock()
+	l := p.current()
 	if l == nil {
 		return
 	}
@@ -337,9 +338,7 @@ func (p *peer) leave(l *line, kind int) {
 // bothers sends a flood of frames, or a change of the slots.
 func (w *world) bothers(tn *tenant) {
 	p := pick(w.rng, tn.peers...)
-	p.mu.Lock()
-	l := p.line
-	p.mu.Unlock()
+	l := p.current()
 	if l == nil {
 		return
 	}
