@@ -196,6 +196,7 @@ func openError(dir string, err error) error {
 		changed *runner.ChangedError
 		inUse   *runner.InUseError
 		tooLong *runner.LineTooLongError
+		nul     *runner.NULError
 		input   *runner.InputError
 		written *runner.ManifestError
 		foreign *runner.ForeignError
@@ -219,6 +220,8 @@ func openError(dir string, err error) error {
 		return fail(exitCannotStart, "wait for that process to end, or name another directory", "%v", inUse)
 	case errors.As(err, &tooLong):
 		return fail(exitUsage, "write the data to files and use the names of the files as lines", "%v", tooLong)
+	case errors.As(err, &nul):
+		return fail(exitUsage, "use --null if the lines end with NUL, as those of find -print0", "%v", nul)
 	case errors.As(err, &noRoom):
 		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "%v on the disk of %s", noRoom, dir)
 	case noSpace(err):

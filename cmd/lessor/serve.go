@@ -16,6 +16,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -274,8 +275,12 @@ func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store
 	return reserve.Guard(st, r), r.Full, nil
 }
 
-// withStore opens the store in dir, calls use with it, and closes it. If the disk is full, it opens the store with the space of the disk reserve.
+// withStore opens the store in dir, or makes one, calls use with it, and closes it. If the disk is full, it opens the store with the space of the disk
+// reserve. It makes none in the directory of a lessor run, which could not be resumed any more.
 func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (err error) {
+	if !boltstore.Exists(dir) && runner.Holds(dir) {
+		return fail(exitCannotStart, "name another directory; the tasks of a run are in the directory store below it", "data directory %s belongs to lessor run", dir)
+	}
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
 	if noSpace(err) && reserve.Release(dir) == nil {

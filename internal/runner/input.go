@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,6 +29,13 @@ type LineTooLongError struct{ Line int64 }
 
 func (e *LineTooLongError) Error() string {
 	return fmt.Sprintf("line %d has more than %d bytes", e.Line, MaxLine)
+}
+
+// NULError names the first line with a NUL byte, which the argument of a command cannot contain.
+type NULError struct{ Line int64 }
+
+func (e *NULError) Error() string {
+	return fmt.Sprintf("line %d contains a NUL byte, which an argument of a command cannot", e.Line)
 }
 
 // InputError means that the input cannot be read.
@@ -195,13 +203,17 @@ func (l *lineReader) raw() ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, &InputError{Err: err}
 		case len(l.line) > MaxLine:
-			return nil, &LineTooLongError{Line: l.number + 1}
+			return l.checked(l.line)
 		}
 	}
 }
 
+// checked looks for a NUL first: all lines together, if they end with NUL and nobody said so, may also be too long for one.
 func (l *lineReader) checked(line []byte) ([]byte, error) {
-	if len(line) > MaxLine {
+	switch {
+	case bytes.IndexByte(line, null) >= 0:
+		return nil, &NULError{Line: l.number + 1}
+	case len(line) > MaxLine:
 		return nil, &LineTooLongError{Line: l.number + 1}
 	}
 	return line, nil

@@ -64,6 +64,16 @@ func TestLongestLineIsReadAndALongerOneRefused(t *testing.T) {
 	}
 }
 
+func TestALineWithANULIsRefused(t *testing.T) {
+	for _, text := range []string{"a\nb\x00c\n", "a\n\x00", "a\n\x00" + strings.Repeat("x", 2*MaxLine)} {
+		_, err := copyInput(t.Context(), filepath.Join(t.TempDir(), "input"), strings.NewReader(text), false)
+		var nul *NULError
+		if !errors.As(err, &nul) || nul.Line != 2 {
+			t.Errorf("error %v, want that line 2 contains a NUL byte", err)
+		}
+	}
+}
+
 func TestInputIsCopiedAndHashed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "input")
 	a, err := copyInput(t.Context(), path, strings.NewReader("a\n\nb"), false)

@@ -46,8 +46,8 @@ func (e *ForeignError) Error() string {
 
 // Open locks the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same run
 // already, Open resumes that run. If dir holds another run, the error is a *ChangedError; with force, Open removes that run instead. It never
-// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *InputError,
-// *NoRoomError, ctx's cause and errors of the file system.
+// removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *NULError,
+// *InputError, *NoRoomError, ctx's cause and errors of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -67,6 +67,12 @@ func Open(ctx context.Context, dir string, opts Options, input io.Reader, force 
 	return j, nil
 }
 
+// Holds reports whether dir is the data directory of a run.
+func Holds(dir string) bool {
+	lock, err := os.ReadFile(filepath.Join(dir, "lock"))
+	return err == nil && bytes.HasPrefix(lock, []byte(mark))
+}
+
 // replaceable lists what begin removes, in this order: everything of a run except its input, with the manifest first.
 var replaceable = []string{"run.json", "cursor", "store", "spool", "socket"}
 
@@ -83,8 +89,10 @@ func (j *Job) checkOurs() error {
 	if found == "" {
 		return nil
 	}
-	lock, err := os.ReadFile(j.path("lock"))
-	if err == nil && (bytes.HasPrefix(lock, []byte(mark)) || found == "lock" && len(lock) == 0) {
+	if Holds(j.dir) {
+		return nil
+	}
+	if lock, err := os.ReadFile(j.path("lock")); err == nil && found == "lock" && len(lock) == 0 {
 		return nil
 	}
 	known, err := readManifest(j.path("run.json")) // there may be a run whose lock has no mark yet
