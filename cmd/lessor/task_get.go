@@ -149,7 +149,7 @@ func (d details) addLease(t *lessorv1.Task) {
 
 func (d details) addResult(t *lessorv1.Task) {
 	if e := t.GetError(); e != nil {
-		d.add("error", short(e.GetCategory(), "ERROR_CATEGORY_")+": "+e.GetMessage())
+		d.add(errorLabel(t), short(e.GetCategory(), "ERROR_CATEGORY_")+": "+e.GetMessage())
 		d.add("stack", e.GetStackTrace())
 	}
 	d.add("stopped during", t.GetCancelledDuringPhase())
@@ -165,6 +165,14 @@ func (d details) addResult(t *lessorv1.Task) {
 	for _, name := range slices.Sorted(maps.Keys(t.GetMetrics())) {
 		d.add("gauge", fmt.Sprintf("%s %.4g", name, t.GetMetrics()[name]))
 	}
+}
+
+// errorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.
+func errorLabel(t *lessorv1.Task) string {
+	if t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED {
+		return "error"
+	}
+	return "last error"
 }
 
 func artifactText(a *lessorv1.Artifact) string {

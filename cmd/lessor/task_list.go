@@ -72,7 +72,6 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 }
 
 func taskCells(t *lessorv1.Task) []string {
-	message, _, _ := strings.Cut(t.GetError().GetMessage(), "\n")
 	return []string{
 		t.GetTaskId(),
 		short(t.GetState(), "TASK_STATE_"),
@@ -81,6 +80,22 @@ func taskCells(t *lessorv1.Task) []string {
 		fmt.Sprint(t.GetAttempt()),
 		age(t.GetCreatedAt()),
 		t.GetSpec().GetTaskKey(),
-		clipped(message),
+		clipped(errorCell(t)),
 	}
+}
+
+// errorCell says why a task has not succeeded. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
+func errorCell(t *lessorv1.Task) string {
+	text := t.GetError().GetMessage()
+	switch {
+	case t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
+		text = ""
+	case t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED:
+		text = short(t.GetReason(), "REASON_")
+		if t.GetCancelReason() != "" {
+			text += ": " + t.GetCancelReason()
+		}
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }
