@@ -8,7 +8,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// log returns a logger that names the attempt. The lease id is a secret, so it is not logged.
+// log returns a logger that names the attempt. The lease id is a secret, so it is not logged. Enums are logged by String, since slog writes numbers into
+// JSON.
 func (a *attempt) log() *slog.Logger {
 	return a.w.log.With("task", a.task.ID, "attempt", a.task.Attempt, "type", a.task.Type)
 }
@@ -19,7 +20,7 @@ func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 		a.log().Error("handler panicked", "error", failure.GetMessage(), "stack", failure.GetStackTrace())
 		return
 	}
-	a.log().Warn("task failed", "category", failure.GetCategory(), "error", failure.GetMessage())
+	a.log().Warn("task failed", "category", failure.GetCategory().String(), "error", failure.GetMessage())
 }
 
 // logVerdict logs how an attempt ended, as an error if the report was wrong (K3).
@@ -35,5 +36,5 @@ func (a *attempt) logVerdict(v *lessorv1.ReportVerdict) {
 		return
 	}
 	a.log().Log(context.Background(), level, msg,
-		"kind", v.GetKind(), "reason", v.GetReason(), "detail", v.GetDetail(), "state", v.GetTaskState())
+		"kind", v.GetKind().String(), "reason", v.GetReason().String(), "detail", v.GetDetail(), "state", v.GetTaskState().String())
 }

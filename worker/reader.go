@@ -152,7 +152,7 @@ func (s *session) unknownLocked(f *lessorv1.SessionResponse) {
 	}
 	state := s.w.mu.state
 	s.w.deferLocked(func() {
-		s.w.log.Warn("frame refused", "code", codeUnknown, "type", what, "id", f.GetId(), "state", state)
+		s.w.log.Warn("frame refused", "code", codeUnknown, "type", what, "id", f.GetId(), "state", state.String())
 	})
 	s.replyLocked(&lessorv1.SessionRequest{Corr: f.GetId(), Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code:    codeUnknown,
