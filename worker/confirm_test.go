@@ -28,7 +28,7 @@ func TestConfirm(t *testing.T) {
 	}{
 		{"live", live, ttl - time.Second, nil},
 		{"exactly", live, ttl, nil},
-		{"short", live, ttl + 1, worker.ErrLeaseShort},
+		{"longer than a lease", live, ttl + 1, worker.ErrLeaseShort},
 		{"cancelled", cancelling, time.Second, worker.ErrCancelled},
 		{"lost", lost, time.Second, worker.ErrLeaseLost},
 	} {
@@ -52,6 +52,8 @@ func TestConfirm(t *testing.T) {
 				s.acknowledge(f, test.answer)
 				if got := <-answers; !errors.Is(got, test.want) || (got == nil) != (test.want == nil) {
 					t.Errorf("Confirm = %v, want %v", got, test.want)
+				} else if test.ask > ttl && !strings.Contains(got.Error(), "heartbeat_timeout of the task is "+ttl.String()) {
+					t.Errorf("Confirm = %v, which does not say that no lease is ever so long", got)
 				}
 				if !errors.Is(test.want, worker.ErrLeaseLost) {
 					f, _ := s.outcome()

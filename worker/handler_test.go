@@ -186,7 +186,8 @@ func TestTaskFieldsAndArtifacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reportOf(t, func(_ context.Context, task *worker.Task) ([]byte, error) {
 			if task.ID != "t1" || task.Attempt != 1 || task.AttemptID != "t1/1" || task.FencingToken != 7 || task.Queue != "q" ||
-				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace || !task.Deadline.IsZero() {
+				task.Type != "work" || string(task.Checkpoint) != "saved" || task.CancelGrace != grace || task.HeartbeatTimeout != ttl ||
+				!task.Deadline.IsZero() {
 				t.Errorf("task = %+v, want the fields of %v", task, assignment("t1"))
 			}
 			task.AddArtifact(worker.Artifact{ResourceID: "s3://x", Size: 3, Metadata: map[string]string{"k": "v"}})

@@ -81,6 +81,9 @@ func (w *Worker) checkConfirmed(a *attempt, d time.Duration) error {
 	if a.cancelled {
 		return &StopError{Err: ErrCancelled, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, Detail: a.cancelReason}
 	}
+	if ttl := a.task.HeartbeatTimeout; d > ttl {
+		return fmt.Errorf("%w: %v required, but the heartbeat_timeout of the task is %v", ErrLeaseShort, d, ttl)
+	}
 	if left := a.lease.left(time.Now()); left < d {
 		return fmt.Errorf("%w: %v left, %v required", ErrLeaseShort, left, d)
 	}

@@ -44,6 +44,8 @@ type Task struct {
 	Traceparent string
 	// CallbackURL is where the coordinator serves HTTP; empty if it does not.
 	CallbackURL string
+	// HeartbeatTimeout is how long the lease lives after a renewal, so Confirm can promise no more.
+	HeartbeatTimeout time.Duration
 	// CancelGrace is how long the handler may take to return once the task is cancelled.
 	CancelGrace time.Duration
 
@@ -106,7 +108,9 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 		Checkpoint:     asg.GetCheckpoint(),
 		Traceparent:    asg.GetTraceparent(),
 		CallbackURL:    asg.GetCallbackBaseUrl(),
-		CancelGrace:    spanOr(asg.GetCancelGrace(), defaultGrace),
+
+		HeartbeatTimeout: spanOr(asg.GetHeartbeatTimeout(), defaultTTL),
+		CancelGrace:      spanOr(asg.GetCancelGrace(), defaultGrace),
 
 		a: a,
 	}
@@ -178,7 +182,7 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // the lease. Finish the change within d, and pass FencingToken along if the other side can check it.
 //
 // Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d left, which
-// is always so if d is longer than the task's heartbeat_timeout; ErrFinished.
+// is always so if d is longer than HeartbeatTimeout; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {
 		return err
