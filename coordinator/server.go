@@ -134,7 +134,11 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 // only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	if c.gate.Open() {
-		c.cfg.Logger.Warn("no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
+		level := slog.LevelInfo // a socket in a directory, or one in memory, is for those who made it
+		if _, ok := grpcLis.Addr().(*net.TCPAddr); ok {
+			level = slog.LevelWarn
+		}
+		c.cfg.Logger.Log(ctx, level, "no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
 			"tenant", gate.DefaultTenant, "listen", grpcLis.Addr().String())
 	}
 	grpcLis = c.connLimiter.Listener(grpcLis)

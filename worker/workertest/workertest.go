@@ -11,6 +11,8 @@
 //	}
 //
 // In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds.
+//
+// Outside of a bubble, a call that still waits for a task shortly before "go test -timeout" ends the test fails, and says what the task waits for.
 package workertest
 
 import (
@@ -21,6 +23,7 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -73,7 +76,8 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	c.waitCtx, c.endWaiting = context.WithCancelCause(tb.Context())
+	ctx, cancel := waitContext(tb)
+	c.waitCtx, c.endWaiting = context.WithCancelCause(ctx)
 	conn, err := worker.Dial("passthrough:///workertest",
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -87,10 +91,38 @@ func Start(tb TB) *Coordinator {
 	c.serve()
 	tb.Cleanup(func() {
 		c.endWaiting(nil)
+		cancel()
 		c.shutdown()
 		_ = conn.Close()
 	})
 	return c
+}
+
+// errTimeUp is why a call stops waiting for a task.
+var errTimeUp = errors.New("the time of the test is almost over")
+
+// waitContext returns the context of calls that wait. It ends early enough before the deadline of the test to say what they wait for.
+func waitContext(tb TB) (context.Context, context.CancelFunc) {
+	at, ok := deadline(tb)
+	if !ok {
+		return context.WithCancel(tb.Context())
+	}
+	left := time.Until(at)
+	return context.WithTimeoutCause(tb.Context(), left-min(left/10, 5*time.Second), errTimeUp)
+}
+
+// deadline returns the deadline of the test, if it has one. In a bubble of synctest it has none: testing.T panics there.
+func deadline(tb TB) (at time.Time, ok bool) {
+	limited, ok := tb.(interface{ Deadline() (time.Time, bool) })
+	if !ok {
+		return time.Time{}, false
+	}
+	defer func() {
+		if recover() != nil {
+			at, ok = time.Time{}, false
+		}
+	}()
+	return limited.Deadline()
 }
 
 // serve starts a server on the store.
@@ -188,7 +220,7 @@ func (c *Coordinator) Wait(taskID string) *lessorv1.Task {
 	c.tb.Helper()
 	err := c.watch(taskID, func(*lessorv1.WatchTaskResponse) bool { return false })
 	if !errors.Is(err, io.EOF) {
-		c.tb.Fatalf("workertest: wait for task %s: %v", taskID, err)
+		c.tb.Fatalf("workertest: wait for task %s: %v%s", taskID, err, c.explain(taskID, err))
 	}
 	return c.Task(taskID)
 }
@@ -199,8 +231,20 @@ func (c *Coordinator) WaitState(taskID string, state lessorv1.TaskState) {
 	c.tb.Helper()
 	err := c.watch(taskID, func(event *lessorv1.WatchTaskResponse) bool { return event.GetTaskState() == state })
 	if err != nil {
-		c.tb.Fatalf("workertest: task %s did not come to %v: %v", taskID, state, err)
+		c.tb.Fatalf("workertest: task %s did not come to %v: %v%s", taskID, state, err, c.explain(taskID, err))
 	}
+}
+
+// explain says where the task is, and why, if the time of the test is up.
+func (c *Coordinator) explain(taskID string, err error) string {
+	if !errors.Is(err, errTimeUp) {
+		return ""
+	}
+	res, err := c.tasks.ExplainTask(c.tb.Context(), &lessorv1.ExplainTaskRequest{TaskId: taskID})
+	if err != nil {
+		return fmt.Sprintf("; explain: %v", err)
+	}
+	return fmt.Sprintf("; it is %s", res.GetSummary())
 }
 
 // watch reads the events of the task until enough returns true for one. After a Restart it begins again. The error is io.EOF if the task

@@ -491,3 +491,44 @@ func TestWaitForAWorkerThatFails(t *testing.T) {
 		})
 	}
 }
+
+// hurried is a recorder whose test ends soon. Its Fatalf ends the goroutine, as that of testing.T does.
+type hurried struct {
+	recorder
+	deadline time.Time
+}
+
+func (h *hurried) Deadline() (time.Time, bool) { return h.deadline, true }
+
+// A call that waits for a task that no worker takes does not wait until go test ends everything: it fails before, and says why.
+func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
+	for name, wait := range map[string]func(*workertest.Coordinator, string){
+		"Wait":      func(c *workertest.Coordinator, id string) { c.Wait(id) },
+		"WaitState": func(c *workertest.Coordinator, id string) { c.WaitState(id, running) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tb := &hurried{recorder: recorder{T: t}, deadline: time.Now().Add(10 * time.Minute)}
+				c := workertest.Start(tb)
+				w := c.Worker("q", worker.Config{})
+				w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+				c.Run(w)
+				id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "wrok"})
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					wait(c, id)
+				}()
+				<-ended
+				if left := time.Until(tb.deadline); left != 5*time.Second {
+					t.Errorf("the call ended %v before the deadline, want 5s", left)
+				}
+				for _, want := range []string{"the time of the test is almost over", "READY", `no worker that asks for work from queue "q" handles type "wrok"`} {
+					if !strings.Contains(fmt.Sprint(tb.failures), want) {
+						t.Errorf("%q does not contain %q", fmt.Sprint(tb.failures), want)
+					}
+				}
+			})
+		})
+	}
+}
