@@ -28,3 +28,10 @@ func (tb *exampleTB) Fatalf(format string, args ...any) { panic(fmt.Sprintf(form
 func (tb *exampleTB) Cleanup(f func())                  { tb.cleanups = append(tb.cleanups, f) }
 func (tb *exampleTB) Context() context.Context          { return context.Background() }
 func (tb *exampleTB) Output() io.Writer                 { return io.Discard }
+
+// check ends the example with an error; a program would return it.
+func (tb *exampleTB) check(err error) {
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+}

@@ -2,16 +2,23 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/producer"
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
@@ -55,6 +62,65 @@ func ExampleWorker_Handle() {
 	task := c.Do(&lessorv1.TaskSpec{Queue: "greetings", Type: "shout", Payload: []byte("hello")})
 	fmt.Println(task.GetState(), string(task.GetOutput()))
 	// Output: TASK_STATE_COMPLETED HELLO
+}
+
+// Payload and output are bytes; here they are JSON. A program that submits keeps one producer. All other calls about tasks, such as GetTask, ListTasks,
+// CancelTask and RetryTask, are those of TaskService, on the same connection.
+func Example_producer() {
+	tb := newTB() // in a test, pass t
+	defer tb.end()
+	c := workertest.Start(tb)
+	type order struct {
+		Month string `json:"month"`
+	}
+	w := c.Worker("reports", worker.Config{})
+	w.Handle("render", func(_ context.Context, t *worker.Task) ([]byte, error) {
+		var o order
+		if err := json.Unmarshal(t.Payload, &o); err != nil {
+			return nil, worker.WithCategory(worker.DataQuality, err) // another attempt would read the same
+		}
+		return json.Marshal(map[string]string{"file": o.Month + ".pdf"})
+	})
+	c.Run(w)
+
+	conn := c.Conn() // in a program, worker.Dial
+	p := producer.New(conn)
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	payload, err := json.Marshal(order{Month: "2026-11"})
+	tb.check(err)
+	spec := &lessorv1.TaskSpec{Queue: "reports", Type: "render", Payload: payload, IdempotencyKey: "report of 2026-11"}
+	first, err := p.Submit(ctx, spec)
+	tb.check(err)
+	again, err := p.Submit(ctx, spec) // the key makes a repeat harmless
+	tb.check(err)
+	fmt.Println("created:", first.GetCreated(), again.GetCreated())
+
+	task, err := outcome(ctx, lessorv1.NewTaskServiceClient(conn), first.GetTaskId())
+	tb.check(err)
+	fmt.Println(task.GetState(), string(task.GetOutput()))
+	// Output:
+	// created: true false
+	// TASK_STATE_COMPLETED {"file":"2026-11.pdf"}
+}
+
+// outcome waits until a task is final. The stream of events ends then; if it ends before, because the coordinator restarts, the next one tells the same.
+func outcome(ctx context.Context, tasks lessorv1.TaskServiceClient, id string) (*lessorv1.Task, error) {
+	for {
+		events, err := tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id}, grpc.WaitForReady(true))
+		for err == nil {
+			_, err = events.Recv()
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if status.Code(err) != codes.Unavailable {
+			return nil, err
+		}
+	}
+	answer, err := tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
+	return answer.GetTask(), err
 }
 
 // The error of a handler says what kind of failure it was and whether another attempt makes sense. The retry policy of the task decides the rest.

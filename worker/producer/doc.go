@@ -8,6 +8,9 @@
 //	defer p.Close()
 //	result, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "images", Payload: png, IdempotencyKey: name})
 //
+// To follow a task, or to get its outcome, cancel or retry it, call lessorv1.NewTaskServiceClient(conn); the example Producer of package worker waits
+// for an outcome.
+//
 // # What a result means
 //
 // When Submit returns a result, the task is durable. When it returns an error with the code UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, it
