@@ -20,12 +20,13 @@ type submitCmd struct {
 
 	Queue   string `required:"" placeholder:"NAME" help:"Queue that workers lease from."`
 	Type    string `placeholder:"NAME" help:"Kind of work; workers say which types they handle."`
-	Payload string `type:"bytes" placeholder:"TEXT" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
+	Payload string `type:"bytes" placeholder:"TEXT" xor:"payload" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
+	Lines   string `type:"bytes" placeholder:"FILE" xor:"payload" help:"Submit a task for each line of this file, with the line as its payload; - is standard input."`
 
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
-	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task."`
+	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task. With --lines, that of line N is KEY/N."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
@@ -47,11 +48,12 @@ type submitCmd struct {
 
 // Help is shown below the flags.
 func (submitCmd) Help() string {
-	return `Prints the id of the task. Settings that are left out take the coordinator's default, shown in parentheses.
+	return `Prints the id of the task, with --lines one for each line that is not empty. Settings that are left out take the coordinator's default, shown in parentheses.
 
 Examples:
   lessor submit --queue mail --type welcome --payload '{"user": 7}'
   lessor submit --queue thumbs --payload @photo.jpg --max-attempts 1
+  lessor submit --queue mail --lines addresses.txt --idempotency-key 2026-11
   lessor submit --queue backup --concurrency-key disk-1 --concurrency-limit 2
   lessor submit --queue train --require-feature avx512 --require-resource vram_gb=40
   lessor submit --queue reports --idempotency-key 2026-11 --run-at 2026-12-01T06:00:00Z`
@@ -61,6 +63,9 @@ func (c submitCmd) Run(a *app) error {
 	spec, err := c.spec(a.in)
 	if err != nil {
 		return err
+	}
+	if c.Lines != "" {
+		return c.submitLines(a, spec)
 	}
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.SubmitTask(a.ctx, &lessorv1.SubmitTaskRequest{Task: spec})
