@@ -44,7 +44,7 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d.add("ready", readyText(q))
 	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
 	d.add("leased", fmt.Sprint(q.GetLeased()))
-	d.add("takers", fmt.Sprint(q.GetTakers()))
+	d.add("workers", fmt.Sprint(q.GetTakers()))
 	d.addSettings(q)
 	return d.flush()
 }
