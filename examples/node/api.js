@@ -15,9 +15,12 @@ const { lessor } = grpc.loadPackageDefinition(
   }),
 );
 
-// connect returns a client of each service, over one connection to address. It speaks plaintext, as the coordinator does on loopback.
-export function connect(address) {
-  const credentials = grpc.credentials.createInsecure();
+// connect returns a client of each service, over one connection to address. It speaks plaintext, as the coordinator does on loopback, unless ca has the
+// authority of the coordinator's certificate, in PEM. token, which needs TLS, returns the bearer token; it is asked for each call and stream, so that a
+// token can be replaced.
+export function connect(address, { ca, token } = {}) {
+  let credentials = ca ? grpc.credentials.createSsl(ca) : grpc.credentials.createInsecure();
+  if (token) credentials = grpc.credentials.combineChannelCredentials(credentials, bearer(token));
   const options = {
     "grpc.keepalive_time_ms": 20_000,
     "grpc.keepalive_timeout_ms": 10_000,
@@ -30,6 +33,18 @@ export function connect(address) {
     workers: new lessor.v1.WorkerService(address, credentials, options),
     admin: new lessor.v1.AdminService(address, credentials, options),
   };
+}
+
+function bearer(token) {
+  return grpc.credentials.createFromMetadataGenerator((_, done) => {
+    try {
+      const metadata = new grpc.Metadata();
+      metadata.set("authorization", `Bearer ${token()}`);
+      done(null, metadata);
+    } catch (err) {
+      done(err);
+    }
+  });
 }
 
 // millis of a google.protobuf.Duration; an absent one is 0.

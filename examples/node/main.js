@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 // A worker for tasks of type "count": it counts to the number in the payload, one step a tenth of a second, and tells how far it is.
 //
-//   node main.js [--addr 127.0.0.1:7420] [--queue numbers] [--slots 4]
+//   node main.js [--addr 127.0.0.1:7420] [--queue numbers] [--slots 4] [--tls-ca FILE [--token-file FILE]]
+import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { connect } from "./api.js";
@@ -13,8 +14,19 @@ const { values: flags } = parseArgs({
     queue: { type: "string", default: "numbers" },
     slots: { type: "string", default: "4" },
     name: { type: "string", default: "node" },
+    "tls-ca": { type: "string" },
+    "token-file": { type: "string" },
   },
 });
+
+function credentials() {
+  const { "tls-ca": ca, "token-file": file } = flags;
+  if (file && !ca) {
+    console.error("--token-file needs --tls-ca: without TLS, everybody on the way could read the token");
+    process.exit(2);
+  }
+  return { ca: ca && readFileSync(ca), token: file && (() => readFileSync(file, "utf8").trim()) };
+}
 
 async function count(task, { signal, progress, print }) {
   const goal = Number(task.spec.payload.toString());
@@ -28,7 +40,7 @@ async function count(task, { signal, progress, print }) {
 }
 
 const worker = new Worker({
-  client: connect(flags.addr).workers,
+  client: connect(flags.addr, credentials()).workers,
   name: flags.name,
   queues: [flags.queue],
   slots: Number(flags.slots),

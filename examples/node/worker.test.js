@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { readFileSync } from "node:fs";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
@@ -19,10 +20,18 @@ let data, coordinator, address, api;
 
 // serve starts the coordinator; it prints where it listens.
 async function serve(listen) {
-  const flags = ["--data", data, "--listen", listen, "--http", "", "--json", "--log-level", "warn", "--limit-payload", "5MiB"];
-  coordinator = spawn(binary, ["serve", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
-  children.add(coordinator);
-  const [line] = await once(createInterface(coordinator.stdout), "line");
+  coordinator = start("serve", "--data", data, "--listen", listen, "--http", "", "--json", "--log-level", "warn", "--limit-payload", "5MiB");
+  return await listens(coordinator);
+}
+
+function start(...args) {
+  const child = spawn(binary, args, { stdio: ["ignore", "pipe", "inherit"] });
+  children.add(child);
+  return child;
+}
+
+async function listens(child) {
+  const [line] = await once(createInterface(child.stdout), "line");
   return JSON.parse(line).grpc;
 }
 
@@ -33,8 +42,8 @@ async function stop(child, signal) {
 }
 
 // work starts the worker, and collects what it prints.
-async function work(queue) {
-  const child = spawn(process.execPath, [program, "--addr", address, "--queue", queue], { stdio: ["ignore", "pipe", "inherit"] });
+async function work(queue, at = address, ...more) {
+  const child = spawn(process.execPath, [program, "--addr", at, "--queue", queue, ...more], { stdio: ["ignore", "pipe", "inherit"] });
   children.add(child);
   const lines = createInterface(child.stdout);
   await once(lines, "line"); // registered
@@ -162,4 +171,27 @@ test("a coordinator that is killed and comes back is a blink: the attempt goes o
   assert.equal(task.state, "TASK_STATE_COMPLETED");
   assert.equal(task.attempt, 1);
   assert.equal(await stop(child, "SIGTERM"), 0);
+});
+
+test("it shows its token over TLS", async () => {
+  const dir = await mkdtemp(path.join(data, "secure-"));
+  const file = (name) => path.join(dir, name);
+  const lessor = async (...args) => assert.equal((await once(start(...args), "exit"))[0], 0);
+  await lessor("cert", "dev", dir);
+  const store = file("store");
+  for (const role of ["producer", "worker"]) {
+    await lessor("token", "create", "--data", store, "--role", role, "--subject", role, "--out", file(role));
+  }
+  const tls = ["--tls-cert", file("server.pem"), "--tls-key", file("server-key.pem")];
+  const secured = start("serve", "--data", store, "--auth", ...tls, "--listen", "127.0.0.1:0", "--http", "", "--json", "--log-level", "error");
+  const at = (await listens(secured)).replace("127.0.0.1", "localhost"); // TLS asks for a name
+  const { child } = await work("secure", at, "--tls-ca", file("ca.pem"), "--token-file", file("worker"));
+  const producer = connect(at, { ca: await readFile(file("ca.pem")), token: () => readFileSync(file("producer"), "utf8").trim() });
+  const { task } = await call(producer.tasks, "submitTask", { task: { queue: "secure", type: "count", payload: Buffer.from("2") } });
+  let state;
+  for await (const event of producer.tasks.watchTask({ taskId: task.taskId })) state = event.taskState;
+  assert.equal(state, "TASK_STATE_COMPLETED");
+  Object.values(producer).forEach((client) => client.close());
+  assert.equal(await stop(child, "SIGTERM"), 0);
+  assert.equal(await stop(secured, "SIGTERM"), 0);
 });
