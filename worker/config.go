@@ -53,7 +53,8 @@ type Config struct {
 	// ErrDraining. Default 30 s.
 	DrainTimeout time.Duration
 	// StopTimeout is how long Run then waits for handlers to return and for reports to get their verdicts, before it gives them up. Default
-	// 5 s.
+	// 5 s. Whoever kills a process that does not stop must wait longer than DrainTimeout and StopTimeout together; Kubernetes waits for 30 s
+	// unless it is told otherwise.
 	StopTimeout time.Duration
 
 	// MinBackoff is the first wait before the worker reconnects. Each further wait is twice as long, up to MaxBackoff. The actual wait is
