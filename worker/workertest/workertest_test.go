@@ -513,7 +513,7 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 				w := c.Worker("q", worker.Config{})
 				w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
 				c.Run(w)
-				id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "wrok"})
+				id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "other"})
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
@@ -523,7 +523,7 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 				if left := time.Until(tb.deadline); left != 5*time.Second {
 					t.Errorf("the call ended %v before the deadline, want 5s", left)
 				}
-				for _, want := range []string{"the time of the test is almost over", "READY", `no worker that asks for work from queue "q" handles type "wrok"`} {
+				for _, want := range []string{"the time of the test is almost over", "READY", `no worker that asks for work from queue "q" handles type "other"`} {
 					if !strings.Contains(fmt.Sprint(tb.failures), want) {
 						t.Errorf("%q does not contain %q", fmt.Sprint(tb.failures), want)
 					}
