@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -57,13 +58,21 @@ type app struct {
 	ctx     context.Context // ends with the first signal to stop; see catchSignals
 	stopNow context.Context // ends with the second signal: stop at once
 	json    bool
-	strays  []config.Stray // commands that run for long warn about them: there it takes longest until somebody notices
 	streams
 }
 
-// warnStrays logs a warning about each environment variable that belongs to no flag.
+// strays returns what the caller should warn about: each environment variable that belongs to no flag of any command. Commands that run for long do: there
+// it takes longest until somebody notices.
+func (a *app) strays() []config.Stray {
+	all, err := newParser(&cli{}, a.streams)
+	if err != nil {
+		return nil // cannot happen: tests build this parser
+	}
+	return config.Strays(all.Model.Node, envPrefix, execworker.Variables(), os.Environ())
+}
+
 func (a *app) warnStrays(log *slog.Logger) {
-	for _, v := range a.strays {
+	for _, v := range a.strays() {
 		log.Warn(strayText(v))
 	}
 }
@@ -93,22 +102,55 @@ func dispatch(args []string, a *app) (err error) {
 			panic(v)
 		}
 	}()
+	args = helpAsFlag(args)
+	line, word, completes := lineToComplete(args)
+	first := args
+	if completes || mayHaveConfig(args) {
+		first = nil
+	}
 	grammar := &cli{}
-	parser, err := kong.New(grammar, options(a.streams)...)
+	parser, err := newParser(grammar, a.streams, first...)
 	if err != nil {
 		return fmt.Errorf("building the grammar: %w", err)
 	}
-	if line, word, ok := lineToComplete(args); ok {
+	if completes {
 		return completeLine(a.out, parser.Model.Node, line, word)
 	}
-	command, err := parser.Parse(helpAsFlag(args))
+	command, err := parser.Parse(args)
 	if err != nil {
 		return usageOf(err)
 	}
 	a.json = grammar.JSON
-	a.strays = config.Strays(parser.Model.Node, envPrefix, execworker.Variables(), os.Environ())
 	chooseToken(command)
 	return command.Run(a)
+}
+
+// newParser returns the parser of all commands; if the first arguments name one, of that command alone. All of them have hundreds of flags, which take longer
+// to build than most commands run.
+func newParser(grammar *cli, s streams, first ...string) (*kong.Kong, error) {
+	var others []string
+	for in := reflect.TypeOf(grammar).Elem(); len(first) > 0; first = first[1:] {
+		var named reflect.Type
+		var beside []string
+		for field := range in.Fields() {
+			switch _, command := field.Tag.Lookup("cmd"); {
+			case command && strings.ToLower(field.Name) == first[0]:
+				named = field.Type
+			case command:
+				beside = append(beside, "^"+in.Name()+`\.`+field.Name+"$")
+			}
+		}
+		if named == nil {
+			break
+		}
+		others, in = append(others, beside...), named
+	}
+	return kong.New(grammar, append(options(s), kong.IgnoreFields(others...))...)
+}
+
+// mayHaveConfig reports whether a configuration file may be read, which has the flags of all commands.
+func mayHaveConfig(args []string) bool {
+	return os.Getenv("LESSOR_CONFIG") != "" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--config") })
 }
 
 // helpAsFlag turns "help COMMAND", which other programs have, into "COMMAND --help".

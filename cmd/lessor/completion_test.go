@@ -4,14 +4,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/alecthomas/kong"
 )
 
 // A line is completed with commands, flags, or the values of a flag. Without such values, and where another program's words are, the shell completes names
 // of files.
 func TestCompleteLine(t *testing.T) {
-	parser, err := kong.New(&cli{}, options(streams{})...)
+	parser, err := newParser(&cli{}, streams{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // eachFlagOf calls visit for each flag of each command.
 func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
 	t.Helper()
-	parser, err := kong.New(&cli{}, options(streams{})...)
+	parser, err := newParser(&cli{}, streams{})
 	if err != nil {
 		t.Fatal(err)
 	}

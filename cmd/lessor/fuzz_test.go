@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/alecthomas/kong"
 )
 
 // The parser accepts a command line or refuses it with a message, and never panics. The fuzzer's text is split into arguments at NUL bytes, which no
@@ -33,7 +31,7 @@ func FuzzCommandLine(f *testing.F) {
 				}
 			}
 		}()
-		parser, err := kong.New(&cli{}, options(streams{out: io.Discard, err: io.Discard})...)
+		parser, err := newParser(&cli{}, streams{out: io.Discard, err: io.Discard}, args...)
 		if err != nil {
 			t.Fatal(err)
 		}

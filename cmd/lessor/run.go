@@ -71,7 +71,7 @@ func (c runCmd) Run(a *app) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	for _, v := range a.strays {
+	for _, v := range a.strays() {
 		a.note("warning: %s", strayText(v))
 	}
 	job, err := c.open(a)
