@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -31,10 +32,11 @@ var platforms = []struct {
 // dependencies again. Checking the types of our packages needs only the declarations of the dependencies. A race build skips this test: it would be
 // six times slower and find nothing more.
 func TestOtherPlatforms(t *testing.T) {
+	var parsed parsedFiles
 	for _, p := range platforms {
 		t.Run(p.os, func(t *testing.T) {
 			t.Parallel()
-			check := typeCheck{sizes: types.SizesFor("gc", p.arch), checked: map[string]*types.Package{"unsafe": types.Unsafe}}
+			check := typeCheck{parsed: &parsed, sizes: types.SizesFor("gc", p.arch), checked: map[string]*types.Package{"unsafe": types.Unsafe}}
 			for _, pkg := range listFor(t, p.os, p.arch, p.packages) {
 				for _, err := range check.pkg(pkg) {
 					t.Error(err)
@@ -79,9 +81,22 @@ func listFor(t *testing.T, goos, goarch, packages string) (all []*listed) {
 	}
 }
 
+// parsedFiles parses each file once: most are the same on all platforms, and in a package and its test.
+type parsedFiles struct {
+	places token.FileSet
+	byName sync.Map // of func() (*ast.File, error)
+}
+
+func (p *parsedFiles) file(name string) (*ast.File, error) {
+	parse, _ := p.byName.LoadOrStore(name, sync.OnceValues(func() (*ast.File, error) {
+		return parser.ParseFile(&p.places, name, nil, parser.SkipObjectResolution)
+	}))
+	return parse.(func() (*ast.File, error))()
+}
+
 // typeCheck checks the types of one package after the other: all code of our packages, only the declarations of others.
 type typeCheck struct {
-	files   token.FileSet
+	parsed  *parsedFiles
 	sizes   types.Sizes
 	checked map[string]*types.Package
 }
@@ -89,7 +104,7 @@ type typeCheck struct {
 func (c *typeCheck) pkg(l *listed) (wrong []error) {
 	var files []*ast.File
 	for _, name := range l.GoFiles {
-		file, err := parser.ParseFile(&c.files, filepath.Join(l.Dir, name), nil, parser.SkipObjectResolution)
+		file, err := c.parsed.file(filepath.Join(l.Dir, name))
 		if err != nil {
 			return []error{err}
 		}
@@ -109,7 +124,7 @@ func (c *typeCheck) pkg(l *listed) (wrong []error) {
 		Sizes:            c.sizes,
 		Error:            func(err error) { wrong = append(wrong, err) },
 	}
-	c.checked[l.ImportPath], _ = config.Check(l.ImportPath, &c.files, files, nil)
+	c.checked[l.ImportPath], _ = config.Check(l.ImportPath, &c.parsed.places, files, nil)
 	if !l.own() { // a mistake in a dependency matters only if our code then fails the check
 		return nil
 	}
