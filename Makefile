@@ -53,9 +53,10 @@ clean: ## Remove bin/, the data of `make run` included
 
 ##### Test
 
+# The quick tests collect less often, too; races, faults and benchmarks run as for users.
 .PHONY: test
 test: ## Run the quick tests
-	go test $(BESIDE) ./...
+	GOGC=400 go test $(BESIDE) ./...
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none

@@ -14,7 +14,7 @@ import (
 // A flood of refused calls or of bad frames does not fill the log: of each message it gets a thousand lines at once, and then ten a second. The next
 // line says how many were left out. At level debug the log has all.
 func TestFloodsDoNotFillTheLog(t *testing.T) {
-	const flood = 3000
+	const flood = 1500
 	for message, once := range map[string]func(t *testing.T, r *rig, worker *testWorker){
 		"finished call": func(t *testing.T, r *rig, _ *testWorker) {
 			_, _ = r.tasks.GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "nonsense"})

@@ -37,6 +37,7 @@ func (l leakCheck) Run() int {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
+	_ = os.Unsetenv("GOGC") // make test sets it for the tests; the commands that they start collect as they do for users
 	// Scripts mostly wait for processes, leases and disks, so twice as many may run as there are processors. A -parallel on the command line still
 	// wins: it is parsed later.
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {

@@ -3,4 +3,4 @@
 package engine
 
 // quickHistories is how many histories TestRandomHistories plays unless -random.histories says otherwise.
-const quickHistories = 25
+const quickHistories = 10

@@ -3,4 +3,4 @@
 package session
 
 // quickHistories is how many histories TestRandomHistories plays unless -random.histories says otherwise.
-const quickHistories = 50
+const quickHistories = 20
