@@ -13,7 +13,7 @@ import (
 
 var (
 	randomSeed      = flag.Uint64("random.seed", 0, "the seed of the one history to play; 0: many, of random seeds")
-	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
+	randomHistories = flag.Int("random.histories", 1, "how many histories to play")
 )
 
 // historySteps is the number of steps of a history before its faults end.
