@@ -215,6 +215,38 @@ func TestWorkerIsToldWhyItGetsNoWork(t *testing.T) {
 	})
 }
 
+// S6, W9, W10: the explanation of a task says why a worker that could take it gets no work.
+func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
+	t.Attr("rules", "S6 W9 W10")
+	full := &lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 96}}
+	for want, keep := range map[string]func(*testing.T, *rig, *testWorker){
+		"disk_pct is 96: no new work at 95 or more, until it falls to 90": func(_ *testing.T, _ *rig, w *testWorker) { w.sendHeartbeat(full) },
+		"the worker reports that it is not healthy: no new work":          func(_ *testing.T, _ *rig, w *testWorker) { w.sendHeartbeat(&lessorv1.WorkerHeartbeat{}) },
+		"it drains": func(_ *testing.T, _ *rig, w *testWorker) { w.send(&lessorv1.Drain{}) },
+		"an operator drains it": func(t *testing.T, r *rig, _ *testWorker) {
+			r.drain(t, &lessorv1.DrainWorkerRequest{WorkerId: "w"})
+		},
+		"it offers no slots": func(_ *testing.T, _ *rig, w *testWorker) {
+			w.sendHeartbeat(full)
+			w.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: map[string]float64{"disk_pct": 1}})
+			w.send(&lessorv1.Capacity{})
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				keep(t, r, r.openSession(t, "w", 1))
+				synctest.Wait()
+				id := r.submit(t, nil).GetTaskId()
+				x, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work (there are 1); of one of them: "+want)
+			})
+		})
+	}
+}
+
 // A worker whose health changes with every heartbeat does not fill the log: two lines a minute, which say how many changes there were. The last state
 // is always logged.
 func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {

@@ -81,6 +81,8 @@ type Member struct {
 	Redeliver bool
 	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the member gets no new work. May be nil.
 	Backlog *Backlog
+	// WhyNoSlots says why the member offers no slots, in a sentence about "it". The loop calls it, so it must not wait for anything. May be nil.
+	WhyNoSlots func() string
 	// Deliver hands over new leases.
 	Deliver func([]Granted)
 	// Notify says which leases the worker must stop.

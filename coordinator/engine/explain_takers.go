@@ -27,6 +27,7 @@ type attendance struct {
 	responsive int      // nothing that they did or left out keeps work from them
 	withRoom   int      // their limits for the type and for bytes leave room for the task
 	withKey    int      // they may run the concurrency key of the task in addition to their present tasks
+	unwilling  string   // why one of the takers takes no new work
 	lacks      []string // of the takers that do not meet the requirements: what the one lacks that lacks least
 	delay      delay    // why one of the takers with a free slot gets no work
 }
@@ -44,6 +45,13 @@ func (t *taker) delayed() (d delay) {
 		d = delay{"it does not read what was sent to it", "the worker reads it"}
 	}
 	return d
+}
+
+func (t *taker) whyNoSlots() string {
+	if t.member == nil || t.member.WhyNoSlots == nil {
+		return "it offers no slots"
+	}
+	return t.member.WhyNoSlots()
 }
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
@@ -75,6 +83,7 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 		return
 	}
 	if a.eligible++; w.slots == 0 {
+		a.unwilling = w.whyNoSlots()
 		return
 	}
 	if a.accepting++; len(w.leases) >= w.slots {
@@ -123,7 +132,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
 	case a.accepting == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work: each drains, is not healthy, or offers no slots (suitable workers: %d)", a.eligible)
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work (there are %d); of one of them: %s", a.eligible, a.unwilling)
 		f.Remedy = "one of them takes work again, or another worker connects"
 	case a.withSlot == 0:
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
@@ -178,7 +187,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"
 	case a.accepting == 0:
-		why, remedy = "takes no new work: it drains, is not healthy, or offers no slots", "the worker takes work again"
+		why, remedy = "takes no new work: "+a.unwilling, "the worker takes work again"
 	case a.withSlot == 0:
 		why, remedy = "has no free slot", "the worker gets a free slot"
 	case a.responsive == 0:

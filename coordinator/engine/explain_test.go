@@ -32,12 +32,12 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			r.join("i", 1)
 		}},
-		{name: "workers without slots", code: lease.FoundWorkersBusy, words: "each drains, is not healthy, or offers no slots", setup: func(r *rig) {
+		{name: "workers without slots", code: lease.FoundWorkersBusy, words: "(there are 1); of one of them: it offers no slots", setup: func(r *rig) {
 			r.join("i", 0)
 		}},
 		{
 			name: "its affinity key is with a worker without slots", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
-			code: lease.FoundAffinity, words: "it drains, is not healthy, or offers no slots",
+			code: lease.FoundAffinity, words: `bound to worker "first", which takes no new work: it offers no slots`,
 			setup: func(r *rig) {
 				c := r.worker("first", 1, nil)
 				r.submitWith(withAffinity("k", lease.Sticky))

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -68,7 +70,7 @@ func (ss *Session) joinEngine() {
 	first := ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
 		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: first,
-		Backlog: &ss.out.backlog, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
+		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
 	_ = ss.srv.Engine.Join(ss.member) // the only error is that the engine has stopped
 }
@@ -84,10 +86,33 @@ func (ss *Session) operatorDrain() *lessorv1.Drain {
 func (ss *Session) offeredSlots() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.health.drains || ss.drain != nil || !ss.health.takesWork() {
+	why := ""
+	switch {
+	case ss.drain != nil:
+		why = "an operator drains it"
+	case ss.health.drains:
+		why = "it drains"
+	default:
+		why = ss.health.whyNoWork()
+	}
+	if ss.whyNoSlots() != cmp.Or(why, noSlots) {
+		ss.noWork.Store(&why)
+	}
+	if why != "" {
 		return 0
 	}
 	return ss.slots
+}
+
+// noSlots is why a worker gets no work that is well and has declared 0 slots.
+const noSlots = "it offers no slots"
+
+// whyNoSlots is engine.Member.WhyNoSlots. It takes no lock: others hold them while they wait for the loop, which calls this.
+func (ss *Session) whyNoSlots() string {
+	if why := ss.noWork.Load(); why != nil {
+		return cmp.Or(*why, noSlots)
+	}
+	return noSlots
 }
 
 // resize tells the engine the number of slots, if it has changed.

@@ -57,9 +57,10 @@ type Session struct {
 	awaitsFrame atomic.Bool // a dispatch was not acknowledged in time; no work until the worker sends a frame (W5)
 
 	opened time.Time
-	heard  atomic.Int64 // when the last frame came: nanoseconds since opened
-	busy   atomic.Bool  // the reader handles a frame, so the worker is not silent
-	ended  chan error   // holds one: how the session ends; later errors are dropped
+	heard  atomic.Int64           // when the last frame came: nanoseconds since opened
+	busy   atomic.Bool            // the reader handles a frame, so the worker is not silent
+	noWork atomic.Pointer[string] // why the engine has 0 slots of it; nil or empty: the worker offers none
+	ended  chan error             // holds one: how the session ends; later errors are dropped
 
 	slotsMu     waitLock // held while a change of the slots goes to the engine
 	engineSlots int      // slots that the engine knows of; guarded by slotsMu
