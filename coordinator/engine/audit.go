@@ -37,9 +37,9 @@ func (e *Engine) Record(a records.Audit) error {
 	return await(e.inbox.put, a.Tenant, func() { e.audit(a) })
 }
 
-// alter is ask for an fn that changes something: the audit entry of the call is committed with the change.
+// alter is ask for an operator's fn, which changes something: the audit entry of the call is committed with the change.
 func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
-	return ask(ctx, e, tenant, func() (T, error) {
+	return askAs(ctx, e, tenant, op{settles: true}, func() (T, error) {
 		answer, err := fn()
 		if err == nil {
 			e.auditOnce(EntryOf(ctx))

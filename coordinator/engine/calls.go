@@ -13,7 +13,7 @@ import (
 // Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
 // of the refused spec; or it is ErrFull or ErrDiskFull.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
-	out, err := askSubmit(ctx, e, name.Tenant, len(specs), func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
+	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)}, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -88,7 +88,7 @@ func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 
 // Judge judges reports of one tenant and returns the answers in the same order.
 func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
-	return ask(ctx, e, tenant, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
+	return askAs(ctx, e, tenant, op{settles: true}, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
 }
 
 // Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error. An error means that there
@@ -96,8 +96,9 @@ func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Repo
 func (e *Engine) Post(tenant string, reports []*lease.Report, after func([]lease.Answer, error)) error {
 	var answers []lease.Answer
 	return e.inbox.put(tenant, op{
-		run:   func() { answers = e.judge(tenant, reports) },
-		after: func(err error) { after(answers, err) },
+		settles: true,
+		run:     func() { answers = e.judge(tenant, reports) },
+		after:   func(err error) { after(answers, err) },
 	})
 }
 

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// maxWaiting bounds the submits of one tenant in the inbox, and its other operations. A caller waits for each operation, so only a flood of calls reaches
-// this number.
+// maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that settle have as much room again, which is left when calls
+// for work, queries and feedback have filled the rest. A caller waits for each operation, so only a flood of calls reaches this number.
 var maxWaiting = 100_000
 
 // takeAtOnce is how many operations the loop takes from the inbox at once: few, because what comes in later waits for all of them, and a single one may
@@ -18,6 +18,8 @@ var takeAtOnce = 16
 type op struct {
 	// submits is the number of tasks that the call submits; 0: it is no submit.
 	submits int
+	// settles says that the call ends or renews leases, or makes a change for an operator. A flood of other calls must not crowd it out.
+	settles bool
 	// run runs on the loop, at e.now.
 	run func()
 	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
@@ -59,7 +61,12 @@ func newInbox() *inbox {
 }
 
 // put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
-func (b *inbox) put(tenant string, o op) error { return b.add(tenant, o, maxWaiting) }
+func (b *inbox) put(tenant string, o op) error {
+	if o.settles {
+		return b.add(tenant, o, 2*maxWaiting)
+	}
+	return b.add(tenant, o, maxWaiting)
+}
 
 // putAlways is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
 func (b *inbox) putAlways(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
@@ -149,10 +156,10 @@ func (b *inbox) close(why error) []op {
 	return ops
 }
 
-// await puts an operation into the inbox with put or putAlways, and returns when the changes of run are durable, or with an error.
+// await puts an operation that settles into the inbox with put or putAlways, and returns when the changes of run are durable, or with an error.
 func await(put func(tenant string, o op) error, tenant string, run func()) error {
 	done := make(chan error, 1)
-	if err := put(tenant, op{run: run, after: func(err error) { done <- err }}); err != nil {
+	if err := put(tenant, op{settles: true, run: run, after: func(err error) { done <- err }}); err != nil {
 		return err
 	}
 	return <-done
@@ -162,18 +169,19 @@ func await(put func(tenant string, o op) error, tenant string, run func()) error
 // the caller does not learn the outcome, and fn may still run later. Therefore fn must report only through its answer. If ctx has ended
 // before the call, fn does not run.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
-	return askSubmit(ctx, e, tenant, 0, fn)
+	return askAs(ctx, e, tenant, op{}, fn)
 }
 
-// askSubmit is ask for a call that submits a number of tasks; 0: it submits none.
-func askSubmit[T any](ctx context.Context, e *Engine, tenant string, tasks int, fn func() (T, error)) (T, error) {
+// askAs is ask for a call that is more than a query: o says what it is, and has neither run nor after.
+func askAs[T any](ctx context.Context, e *Engine, tenant string, o op, fn func() (T, error)) (T, error) {
 	var none, answer T
 	var refusal error
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
 	done := make(chan error, 1)
-	err := e.inbox.put(tenant, op{submits: tasks, run: func() { answer, refusal = fn() }, after: func(err error) { done <- err }})
+	o.run, o.after = func() { answer, refusal = fn() }, func(err error) { done <- err }
+	err := e.inbox.put(tenant, o)
 	if err != nil {
 		return none, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -198,6 +199,72 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 		r.submit(work())
 		if n := len(shrinks.grants()) + len(leaves.grants()); n != 0 {
 			r.Errorf("%d grants to sessions without a slot, want 0", n)
+		}
+	})
+}
+
+// A8: a flood of other calls of the tenant crowds out no call that ends or renews a lease, and no change by an operator. These have a bound of their own.
+func TestOverloadRefusesNoReport(t *testing.T) {
+	defer func(n int) { maxWaiting = n }(maxWaiting)
+	maxWaiting = 20
+	run(t, func(r *rig) {
+		r.submit(work(), work(), work())
+		g := r.lease(3, 0)
+		r.overload(time.Minute)
+		report := func(k lease.Kind, g Granted) []*lease.Report {
+			return []*lease.Report{{Kind: k, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}}
+		}
+		calls := map[string]func() error{
+			"a report": func() error {
+				_, err := r.Judge(r.Context(), home.Tenant, report(lease.KindComplete, g[0]))
+				return err
+			},
+			"a heartbeat": func() error {
+				_, err := r.Judge(r.Context(), home.Tenant, report(lease.KindHeartbeat, g[1]))
+				return err
+			},
+			"a report on a stream": func() error {
+				done := make(chan error, 1)
+				if err := r.Post(home.Tenant, report(lease.KindComplete, g[1]), func(_ []lease.Answer, err error) { done <- err }); err != nil {
+					return err
+				}
+				return <-done
+			},
+			"a cancel": func() error {
+				_, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: g[2].Task.ID})
+				return err
+			},
+			"a bulk command": func() error {
+				_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
+				return err
+			},
+			"a revocation": func() error { return r.Keep(r.Context(), home.Tenant, func(*store.Batch) {}) },
+		}
+		errs := make(chan error, len(calls))
+		for name, call := range calls {
+			go func() {
+				err := call()
+				if err != nil {
+					err = fmt.Errorf("%s: %w", name, err)
+				}
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		var err error
+		for n := 0; err == nil; n++ {
+			if n > maxWaiting {
+				r.Fatal("reports have no bound")
+			}
+			err = r.Post(home.Tenant, nil, func([]lease.Answer, error) {})
+		}
+		if !errors.Is(err, ErrOverloaded) {
+			r.Errorf("too many reports got %v, want ErrOverloaded", err)
+		}
+		for range calls {
+			if err := <-errs; err != nil {
+				r.Error(err)
+			}
 		}
 	})
 }

@@ -41,7 +41,7 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	}
 	done = Swept{After: s.After, Until: s.Until, More: true}
 	if s.Until == 0 {
-		done.Until, err = ask(ctx, e, s.Space.Tenant, func() (uint64, error) { return e.spaces[number].nextSeq - 1, nil })
+		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces[number].nextSeq - 1, nil })
 	}
 	for looked := 0; err == nil && done.More && looked < sweepCall; looked += sweepStep {
 		err = e.sweepStep(ctx, s, number, &done)
@@ -68,7 +68,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Sw
 		return nil
 	}
 	done.After = ids[len(ids)-1].Seq
-	counts, err := ask(ctx, e, s.Space.Tenant, func() (counts Swept, err error) {
+	counts, err := askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (counts Swept, err error) {
 		for _, id := range ids {
 			if err = e.sweepTask(s, id, &counts); err != nil {
 				break
