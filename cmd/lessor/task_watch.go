@@ -13,10 +13,11 @@ import (
 
 // taskWatchCmd is lessor task watch.
 type taskWatchCmd struct {
-	remote `embed:""`
-	TaskID string `arg:"" optional:"" help:"Task to watch; ends when the task is final."`
-	RunID  string `name:"run-id" placeholder:"ID" help:"Watch a run instead; ends with a signal."`
-	After  uint64 `placeholder:"SEQUENCE" help:"Only durable events after this one."`
+	remote     `embed:""`
+	TaskID     string `arg:"" optional:"" help:"Task to watch; ends when the task is final."`
+	RunID      string `name:"run-id" placeholder:"ID" help:"Watch a run instead; ends with a signal."`
+	After      uint64 `placeholder:"SEQUENCE" help:"Only durable events after this one."`
+	ExitStatus bool   `name:"exit-status" help:"Exit with 1 if the task ends FAILED or CANCELLED, and with 4 if it is deleted."`
 }
 
 // Help is shown below the flags.
@@ -26,12 +27,16 @@ coordinator's; of anything else it is when it came here. Lines of a run have the
 
 Examples:
   lessor task watch t0000200000000001
+  lessor task watch --exit-status t0000200000000001 && echo COMPLETED
   lessor task watch --run-id nightly --json | jq -r .task_state`
 }
 
 func (c taskWatchCmd) Run(a *app) error {
 	if (c.TaskID == "") == (c.RunID == "") {
 		return fail(exitUsage, "see lessor task watch --help", "name either a task or, with --run-id, a run")
+	}
+	if c.ExitStatus && c.RunID != "" {
+		return fail(exitUsage, "see lessor task watch --help", "--exit-status needs a task: a run has no end")
 	}
 	return c.with(a, func(cl *client) error {
 		stream, err := cl.tasks.WatchTask(a.ctx, &lessorv1.WatchTaskRequest{
@@ -40,20 +45,42 @@ func (c taskWatchCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		var last *lessorv1.WatchTaskResponse
 		for seen := c.After; ; {
 			event, err := stream.Recv()
 			switch {
 			case errors.Is(err, io.EOF):
-				return nil
+				return c.outcome(a, cl, last)
 			case err != nil:
 				return cutOff(withID(c.TaskID, err), seen)
 			}
-			seen = max(seen, event.GetSequence())
+			last, seen = event, max(seen, event.GetSequence())
 			if err := c.printEvent(a, event); err != nil {
 				return err
 			}
 		}
 	})
+}
+
+// outcome is what the command returns at the end of the watch. last is the last event; nil if there was none after --after.
+func (c taskWatchCmd) outcome(a *app, cl *client, last *lessorv1.WatchTaskResponse) error {
+	state := last.GetTaskState()
+	switch {
+	case !c.ExitStatus:
+		return nil
+	case last.GetDeleted() != nil:
+		return fail(exitNotFound, "", "%s was deleted", c.TaskID)
+	case state == lessorv1.TaskState_TASK_STATE_UNSPECIFIED:
+		got, err := cl.tasks.GetTask(a.ctx, &lessorv1.GetTaskRequest{TaskId: c.TaskID})
+		if err != nil {
+			return withID(c.TaskID, err)
+		}
+		state = got.GetTask().GetState()
+	}
+	if state != lessorv1.TaskState_TASK_STATE_COMPLETED {
+		return fail(exitFailed, fmt.Sprintf("\"lessor task explain %s\" says why", c.TaskID), "%s is %s", c.TaskID, short(state, "TASK_STATE_"))
+	}
+	return nil
 }
 
 // cutOff adds a hint to the error of a watch that another one can continue.
