@@ -85,6 +85,13 @@ func TestBadCallbacksAreRejected(t *testing.T) {
 				{"unknown outcome", `{"attempt": 1, "outcome": "COMPLETED"}`, "outcome"},
 				{"no error", `{"attempt": 1, "outcome": "FAILED"}`, "error"},
 				{"unknown category", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "error.category"},
+				{"success with an error", `{"attempt": 1, "outcome": "SUCCEEDED", "error": {}}`, "error"},
+				{"success with a phase", `{"attempt": 1, "outcome": "SUCCEEDED", "cancelledDuringPhase": "p"}`, "cancelledDuringPhase"},
+				{"success with a part", `{"attempt": 1, "outcome": "SUCCEEDED", "partialProgress": 0}`, "partialProgress"},
+				{"failure with an output", `{"attempt": 1, "outcome": "FAILED", "error": {}, "output": false}`, "output"},
+				{"failure with bytes", `{"attempt": 1, "outcome": "FAILED", "error": {}, "outputBase64": ""}`, "outputBase64"},
+				{"failure with artifacts", `{"attempt": 1, "outcome": "FAILED", "error": {}, "artifacts": [{"resourceId": "r"}]}`, "artifacts"},
+				{"cancel with an output", `{"attempt": 1, "outcome": "CANCELLED", "output": 1}`, "output"},
 				{"no resource id", `{"attempt": 1, "outcome": "SUCCEEDED", "artifacts": [{"type": "t"}]}`, "artifacts[0].resourceId"},
 				{"deep", `{"attempt": 1, "outcome": "SUCCEEDED", "output": ` + deep + `}`, "output"},
 				{"twice, deep inside", `{"attempt": 1, "outcome": "SUCCEEDED", "output": [{"a": {"b": 1, "b": 1}}]}`, "output[0].a.b"},
@@ -116,6 +123,8 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 			{"completed", `{"attempt": 1, "outcome": "DONE"}`, "COMPLETE", `outcome: is "DONE"; it is SUCCEEDED, FAILED or CANCELLED`},
 			{"completed", `{"attempt": 1, "outcome": "FAILED", "error": {"category": "BAD"}}`, "FAIL", ""},
 			{"completed", `{"attempt": 1, "outcome": "FAILED"}`, "FAIL", "error: is missing"},
+			{"completed", `{"attempt": 1, "outcome": "SUCCEEDED", "error": {}}`, "COMPLETE", "error: cannot be sent with the outcome SUCCEEDED"},
+			{"completed", `{"attempt": 1, "outcome": "CANCELLED", "output": 1}`, "FAIL", "output: cannot be sent with the outcome CANCELLED"},
 		} {
 			r.submit(t, nil)
 			a := r.lease(t)
@@ -133,7 +142,7 @@ func TestBadCallbacksAreInTheHistory(t *testing.T) {
 				t.Errorf("%s %.80s: the history has %v, want one refusal of %s: %s", c.verb, c.body, got, c.kind, c.detail)
 			}
 		}
-		const want = `lessor_verdicts_total{kind="complete",reason="INVALID_REQUEST",verdict="REJECTED"} 3`
+		const want = `lessor_verdicts_total{kind="complete",reason="INVALID_REQUEST",verdict="REJECTED"} 6`
 		if metrics := w.send(http.MethodGet, "/metrics", "", "").text; !strings.Contains(metrics, want) {
 			t.Errorf("the metrics have no %s:\n%s", want, metrics)
 		}

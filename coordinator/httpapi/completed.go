@@ -55,13 +55,38 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	if p := a.read(w, r, h, &m, &m.claim, lease.KindComplete); p != nil {
 		return p
 	}
+	said, judge := lease.KindFail, a.didNot
 	switch m.Outcome {
 	case outcomeSucceeded:
-		return a.succeeded(w, r, h, &m)
+		said, judge = lease.KindComplete, a.succeeded
 	case outcomeFailed, outcomeCancelled:
-		return a.didNot(w, r, h, &m)
+	default:
+		return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome), lease.KindComplete)
 	}
-	return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome), lease.KindComplete)
+	if field := m.misplaced(); field != "" {
+		return rejected(invalid(field, "cannot be sent with the outcome %s", m.Outcome), said)
+	}
+	return judge(w, r, h, &m)
+}
+
+// misplaced returns a field that says something else than the outcome; empty: there is none. The call for the outcome has no place for it.
+func (m *completedRequest) misplaced() string {
+	done := m.Outcome == outcomeSucceeded
+	switch {
+	case done && m.Error != nil:
+		return "error"
+	case done && m.CancelledDuringPhase != "":
+		return "cancelledDuringPhase"
+	case done && isSent(m.PartialProgress):
+		return "partialProgress"
+	case !done && isSent(m.Output):
+		return "output"
+	case !done && m.OutputBase64 != nil:
+		return "outputBase64"
+	case !done && len(m.Artifacts) > 0:
+		return "artifacts"
+	}
+	return ""
 }
 
 func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *completedRequest) *problem {

@@ -7,9 +7,9 @@ import (
 )
 
 // bytesOf returns the bytes to store for a value that was sent as JSON or as base64: the text of the JSON without white space, or the
-// decoded base64. A null counts as absent.
+// decoded base64.
 func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem) {
-	if len(value) == 0 || string(value) == "null" {
+	if !isSent(value) {
 		return raw, nil
 	}
 	if raw != nil {
@@ -21,6 +21,9 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 	}
 	return compact.Bytes(), nil
 }
+
+// isSent reports whether a field with any JSON value was sent. A null counts as absent.
+func isSent(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
 // shown returns stored bytes in the form for an answer: as JSON if they are JSON, else as bytes for base64.
 func shown(b []byte) (value json.RawMessage, raw []byte) {
