@@ -143,12 +143,15 @@ func (r *Report) sameAs(done *Committed) bool {
 	return r.Kind == done.Kind && r.Digest() == done.Digest
 }
 
-// answerSecondReport answers a report under a lease under which another report was committed before (V5).
+// answerSecondReport answers a report under a lease under which another report was committed before (V5). If the task was deleted since, its state is that
+// after the committed report, as in a replay of that one.
 func answerSecondReport(r *Report, done *Committed) Answer {
+	a := rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
 	if !r.Kind.Closes() {
-		return Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a report (" + done.Kind.String() + ") was already committed under this lease"}
+		a = Answer{Verdict: VerdictCancelled, Reason: AlreadyReported, Detail: "a report (" + done.Kind.String() + ") was already committed under this lease"}
 	}
-	return rejected(DuplicateReport, "another report ("+done.Kind.String()+") was already committed under this lease")
+	a.State = done.State
+	return a
 }
 
 // leaseEnded reports whether the lease is no longer live, and returns the answer that says why: V7 to V10 in their order.

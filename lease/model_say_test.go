@@ -53,7 +53,10 @@ func (m *model) judge(tenant string, r *lease.Report) lease.Answer {
 	default: // V12
 		return m.commit(t, r)
 	}
-	if known {
+	switch {
+	case !known && (a.Reason == lease.AlreadyReported || a.Reason == lease.DuplicateReport):
+		a.State = l.answer.State
+	case known:
 		a.State = t.state
 		if a.Verdict == lease.VerdictCancelled && t.attempts != k.attempt {
 			a.CurrentAttempt = t.attempts
