@@ -20,16 +20,15 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 		granted := r.leaseOfOtherTenant(t)
 		id := granted.Task.ID.String()
 		for name, err := range map[string]error{
-			"get":       errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
-			"cancel":    errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
-			"retry":     errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
-			"delete":    errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})),
-			"watch":     errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
-			"adopt":     errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
-			"explain":   errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
-			"queue":     errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})),
-			"purge":     errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})),
-			"watch run": errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{RunId: "run"})),
+			"get":     errOf(r.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})),
+			"cancel":  errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id})),
+			"retry":   errOf(r.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id})),
+			"delete":  errOf(r.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})),
+			"watch":   errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: id})),
+			"adopt":   errOf(r.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})),
+			"explain": errOf(r.tasks.ExplainTask(ctx, &lessorv1.ExplainTaskRequest{TaskId: id})),
+			"queue":   errOf(r.admin.GetQueue(ctx, &lessorv1.GetQueueRequest{Name: "q"})),
+			"purge":   errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"})),
 		} {
 			if status.Code(err) != codes.NotFound {
 				t.Errorf("%s: %v, want NOT_FOUND", name, err)
@@ -40,6 +39,9 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 			if err != nil || res.GetReason() != lessorv1.Reason_REASON_UNKNOWN_TASK || res.GetTaskState() != 0 {
 				t.Errorf("complete: %v (%v), want UNKNOWN_TASK without the task's state", res, err)
 			}
+		}
+		if events := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})(); len(events) != 0 {
+			t.Errorf("watch run: %v, want none", events)
 		}
 		if list, err := r.tasks.ListTasks(ctx, &lessorv1.ListTasksRequest{}); err != nil || len(list.GetTasks()) != 0 {
 			t.Errorf("list: %v (%v), want none", list, err)

@@ -102,27 +102,28 @@ func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskReq
 	if f.Err != nil {
 		return nil, engine.Watching{}, f.Err
 	}
-	number, ok := s.engine.SpaceNumber(space)
-	if !ok {
-		return nil, engine.Watching{}, lease.ErrNotFound
-	}
+	number, _ := s.engine.SpaceNumber(space) // a workspace may get its first task later, and so may a run
 	if err := s.resumable(ctx, number, req); err != nil {
 		return nil, engine.Watching{}, err
 	}
 	logFields(ctx, "id", run)
-	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, space: number, run: run, told: req.GetAfterSequence()}
-	return w, engine.Watching{Space: number, Run: run}, nil
+	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, space: space, run: run, told: req.GetAfterSequence()}
+	return w, engine.Watching{Space: space, Run: run}, nil
 }
 
 // resumable refuses an after_sequence that no event of this store has. It may come from another coordinator, or from an event that was undone when the
 // store was restored from a backup. If the watch resumed there, it would leave out new events as already sent, or the client would keep believing the
-// undone events.
+// undone events. space is 0 before the first task of the workspace.
 func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1.WatchTaskRequest) error {
 	after := req.GetAfterSequence()
 	if after == 0 {
 		return nil
 	}
-	all, err := s.engine.Sequences(ctx, gate.Identify(ctx).Tenant, space)
+	var all engine.Sequences
+	var err error
+	if space != 0 {
+		all, err = s.engine.Sequences(ctx, gate.Identify(ctx).Tenant, space)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -25,7 +25,7 @@ type runWatcher struct {
 	*edge
 	*eventSender
 	ctx   context.Context //nolint:containedctx // of the call; a runWatcher serves only one call
-	space uint32
+	space engine.Space
 	run   string
 
 	told   uint64                  // every event up to this sequence number was sent
@@ -60,8 +60,12 @@ func (w *runWatcher) catchUp() error {
 // look returns the first events of the run that were not sent yet, in the order of their sequence numbers, and whether there are more. If the call ends
 // meanwhile, look returns an error: events of tasks that it has not read could come before those that it has found.
 func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
+	number, ok := w.engine.SpaceNumber(w.space)
+	if !ok { // it has no task yet
+		return nil, false, nil
+	}
 	err = w.view(func(r store.Reader) error {
-		return records.Tasks(r, w.space, 0, func(t *lease.Task) bool {
+		return records.Tasks(r, number, 0, func(t *lease.Task) bool {
 			if t.Spec.RunID == w.run {
 				events = append(events, unsentEvents(t, max(w.told, w.toldOf[t.ID]))...)
 			}

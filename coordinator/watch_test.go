@@ -349,7 +349,7 @@ func TestHeadersOfAWatchComeOnceItHasBegun(t *testing.T) {
 	})
 }
 
-// A watch needs either a task or a run; the run's workspace must exist.
+// A watch needs either a task or a run.
 func TestWatchNeedsOneTarget(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id := r.submit(t, nil).GetTaskId()
@@ -357,12 +357,35 @@ func TestWatchNeedsOneTarget(t *testing.T) {
 			req  *lessorv1.WatchTaskRequest
 			want codes.Code
 		}{
-			"none":              {&lessorv1.WatchTaskRequest{}, codes.InvalidArgument},
-			"both":              {&lessorv1.WatchTaskRequest{TaskId: id, RunId: "run"}, codes.InvalidArgument},
-			"unknown workspace": {&lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: "w"}, codes.NotFound},
+			"none": {&lessorv1.WatchTaskRequest{}, codes.InvalidArgument},
+			"both": {&lessorv1.WatchTaskRequest{TaskId: id, RunId: "run"}, codes.InvalidArgument},
 		} {
 			if _, err := watchAll(t.Context(), r, tt.req); status.Code(err) != tt.want {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)
+			}
+		}
+	})
+}
+
+// S5: a watch of a run waits for its first task, also in a workspace that has none yet. Such a workspace has no event after which a watch could resume.
+func TestWatchBeginsBeforeTheFirstTask(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, workspace := range []string{"empty", convert.DefaultWorkspace} {
+			req := &lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: workspace}
+			_, err := watchAll(t.Context(), r, &lessorv1.WatchTaskRequest{RunId: "run", WorkspaceId: workspace, AfterSequence: 1})
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("a watch after an event that workspace %s has not had: %v, want INVALID_ARGUMENT", workspace, err)
+			}
+			stop := watchInBackground(t, r, req)
+			for _, run := range []string{"other", "run"} {
+				r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.RunId = workspace, run })
+			}
+			if got := eventNames(stop()); got != "SUBMITTED" {
+				t.Errorf("a watch of a run in workspace %s got %q, want its one task", workspace, got)
+			}
+			if got := eventNames(watchInBackground(t, r, req)()); got != "SUBMITTED" {
+				t.Errorf("a later watch of the run in workspace %s got %q, want the same", workspace, got)
 			}
 		}
 	})
@@ -427,7 +450,7 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		id, _ := lease.ParseTaskID(r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId())
 		var sent []*lessorv1.WatchTaskResponse
-		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: id.Space, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
 			send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil },
 		}}
 		newest := func() *engine.News {
@@ -474,7 +497,7 @@ func TestWatchOfALongRun(t *testing.T) {
 			}
 		}
 		events, last := 0, uint64(0)
-		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: 1, run: "run", eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run", eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
 			if m.GetSequence() <= last {
 				t.Errorf("event %d comes after %d", m.GetSequence(), last)
 			}

@@ -117,10 +117,10 @@ type QueueInfo struct {
 // wait for their concurrency key, Ready counts the other READY tasks.
 type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
-// Watching says what to watch: a task, or a run of a space.
+// Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.
 type Watching struct {
 	Task  lease.TaskID
-	Space uint32
+	Space Space
 	Run   string
 }
 

@@ -208,7 +208,7 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 		return c
 	}
 	h, news := newHub(), make(chan News, newsBuffer)
-	subscribe(h.runs, runKey{1, "run"}, &Subscription{c: news, hub: h})
+	subscribe(h.runs, runKey{run: "run"}, &Subscription{c: news, hub: h})
 	h.publish(&batch{
 		changes: []*change{
 			changed(version(1, "run"), version(1, "run", 20, 29)),

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -24,9 +25,11 @@ type hub struct {
 }
 
 type runKey struct {
-	space uint32
+	space Space
 	run   string
 }
+
+func runOf(t *lease.Task) runKey { return runKey{Space{t.Tenant, t.Workspace}, t.Spec.RunID} }
 
 func newHub() *hub {
 	return &hub{
@@ -158,8 +161,7 @@ func (h *hub) publish(b *batch) {
 		if known := h.recent[c.id]; known != nil && !leasedAs(c.New, known.Attempt) {
 			h.forget(c.id)
 		}
-		_, spec := c.Subject()
-		h.send(spec, News{Task: c.New, ID: c.id, Later: later[i]})
+		h.send(cmp.Or(c.New, c.Old), News{Task: c.New, ID: c.id, Later: later[i]})
 	}
 	for _, n := range b.feeds {
 		h.sendFeeds(said[n.id], 0)
@@ -179,8 +181,7 @@ func (h *hub) laterEvents(changes []*change) []uint64 {
 		if c.New == nil && c.Old == nil {
 			continue
 		}
-		_, spec := c.Subject()
-		run := runKey{c.id.Space, spec.RunID}
+		run := runOf(cmp.Or(c.New, c.Old))
 		if h.runs[run] == nil {
 			continue
 		}
@@ -210,16 +211,17 @@ func firstEvent(c *lease.Change) uint64 {
 
 func (h *hub) sendFeeds(all []ResolvedFeed, later uint64) {
 	for _, n := range all {
-		h.send(n.task.Spec, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum, Later: later})
+		h.send(n.task, News{ID: n.id, Task: n.task, Feed: n.feed, Sum: n.sum, Later: later})
 	}
 }
 
-func (h *hub) send(spec *lease.Spec, n News) {
+// send sends news of a task, of which t is any version.
+func (h *hub) send(t *lease.Task, n News) {
 	for s := range h.tasks[n.ID] {
 		s.send(n)
 	}
-	if spec.RunID != "" {
-		for s := range h.runs[runKey{n.ID.Space, spec.RunID}] {
+	if t.Spec.RunID != "" {
+		for s := range h.runs[runOf(t)] {
 			s.send(n)
 		}
 	}

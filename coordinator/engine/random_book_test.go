@@ -554,11 +554,10 @@ type watch struct {
 // opensWatch watches the run of a space, or one task.
 func (w *world) opensWatch() {
 	space := w.anySpace()
-	number, ok := w.SpaceNumber(space)
-	if !ok || len(w.watches) > 8 {
+	if len(w.watches) > 8 {
 		return
 	}
-	of := Watching{Space: number, Run: "u"}
+	of := Watching{Space: space, Run: "u"}
 	if id, ok := w.anyTask(); ok && w.one(2) {
 		space, of = w.owner(id), Watching{Task: id}
 	}

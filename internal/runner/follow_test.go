@@ -201,9 +201,6 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 		f.refusedWatches--
 		return refusedWatch(ctx, status.Error(codes.ResourceExhausted, "too many watches")), nil
 	}
-	if len(f.tasks) == 0 {
-		return refusedWatch(ctx, status.Error(codes.NotFound, "no such workspace")), nil
-	}
 	if req.GetTaskId() == "" {
 		f.after = append(f.after, req.GetAfterSequence())
 	}

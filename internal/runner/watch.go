@@ -46,14 +46,6 @@ func (w *watcher) run(ctx context.Context) error {
 			w.signalEventsMissed()
 			continue
 		}
-		if status.Code(err) == codes.NotFound { // a restore has lost the workspace, until the lines are submitted again
-			w.signalEventsMissed()
-			select {
-			case <-time.After(maxPause):
-			case <-ctx.Done():
-			}
-			continue
-		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}

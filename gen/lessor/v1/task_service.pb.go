@@ -2292,7 +2292,7 @@ type WatchTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task to watch; the stream ends when the task is final.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Run to watch; the stream ends when the caller ends it.
+	// Run to watch; the stream ends when the caller ends it. The run, and its workspace, may have no task yet.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Workspace of the run. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
