@@ -7,13 +7,14 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. It lasts while the key
-// has live leases, and then for the TTL of the task whose lease ended last. A restart restores the binding from the live leases; a binding without
-// live leases is lost.
+// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. Once that was the grant of a
+// STICKY task, grants to other workers no longer move it, as those of PREFERRED tasks are that find no room at the worker. It lasts while the worker has
+// live leases of the key, and then for the TTL of the task whose lease ended last. A restart restores it from the live leases; without any it is lost.
 type binding struct {
 	worker string
-	leases map[lease.TaskID]struct{} // live leases of the key
-	end    *alarm                    // ends the binding; set while there are no leases
+	sticky bool
+	held   map[string]int // number of live leases of the key, by worker
+	end    *alarm         // ends the binding; set while the worker has no leases
 }
 
 // updateBinding updates the binding of a task's affinity key after a change of the task.
@@ -25,38 +26,56 @@ func (e *Engine) updateBinding(c *lease.Change) {
 	s := e.spaces[id.Space]
 	switch was, is := isLeased(c.Old), isLeased(c.New); {
 	case is && !was:
-		e.bind(s, spec.Affinity.Key, c.New)
+		e.bind(s, c.New)
 	case was && !is:
-		e.unbind(s, spec.Affinity, id)
+		e.unbind(s, spec.Affinity, c.Old.Lease.Worker)
 	}
 }
 
-func (e *Engine) bind(s *space, key string, t *lease.Task) {
-	b := s.bindings[key]
+func (e *Engine) bind(s *space, t *lease.Task) {
+	a, worker := t.Spec.Affinity, t.Lease.Worker
+	b := s.bindings[a.Key]
 	if b == nil {
-		b = &binding{leases: map[lease.TaskID]struct{}{}}
-		s.bindings[key] = b
+		b = &binding{held: map[string]int{}}
+		s.bindings[a.Key] = b
+	}
+	b.held[worker]++
+	if b.worker != worker && b.sticky {
+		return
 	}
 	e.stopAlarm(b.end)
-	b.leases[t.ID] = struct{}{}
-	if b.worker != t.Lease.Worker {
-		b.worker = t.Lease.Worker
+	b.sticky = b.sticky || a.Mode == lease.Sticky && t.Spec.Pinned() == "" // a pin takes a task to its worker in any case
+	e.moveBinding(s, a.Key, worker)
+}
+
+func (e *Engine) moveBinding(s *space, key, worker string) {
+	if b := s.bindings[key]; b.worker != worker {
+		b.worker = worker
 		e.regroup(s, key)
 	}
 }
 
-func (e *Engine) unbind(s *space, a *lease.Affinity, id lease.TaskID) {
+func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
 	b := s.bindings[a.Key]
-	if b == nil {
+	if b.held[worker]--; b.held[worker] > 0 {
 		return
 	}
-	if delete(b.leases, id); len(b.leases) > 0 {
+	delete(b.held, worker)
+	if worker == b.worker {
+		b.end = e.setAlarm(e.now.Serving.Add(a.TTL), func() { e.endBinding(s, a.Key) })
+	}
+}
+
+// endBinding ends the binding of a key to its worker. If another worker has live leases of the key, the key is bound to that one.
+func (e *Engine) endBinding(s *space, key string) {
+	b := s.bindings[key]
+	if len(b.held) == 0 {
+		delete(s.bindings, key)
+		e.regroup(s, key)
 		return
 	}
-	b.end = e.setAlarm(e.now.Serving.Add(a.TTL), func() {
-		delete(s.bindings, a.Key)
-		e.regroup(s, a.Key)
-	})
+	b.sticky = false
+	e.moveBinding(s, key, slices.Min(slices.Collect(maps.Keys(b.held))))
 }
 
 // regroup moves the lines of an affinity key to the pools in which they belong now.

@@ -534,26 +534,27 @@ func (i *inspection) checkBindings() {
 		space uint32
 		key   string
 	}
-	leases := map[kin]map[lease.TaskID]struct{}{}
+	held := map[kin]map[string]int{}
 	for id, t := range i.tasks {
 		if t.Spec.Affinity != nil && isLeased(t) {
 			k := kin{id.Space, t.Spec.Affinity.Key}
-			if leases[k] == nil {
-				leases[k] = map[lease.TaskID]struct{}{}
+			if held[k] == nil {
+				held[k] = map[string]int{}
 			}
-			leases[k][id] = struct{}{}
-			if i.spaces[id.Space].bindings[k.key] == nil {
-				i.problem("task %v has a lease, and its affinity key %q has no worker", id, k.key)
+			held[k][t.Lease.Worker]++
+			b := i.spaces[id.Space].bindings[k.key]
+			if sticky := t.Spec.Affinity.Mode == lease.Sticky && t.Spec.Pinned() == ""; sticky && (b == nil || !b.sticky || b.worker != t.Lease.Worker) {
+				i.problem("task %v has a lease of worker %s, and its affinity key %q has the binding %+v", id, t.Lease.Worker, k.key, b)
 			}
 		}
 	}
 	for number, s := range i.spaces {
 		for key, b := range s.bindings {
-			if !maps.Equal(b.leases, leases[kin{number, key}]) {
-				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.leases, leases[kin{number, key}])
+			if !maps.Equal(b.held, held[kin{number, key}]) {
+				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.held, held[kin{number, key}])
 			}
-			if len(b.leases) == 0 && !i.isSet(b.end) {
-				i.problem("affinity key %q: its binding never ends", key)
+			if b.held[b.worker] == 0 != i.isSet(b.end) {
+				i.problem("affinity key %q: the end of its binding to %s, which has %d leases, is set: %v", key, b.worker, b.held[b.worker], i.isSet(b.end))
 			}
 		}
 	}

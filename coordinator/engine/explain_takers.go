@@ -198,7 +198,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 		Message: fmt.Sprintf("affinity key %q is bound to worker %q, which %s", t.Spec.Affinity.Key, b.worker, why),
 		Remedy:  remedy + ", or the binding of the key ends",
 	}
-	if len(b.leases) == 0 && b.end != nil {
+	if b.held[b.worker] == 0 && b.end != nil {
 		f.Until = e.now.WallAt(b.end.at)
 	}
 	return f

@@ -221,8 +221,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
-		if a := t.Spec.Affinity; a != nil {
-			e.bind(q.space, a.Key, t)
+		if t.Spec.Affinity != nil {
+			e.bind(q.space, t)
 		}
 		if s := t.Lease.Session; s != "" {
 			e.orphans.add(lease.InstanceOf(s), t.ID, t.Lease.Attempt)

@@ -372,6 +372,44 @@ func TestStickyKeyStaysWithItsWorkerAfterARestart(t *testing.T) {
 	})
 }
 
+// W12: a PREFERRED task that goes to another worker does not take its key away from the worker on which STICKY tasks of the key are kept, nor does its
+// lease make these wait for that worker longer.
+func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
+	t.Attr("rules", "W12")
+	for _, restart := range []bool{false, true} {
+		run(t, func(r *rig) {
+			a := r.worker("a", 1, nil)
+			b := r.worker("b", 5, func(w *Wants) { w.Types = []string{"other"} })
+			r.submitWith(withAffinity("k", lease.Sticky))
+			r.startAll(a)
+			r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); s.Type = "other" })
+			r.startAll(b)
+			if n := len(b.grants()); n != 1 {
+				r.Fatalf("%d grants to another worker when the worker of the key has no room, want 1", n)
+			}
+			if restart {
+				r.kill()
+				a, b = r.joinFor(a.Wants, 1), r.joinFor(b.Wants, 5)
+			}
+			b.Wants.Types = nil
+			if err := r.Update(b.Session, b.Wants, 5); err != nil {
+				r.Fatal(err)
+			}
+			id := r.submitWith(withAffinity("k", lease.Sticky))
+			if held := r.version(id).Lease; held != nil {
+				r.Fatalf("after a restart (%v) a STICKY task was granted to worker %s, want it to wait for that of its key", restart, held.Worker)
+			}
+			if err := r.Leave(a.Member, true); err != nil {
+				r.Fatal(err)
+			}
+			time.Sleep(time.Minute + time.Second)
+			if held := r.version(id).Lease; held == nil || held.Worker != "b" {
+				r.Errorf("after the TTL the task has the lease %+v, want one of the other worker", held)
+			}
+		})
+	}
+}
+
 // W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another. That holds
 // also if the worker has room for some tasks and not for others.
 func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {

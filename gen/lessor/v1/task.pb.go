@@ -1131,8 +1131,8 @@ func (x *ResourceRef) GetMetadata() map[string]string {
 }
 
 // Affinity keeps tasks of one key on one worker, which has in memory what they share. The grant of a task binds its key to the worker for as
-// long as the worker holds a lease of the key, and for ttl after the last of them ended. A restart of the coordinator ends every binding without a
-// live lease.
+// long as the worker holds a lease of the key, and for ttl after the last of them ended. Once it is bound by a STICKY task, tasks that go to other
+// workers do not move it. A restart of the coordinator ends every binding without a live lease.
 type Affinity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Shared by the tasks that belong together; its scope is the workspace. Required; at most 256 bytes.
