@@ -331,6 +331,29 @@ func TestTaskTokensExpire(t *testing.T) {
 	})
 }
 
+// H1, T7: the heartbeat that tells of a cancel renews the task token for as long as the lease may live now, since the attempt timeout no longer applies. So a
+// worker can report until its grace is over, even if it sends no further heartbeat and the grace is longer than the token's TTL.
+func TestTaskTokenIsValidInTheGrace(t *testing.T) {
+	t.Attr("rules", "H1 T7")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		w := r.web(t)
+		r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.HeartbeatTimeout, s.AttemptTimeout = durationpb.New(3*time.Hour), durationpb.New(time.Minute)
+			s.CancelGrace = durationpb.New(2 * time.Hour)
+		})
+		a := r.lease(t)
+		w.callback("started", a, "").want(t, http.StatusOK)
+		r.cancel(t, a)
+		time.Sleep(30 * time.Second)
+		beat := w.callback("heartbeat", a, "")
+		beat.want(t, http.StatusOK, "shouldCancel", true)
+		time.Sleep(2*time.Hour - 31*time.Second)
+		token, _ := beat.body["taskToken"].(string)
+		w.postCallback("completed", a.GetTask().GetTaskId(), token, `{"attempt": 1, "outcome": "CANCELLED"}`).
+			want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
+	})
+}
+
 // H1, S4: a callback acts for the tenant of its task token, whatever tenant the body names. Without the token, that tenant's task does not exist for the
 // caller.
 func TestTaskTokensActForTheirTenant(t *testing.T) {
