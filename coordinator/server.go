@@ -71,11 +71,12 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		cfg.Logger.Info("leases from before the start were revoked", "epoch", eng.Epoch())
 	}
 	open := session.NewRegistry()
-	room := newSubmitRoom(cfg.maxMessage())
+	stopping, stop := context.WithCancel(context.Background())
+	room := newSubmitRoom(cfg.maxMessage(), stopping.Done())
 	m.watch(open, eng, st, room, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
-		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger),
+		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
 	}
 	m.registry.MustRegister(c.connLimiter.Refused())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
@@ -85,8 +86,6 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	m.registry.MustRegister(c.gate.Refused())
-	stopping, stop := context.WithCancel(context.Background())
-	c.stopAll = stop
 	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -35,8 +36,9 @@ const (
 
 // submitRoom is the room for submits. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
 type submitRoom struct {
-	size  int // bytes
-	guess int // bytes that are kept for a message if there is nothing to go by
+	size     int             // bytes
+	guess    int             // bytes that are kept for a message if there is nothing to go by
+	stopping <-chan struct{} // closed when the coordinator begins to stop
 
 	mu       sync.Mutex
 	free     int // below zero if messages were larger than expected
@@ -68,14 +70,14 @@ type roomPlace struct {
 	got    chan struct{} // closed when it has its room; nil if it did not have to wait
 }
 
-// newSubmitRoom returns a room for messages of at most maxMessage bytes.
-func newSubmitRoom(maxMessage int) *submitRoom {
+// newSubmitRoom returns a room for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
+func newSubmitRoom(maxMessage int, stopping <-chan struct{}) *submitRoom {
 	size := int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare))
-	return &submitRoom{size: size, guess: min(maxMessage, size/8), free: size, tenants: map[string]*roomOfTenant{}}
+	return &submitRoom{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*roomOfTenant{}}
 }
 
-// take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause. The caller must call leave at the end,
-// and arrived before, if the message comes.
+// take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause; if the coordinator stops,
+// engine.ErrStopped: the caller then knows that nothing was done. The caller must call leave at the end, and arrived before, if the message comes.
 func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomPlace, error) {
 	p := &roomPlace{room: r, tenant: tenant, bytes: bytes}
 	r.mu.Lock()
@@ -97,6 +99,9 @@ func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomP
 	case <-ctx.Done():
 		p.leave()
 		return nil, context.Cause(ctx)
+	case <-r.stopping:
+		p.leave()
+		return nil, engine.ErrStopped
 	}
 }
 

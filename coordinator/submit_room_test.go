@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -97,6 +98,45 @@ func TestSubmitsWaitForRoom(t *testing.T) {
 	})
 }
 
+// A6: a stop refuses the submits that wait for room, at once and in a way that says that nothing was done. Those that it has read are answered.
+func TestStopRefusesSubmitsThatWaitForRoom(t *testing.T) {
+	t.Attr("rules", "A6")
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		const size, callers = 2 << 20, 40
+		room := r.edge.room
+		room.size, room.free, room.guess = size, size, size/8
+		large := []*lessorv1.TaskSpec{{Queue: "q", Payload: make([]byte, size/8)}}
+		st.commitTime.Store(int64(3 * time.Second))
+		ended := make(chan error, callers)
+		for range callers {
+			go func() {
+				_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: large})
+				ended <- err
+			}()
+		}
+		time.Sleep(time.Second)
+		waiting := room.waits()
+		r.stop()
+		synctest.Wait()
+		if n := len(ended); waiting == 0 || n != waiting {
+			t.Errorf("%d submits were answered at the stop, want the %d that waited", n, waiting)
+		}
+		created := 0
+		for range callers {
+			switch err := <-ended; {
+			case err == nil:
+				created++
+			case status.Code(err) != codes.Unavailable || refusal.CodeOf(err) != refusal.CodeStopping:
+				t.Errorf("a submit got %v, want UNAVAILABLE, %s", err, refusal.CodeStopping)
+			}
+		}
+		if created != callers-waiting {
+			t.Errorf("%d submits made a task, want the %d that had been read", created, callers-waiting)
+		}
+	})
+}
+
 // submitFrames sends frames on a stream, each as soon as the coordinator takes it, and waits for their answers.
 func (r *rig) submitFrames(ctx context.Context, tasks []*lessorv1.TaskSpec, frames int) error {
 	stream, err := r.tasks.SubmitStream(ctx)
@@ -150,7 +190,7 @@ func TestUnreadAnswersKeepNoRoom(t *testing.T) {
 func TestTenantsShareTheRoom(t *testing.T) {
 	t.Attr("rules", "X5 T12")
 	synctest.Test(t, func(t *testing.T) {
-		r := newSubmitRoom(4 << 20)
+		r := newSubmitRoom(4<<20, nil)
 		mine := mustTake(t, r, "a", r.size/2)
 		mine.arrived(r.size / 2)
 		var mu sync.Mutex
@@ -204,7 +244,7 @@ func TestTenantsShareTheRoom(t *testing.T) {
 func TestRoomForExpectedMessages(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		r := newSubmitRoom(4 << 20)
+		r := newSubmitRoom(4<<20, nil)
 		idle := mustTake(t, r, "a", r.size)
 		begin := time.Now()
 		next, err := r.take(t.Context(), "a", r.size)
@@ -240,7 +280,7 @@ func TestManyIdleStreams(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
 		const streams, most = 1000, 4 << 20
-		r := newSubmitRoom(most)
+		r := newSubmitRoom(most, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		open := func(n int, then func(*roomPlace)) {
