@@ -62,8 +62,7 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	if err := r.check(); err != nil {
 		return "", t, err
 	}
-	k.changing.Lock()
-	defer k.changing.Unlock()
+	defer k.changing.begin(r.Tenant)()
 	old, have := k.stale(r.Tenant, now)
 	if have-len(old) >= maxTokens {
 		return "", t, &LimitError{"tokens", maxTokens}
@@ -110,8 +109,7 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all 
 // Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
 // Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token (X2, X3).
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
-	k.changing.Lock()
-	defer k.changing.Unlock()
+	defer k.changing.begin(tenant)()
 	k.mu.RLock()
 	t, known := k.tokens[name{tenant, id}]
 	k.mu.RUnlock()
@@ -137,8 +135,7 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 // Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
 // but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
-	k.changing.Lock()
-	defer k.changing.Unlock()
+	defer k.changing.begin(tenant)()
 	c := change{tenant: tenant}
 	kept := 0
 	for _, key := range k.Keys(tenant) {

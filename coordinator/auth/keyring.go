@@ -26,7 +26,7 @@ type Identity struct {
 }
 
 // Keeper makes records durable, and returns nil once they are, even if ctx ends meanwhile. ctx is that of the call to the keyring; about is the id
-// of the token or key that the change is about. Only one goroutine at a time calls it.
+// of the token or key that the change is about. For each tenant only one goroutine at a time calls it.
 type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batch)) error
 
 // Keyring holds the signing keys and tokens of a store. It is safe for concurrent use.
@@ -35,7 +35,7 @@ type Keyring struct {
 	keep     Keeper
 	changed  func()
 
-	changing sync.Mutex // held by a change, so that there is one at a time; locked before mu
+	changing changes // begun before mu is locked
 
 	mu     sync.RWMutex
 	keys   map[string]records.SigningKey // by id
@@ -50,7 +50,7 @@ type name struct{ tenant, id string }
 func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyring, error) {
 	k := &Keyring{
 		audience: cmp.Or(audience, DefaultAudience), keep: keep, changed: changed,
-		keys: map[string]records.SigningKey{}, tokens: map[name]records.Token{},
+		changing: newChanges(), keys: map[string]records.SigningKey{}, tokens: map[name]records.Token{},
 	}
 	err := st.View(func(r store.Reader) error {
 		err := records.SigningKeys(r, func(key records.SigningKey) error { k.keys[key.ID] = key; return nil })

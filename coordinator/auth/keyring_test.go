@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -454,4 +456,55 @@ func BenchmarkVerify(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// X3, T12: a tenant revokes a credential at once, however many changes of other tenants wait for their commits. Changes of the same tenant come one after the
+// other.
+func TestChangesOfOtherTenantsAreNotWaitedFor(t *testing.T) {
+	t.Attr("rules", "X3")
+	synctest.Test(t, func(t *testing.T) {
+		const commit = time.Second
+		st := memstore.New()
+		under := map[string]int{}
+		var mu sync.Mutex
+		keep := func(_ context.Context, tenant, _ string, put func(*store.Batch)) error {
+			mu.Lock()
+			if under[tenant]++; under[tenant] > 1 {
+				t.Errorf("%d changes of %s are under way at once, want 1", under[tenant], tenant)
+			}
+			mu.Unlock()
+			time.Sleep(commit)
+			var b store.Batch
+			put(&b)
+			mu.Lock()
+			defer mu.Unlock()
+			under[tenant]--
+			return st.Commit(context.Background(), &b)
+		}
+		k, err := auth.Open(st, "", keep, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		create := func(tenant string) records.Token {
+			_, made, err := k.Create(t.Context(), auth.Request{Tenant: tenant, Role: auth.Worker, Subject: "w", IssuedBy: "ann"}, noon)
+			if err != nil {
+				t.Error(err)
+			}
+			return made
+		}
+		made := create("quiet")
+		var busy sync.WaitGroup
+		for range 20 {
+			busy.Go(func() { create("busy") })
+		}
+		time.Sleep(commit / 2)
+		began := time.Now()
+		if _, err := k.Revoke(t.Context(), "quiet", made.ID, "ann", noon); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > commit {
+			t.Errorf("a revocation took %v while another tenant made tokens, want one commit of %v", took, commit)
+		}
+		busy.Wait()
+	})
 }
