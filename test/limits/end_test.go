@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/verify"
 )
@@ -22,6 +23,7 @@ func (w *world) end() {
 	w.calm.Store(true)
 	w.full.Store(false)
 	w.st.SetHook(nil)
+	w.leaveSDK()
 	w.quiet.Store(true)
 	w.replaceWorkers()
 	w.eachPlace(w.heal)
@@ -38,11 +40,16 @@ func (w *world) end() {
 	w.busy.Wait()
 	time.Sleep(time.Second) // the coordinator has noticed that they are gone
 	w.checkOwnFlood()
+	w.recall()
 	w.eachPlace(w.deleteAll)
+	w.recall()
 	for _, tn := range w.everybody() {
 		w.checkStatus(tn)
 	}
+	time.Sleep(lease.LedgerAfterDelete + time.Minute)
+	l := w.now.Load()
 	w.shutDown(false)
+	w.checkMemory(l.Coordinator)
 	w.checkStore()
 	if log := w.log.String(); log != "" {
 		w.Errorf("the log has errors:\n%s", log)
@@ -105,8 +112,7 @@ func (w *world) heal(tn *tenant, space string) {
 			req.MaxInflight, req.RateLimit = new(uint32), &lessorv1.RateLimit{}
 		}
 		w.insist(tn, "UpdateQueue", func(ctx context.Context, c *client) error {
-			_, err := c.admin.UpdateQueue(ctx, req)
-			return err
+			return w.updateQueue(ctx, tn, c, req)
 		})
 	}
 }
@@ -213,12 +219,12 @@ func (w *world) checkTasks(tn *tenant, space string) {
 			return err
 		})
 	}
-	w.book.checkHistories(all)
+	w.book.checkHistories(placeOf{tn, space}, all)
 }
 
 // deleteAll deletes all tasks of a workspace. Only queues on which something was set may be left, and they must be empty.
 func (w *world) deleteAll(tn *tenant, space string) {
-	defer w.book.deleting(tn, space)()
+	defer w.book.deleting(tn, space, false)()
 	for token, more := "", true; more; {
 		w.insist(tn, "BatchDeleteTasks", func(ctx context.Context, c *client) error {
 			res, err := c.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{

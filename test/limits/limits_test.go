@@ -17,12 +17,12 @@ var (
 )
 
 // historySteps is the number of steps of a history before its faults end.
-const historySteps = 200
+const historySteps = 170
 
 // TestRandomHistories plays histories of six to ten tenants against a coordinator whose limits are all small. The seed decides the limits, the steps, and what
 // each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
-	t.Attr("rules", "A6 A10 T1 T11 T12 T13 V17 X5")
+	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T11 T12 T13 V7 V17 X3 X5")
 	if *randomSeed != 0 {
 		playHistory(t, *randomSeed)
 		return
@@ -65,7 +65,9 @@ func (w *world) step() {
 		{1, w.storms},
 		{1, w.hammers},
 		{5, w.streams},
-		{14, w.leases},
+		{7, w.leases},
+		{7, w.polls},
+		{3, w.posts},
 		{10, w.connects},
 		{5, w.breaks},
 		{6, w.bothers},
@@ -76,6 +78,11 @@ func (w *world) step() {
 		{8, w.reads},
 		{4, w.watches},
 		{1, w.restarts},
+		{1, w.backs},
+		{1, w.restores},
+		{1, w.revokes},
+		{3, w.produces},
+		{1, w.renews},
 		{1, w.fills},
 	}
 	sum := 0

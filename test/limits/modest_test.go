@@ -29,7 +29,7 @@ func (w *world) turns() time.Duration {
 func (w *world) runOne() {
 	var got []*lessorv1.Assignment
 	var submitted, granted time.Time
-	leased := make(chan error, 1)
+	leased, starts := make(chan error, 1), w.starts.Load()
 	w.busy.Go(func() {
 		leased <- w.call(w.modest, "Lease", 30*time.Second, func(ctx context.Context, c *client) error {
 			res, err := c.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: queues, Wait: durationpb.New(30 * time.Second)})
@@ -47,7 +47,6 @@ func (w *world) runOne() {
 		}
 		return err
 	})
-	starts := w.starts.Load()
 	if err := <-leased; !ok || err != nil || starts != w.starts.Load() {
 		return
 	}

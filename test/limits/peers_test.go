@@ -51,6 +51,7 @@ type line struct {
 	silent bool          // it sends no heartbeats
 	acks   atomic.Int32  // answers to heartbeats
 	client *client
+	with   *credential
 }
 
 func newPeer(w *world, tn *tenant, name string) *peer {
@@ -95,8 +96,9 @@ func (p *peer) connect(l *line, hello *lessorv1.Handshake, register *lessorv1.Re
 	} else {
 		l.client = now.clients[p.tn.name]
 	}
-	ctx, cut := context.WithCancel(p.tn.withToken(context.Background()))
-	l.cut = cut
+	ctx, with := p.tn.withToken(context.Background())
+	ctx, cut := context.WithCancel(ctx)
+	l.cut, l.with = cut, with
 	p.mu.Lock()
 	p.line, p.lines, p.seen = l, append(p.lines, l), 0
 	if r := hello.GetResume(); r != nil {
@@ -111,7 +113,7 @@ func (p *peer) connect(l *line, hello *lessorv1.Handshake, register *lessorv1.Re
 		}
 		stream, err := l.client.workers.Session(ctx)
 		if err != nil {
-			p.w.check(p.tn, "Session", err)
+			p.w.check(p.tn, l.with, "Session", err)
 			return
 		}
 		l.stream = stream
@@ -310,6 +312,13 @@ func (p *peer) current() *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.line
+}
+
+// allLines returns all streams that the worker has had.
+func (p *peer) allLines() []*line {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.lines)
 }
 
 // breaks ends the stream of a worker: with a goodbye, after a drain, or without a word.

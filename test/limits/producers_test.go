@@ -257,46 +257,13 @@ func (w *world) streams(tn *tenant) {
 			}
 			for j, r := range res.GetResults() {
 				if e := r.GetError(); e != nil {
-					w.check(tn, "a result of SubmitStream", status.Error(codes.Code(e.GetStatus()), e.GetMessage()))
+					w.check(tn, nil, "a result of SubmitStream", status.Error(codes.Code(e.GetStatus()), e.GetMessage()))
 					continue
 				}
 				w.book.submitted(tn, frames[i].GetTasks()[j], r.GetTaskId(), r.GetCreated(), began)
 			}
 		}
 	})
-}
-
-// commands is a command about one task.
-func (w *world) commands(tn *tenant) {
-	id := w.book.anyTask(w.rng, tn)
-	if id == "" {
-		return
-	}
-	switch w.rng.IntN(7) {
-	case 0, 1, 2:
-		w.ask(tn, "CancelTask", 0, func(ctx context.Context, c *client) error {
-			_, err := c.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: id, Reason: "by chance"})
-			return err
-		})
-	case 3, 4:
-		w.ask(tn, "RetryTask", 0, func(ctx context.Context, c *client) error {
-			_, err := c.tasks.RetryTask(ctx, &lessorv1.RetryTaskRequest{TaskId: id, Deadline: timestamppb.New(time.Now().Add(time.Hour))})
-			return err
-		})
-	case 5:
-		force := one(w.rng, 2)
-		w.ask(tn, "DeleteTask", 0, func(ctx context.Context, c *client) error {
-			w.book.mayBeGone(id)
-			_, err := c.tasks.DeleteTask(ctx, &lessorv1.DeleteTaskRequest{TaskId: id, Force: force})
-			return err
-		})
-	case 6:
-		w.ask(tn, "AdoptResult", 0, func(ctx context.Context, c *client) error {
-			w.book.mayBeAdopted(id)
-			_, err := c.tasks.AdoptResult(ctx, &lessorv1.AdoptResultRequest{TaskId: id})
-			return err
-		})
-	}
 }
 
 // sweeps is a bulk call. It is repeated with the page tokens until it has gone over all tasks, unless a call fails.
@@ -310,7 +277,7 @@ func (w *world) sweeps(tn *tenant) {
 	w.note("%s: %s of queue %s in %s", tn.name, name, filter.GetQueue(), filter.GetWorkspaceId())
 	w.busy.Go(func() {
 		if deletes {
-			defer w.book.deleting(tn, filter.GetWorkspaceId())()
+			defer w.book.deleting(tn, filter.GetWorkspaceId(), name == "PurgeQueue")()
 		}
 		for token, pages := "", 0; ; pages++ {
 			err := w.call(tn, name, 0, func(ctx context.Context, c *client) error {
@@ -355,44 +322,6 @@ func (w *world) bulkCall(kind int, f *lessorv1.TaskFilter) (call bulkCall, name 
 	}, "PurgeQueue"
 }
 
-// governs changes the settings of a queue.
-func (w *world) governs(tn *tenant) {
-	req := &lessorv1.UpdateQueueRequest{WorkspaceId: pick(w.rng, tn.spaces...), Name: pick(w.rng, queues...)}
-	switch w.rng.IntN(4) {
-	case 0:
-		paused := one(w.rng, 2)
-		req.Paused = &paused
-	case 1:
-		most := pick[uint32](w.rng, 0, 1, 2, 5)
-		req.MaxInflight = &most
-	case 2:
-		req.RateLimit = pick(w.rng, &lessorv1.RateLimit{}, &lessorv1.RateLimit{PerSecond: 2, Burst: 1}, &lessorv1.RateLimit{PerSecond: 0.5, Burst: 3})
-	case 3:
-		req.FairnessWeights = map[string]float64{"f1": pick(w.rng, 0.1, 1, 10)}
-	}
-	w.note("%s: %v", tn.name, req)
-	tn.ruled.Store(queueOf{req.GetWorkspaceId(), req.GetName()}, true)
-	w.ask(tn, "UpdateQueue", 0, func(ctx context.Context, c *client) error {
-		_, err := c.admin.UpdateQueue(ctx, req)
-		return err
-	})
-}
-
-// operates is a command about a worker.
-func (w *world) operates(tn *tenant) {
-	worker, undo, requeue := pick(w.rng, tn.peers...).name, one(w.rng, 2), one(w.rng, 2)
-	kick := one(w.rng, 3)
-	w.note("%s: operate on %s, kick %v, undo %v", tn.name, worker, kick, undo)
-	w.ask(tn, "DrainWorker or KickWorker", 0, func(ctx context.Context, c *client) (err error) {
-		if kick {
-			_, err = c.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: worker, Requeue: requeue})
-		} else {
-			_, err = c.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: worker, Undo: undo})
-		}
-		return err
-	})
-}
-
 // reads is a call that changes nothing.
 func (w *world) reads(tn *tenant) {
 	space, id := pick(w.rng, tn.spaces...), w.book.anyTask(w.rng, tn)
@@ -403,7 +332,9 @@ func (w *world) reads(tn *tenant) {
 
 // read reads one of the tasks or a list.
 func (w *world) read(tn *tenant, space, id string, size uint32) {
-	switch w.rng.IntN(8) {
+	switch w.rng.IntN(9) {
+	case 8:
+		w.ask(tn, "GET task", 0, func(ctx context.Context, c *client) error { return w.readOverHTTP(ctx, tn, c, id) })
 	case 0:
 		w.ask(tn, "GetTask", 0, func(ctx context.Context, c *client) error { return w.readTask(ctx, c, id) })
 	case 1:
@@ -484,7 +415,8 @@ func (w *world) watches(tn *tenant) {
 		if l == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(tn.withToken(context.Background()), life)
+		ctx, with := tn.withToken(context.Background())
+		ctx, cancel := context.WithTimeout(ctx, life)
 		defer cancel()
 		stream, err := l.clients[tn.name].tasks.WatchTask(ctx, req)
 		last := map[string]uint64{}
@@ -499,7 +431,7 @@ func (w *world) watches(tn *tenant) {
 			time.Sleep(slow)
 		}
 		if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-			w.check(tn, "WatchTask", err)
+			w.check(tn, with, "WatchTask", err)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func (w *world) leases(tn *tenant) {
 }
 
 func (w *world) leaseOnce(tn *tenant, worker, space string, most uint32, wait time.Duration, request string) {
-	gone, caps := one(w.rng, 10), w.capabilities()
+	gone, both, caps := one(w.rng, 10), one(w.rng, 3), w.capabilities()
 	w.busy.Go(func() {
 		var got []*lessorv1.Assignment
 		err := w.call(tn, "Lease", wait, func(ctx context.Context, c *client) error {
@@ -47,7 +47,11 @@ func (w *world) leaseOnce(tn *tenant, worker, space string, most uint32, wait ti
 			return
 		}
 		for _, a := range got {
-			w.busy.Go(func() { w.work(tn, a, unary{w, worker}) })
+			by := speaker(unary{w, worker})
+			if both {
+				by = &inTurn{by: []speaker{w.newWeb(a, worker), by}}
+			}
+			w.busy.Go(func() { w.work(tn, a, by) })
 		}
 	})
 }
@@ -151,14 +155,15 @@ func reportProto(l *held, r report) *lessorv1.Report {
 		return &lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{
 			TaskId: l.task, LeaseId: l.id, ReportId: r.kind + r.output, Output: []byte(r.output),
 		}}}
-	case "fail", "cancelled":
-		category := lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE
-		if r.kind == "cancelled" {
-			category = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
+	case "fail", "cancelled", "give back":
+		problem := &lessorv1.TaskError{Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "no"}
+		switch r.kind {
+		case "cancelled":
+			problem.Category = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
+		case "give back":
+			problem.Category, problem.Message = lessorv1.ErrorCategory_ERROR_CATEGORY_INFRASTRUCTURE, "given back"
 		}
-		return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{
-			TaskId: l.task, LeaseId: l.id, ReportId: r.kind, Error: &lessorv1.TaskError{Category: category, Message: "no"},
-		}}}
+		return &lessorv1.Report{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{TaskId: l.task, LeaseId: l.id, ReportId: r.kind, Error: problem}}}
 	}
 	return &lessorv1.Report{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{
 		TaskId: l.task, LeaseId: l.id, ReportId: r.kind, Delay: durationpb.New(time.Second),

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -31,6 +33,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/worker/producer"
 )
 
 // Times of the sessions and of calls.
@@ -57,10 +60,11 @@ type world struct {
 	st      *memstore.Store
 	now     atomic.Pointer[life] // the coordinator that runs; nil: none does
 	starts  atomic.Int32
-	full    atomic.Bool    // the disk is
-	calm    atomic.Bool    // there are no faults any more
-	quiet   atomic.Bool    // workers hold what they get, and say nothing
-	busy    sync.WaitGroup // calls, workers and watchers
+	kept    atomic.Pointer[backup] // the newest backup; nil: none was made
+	full    atomic.Bool            // the disk is
+	calm    atomic.Bool            // there are no faults any more
+	quiet   atomic.Bool            // workers hold what they get, and say nothing
+	busy    sync.WaitGroup         // calls, workers and watchers
 
 	mu      sync.Mutex // guards the journal
 	journal []string
@@ -68,12 +72,15 @@ type world struct {
 
 // tenant is a tenant with its workers.
 type tenant struct {
-	name   string
-	token  string
-	spaces []string
-	peers  []*peer
-	calls  atomic.Int32 // calls under way, except submits
-	ruled  sync.Map     // the queues on which something was set: they stay
+	name    string
+	token   atomic.Pointer[credential] // the newest one
+	spaces  []string
+	peers   []*peer
+	sdk     *sdkWorker       // nil: it has none
+	submits *producer.Client // nil: it has none
+	conn    *grpc.ClientConn // of both
+	calls   atomic.Int32     // calls under way, except submits
+	ruled   sync.Map         // the queues on which something was set: they stay
 }
 
 func newWorld(t *testing.T, seed uint64, rng *rand.Rand) *world {
@@ -94,15 +101,18 @@ func newWorld(t *testing.T, seed uint64, rng *rand.Rand) *world {
 	for n := range 6 + rng.IntN(5) {
 		tn := w.newTenant(fmt.Sprintf("t%d", n))
 		w.tenants = append(w.tenants, tn)
-		if one(rng, 3) {
-			w.cfg.Quotas.Tenants[tn.name] = smallQuotas(rng)
-		}
 		for n := range 1 + rng.IntN(3) {
 			tn.peers = append(tn.peers, newPeer(w, tn, fmt.Sprintf("w%d", n)))
 		}
 	}
+	w.drawQuotas()
 	w.modest = w.newTenant("modest")
-	w.start()
+	w.start(engine.KeepLeases)
+	for n, tn := range w.tenants {
+		if n%3 == 0 {
+			w.giveSDK(tn)
+		}
+	}
 	w.busy.Go(w.asksForLittle)
 	return w
 }
@@ -114,7 +124,19 @@ func (w *world) newTenant(name string) *tenant {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &tenant{name: name, token: made.GetToken(), spaces: pick(w.rng, []string{"default"}, []string{"default", "other"})}
+	tn := &tenant{name: name, spaces: pick(w.rng, []string{"default"}, []string{"default", "other"})}
+	tn.token.Store(&credential{id: made.GetInfo().GetTokenId(), token: made.GetToken()})
+	return tn
+}
+
+// drawQuotas gives some tenants quotas that are small, and takes those of others away.
+func (w *world) drawQuotas() {
+	w.cfg.Quotas.Tenants = map[string]quota.Limits{}
+	for _, tn := range w.tenants {
+		if one(w.rng, 3) {
+			w.cfg.Quotas.Tenants[tn.name] = smallQuotas(w.rng)
+		}
+	}
 }
 
 // smallQuotas returns quotas that the steps of a history exceed, and that leave room for the workers that come at its end.
@@ -136,6 +158,7 @@ func smallQuotas(rng *rand.Rand) (l quota.Limits) {
 type life struct {
 	*coordinator.Coordinator
 	listener *bufconn.Listener
+	web      *bufconn.Listener
 	stop     context.CancelFunc
 	served   chan error
 	clients  map[string]*client // by tenant
@@ -147,20 +170,26 @@ type client struct {
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
 	admin   lessorv1.AdminServiceClient
+	auth    lessorv1.AuthServiceClient
+	web     *http.Client
 }
 
 // start starts a coordinator on the store.
-func (w *world) start() {
+func (w *world) start(recovery engine.Recovery) {
 	w.Helper()
 	w.slowDown()
-	c, err := coordinator.New(w.st, w.cfg)
+	cfg := w.cfg
+	cfg.Recovery = recovery
+	c, err := coordinator.New(w.st, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
-	l := &life{Coordinator: c, listener: bufconn.Listen(1 << 20), served: make(chan error, 1), clients: map[string]*client{}}
+	l := &life{
+		Coordinator: c, listener: bufconn.Listen(1 << 20), web: bufconn.Listen(32 << 10), served: make(chan error, 1), clients: map[string]*client{},
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	go func() { l.served <- c.Serve(ctx, l.listener, nil) }()
+	go func() { l.served <- c.Serve(ctx, l.listener, l.web) }()
 	for _, tn := range append(w.tenants[:len(w.tenants):len(w.tenants)], w.modest) {
 		l.clients[tn.name] = w.dial(l)
 	}
@@ -194,7 +223,10 @@ func (w *world) dial(l *life) *client {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &client{conn, lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn), lessorv1.NewAdminServiceClient(conn)}
+	return &client{
+		conn, lessorv1.NewTaskServiceClient(conn), lessorv1.NewWorkerServiceClient(conn), lessorv1.NewAdminServiceClient(conn),
+		lessorv1.NewAuthServiceClient(conn), dialWeb(l),
+	}
 }
 
 // shutDown stops the coordinator in order, or kills it: then nothing more reaches the store.
@@ -215,23 +247,28 @@ func (w *world) shutDown(kill bool) {
 	for _, c := range l.clients {
 		_ = c.conn.Close()
 	}
-	_ = l.listener.Close()
+	_, _ = l.listener.Close(), l.web.Close()
 }
 
+// restarts stops the coordinator in order or kills it, and starts it again, at times with other quotas.
 func (w *world) restarts(*tenant) {
 	kill := one(w.rng, 2)
 	w.note("restart, kill %v", kill)
 	w.log.allow(kill)
 	w.shutDown(kill)
 	time.Sleep(upTo(w.rng, 3*time.Second))
-	w.start()
+	if one(w.rng, 3) {
+		w.drawQuotas()
+	}
+	w.start(engine.KeepLeases)
 	w.log.allow(false)
 	w.note("the coordinator is back")
 }
 
-// withToken returns a context with the credential of the tenant.
-func (tn *tenant) withToken(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+tn.token)
+// withToken returns a context with the credential of the tenant, and the credential.
+func (tn *tenant) withToken(ctx context.Context) (context.Context, *credential) {
+	c := tn.token.Load()
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token), c
 }
 
 // ask makes a call of a tenant in a goroutine of its own. It may take as long as it asks to wait, and patience.
@@ -245,7 +282,8 @@ func (w *world) call(tn *tenant, what string, wait time.Duration, call func(ctx 
 	if l == nil {
 		return status.Error(codes.Unavailable, "the coordinator does not run")
 	}
-	ctx, cancel := context.WithTimeout(tn.withToken(context.Background()), wait+patience)
+	ctx, with := tn.withToken(context.Background())
+	ctx, cancel := context.WithTimeout(ctx, wait+patience)
 	defer cancel()
 	if !strings.Contains(what, "Submit") {
 		tn.calls.Add(1)
@@ -256,15 +294,23 @@ func (w *world) call(tn *tenant, what string, wait time.Duration, call func(ctx 
 	if took := time.Since(began); took > time.Second+wait {
 		w.note("%s: %s took %v", tn.name, what, took)
 	}
-	w.check(tn, what, err)
+	w.check(tn, with, what, err)
 	return err
 }
 
 // check fails the test if an answer is none that a correct caller gets.
-func (w *world) check(tn *tenant, what string, err error) {
+func (w *world) check(tn *tenant, with *credential, what string, err error) {
 	w.count(what, status.Code(err).String())
 	switch code := status.Code(err); code {
 	case codes.OK, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.ResourceExhausted, codes.Canceled, codes.Unavailable:
+	case codes.Internal:
+		if !w.log.allows() { // otherwise the coordinator is being killed: its store is closed under it
+			w.problem("%s: %s: %v", tn.name, what, err)
+		}
+	case codes.Unauthenticated:
+		if !with.revoked.Load() {
+			w.problem("%s: %s with a credential that nobody has revoked: %v", tn.name, what, err)
+		}
 	default:
 		w.problem("%s: %s: %v", tn.name, what, err)
 	}
@@ -327,6 +373,12 @@ func (s *logBuffer) allow(errors bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allowed = errors
+}
+
+func (s *logBuffer) allows() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.allowed
 }
 
 func (s *logBuffer) String() string {
