@@ -21,7 +21,7 @@ type submitCmd struct {
 	Queue   string `required:"" placeholder:"NAME" help:"Queue that workers lease from."`
 	Type    string `placeholder:"NAME" help:"Kind of work; workers say which types they handle."`
 	Payload string `type:"bytes" placeholder:"TEXT" xor:"payload" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
-	Lines   string `type:"bytes" placeholder:"FILE" xor:"payload" help:"Submit a task for each line of this file, with the line as its payload; - is standard input."`
+	Lines   string `type:"file" placeholder:"FILE" xor:"payload" help:"Submit a task for each line of this file, with the line as its payload; - is standard input."`
 
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -23,6 +24,8 @@ import (
 const (
 	// maxSubmitLine is the longest line, in bytes. Only the coordinator knows its limit of a payload.
 	maxSubmitLine = 1 << 20
+	// maxReadAhead is how many bytes of lines are read ahead.
+	maxReadAhead = 2 * maxSubmitLine
 	// A batch ends with the line that reaches one of these; both are below the default limits of a coordinator (S7).
 	maxSubmitBatch = 500
 	maxSubmitBytes = 1 << 20
@@ -31,11 +34,17 @@ const (
 // lineSubmits submits a task for each line.
 type lineSubmits struct {
 	a     *app
+	out   io.Writer
 	tasks lessorv1.TaskServiceClient
 	base  *lessorv1.TaskSpec // of each task, without its payload
 
+	most           int   // tasks of a batch
 	last           int64 // the last line that was submitted
 	created, known int64
+}
+
+func newLineSubmits(a *app, tasks lessorv1.TaskServiceClient, base *lessorv1.TaskSpec) *lineSubmits {
+	return &lineSubmits{a: a, out: &givingUp{to: a.out, app: a}, tasks: tasks, base: base, most: maxSubmitBatch}
 }
 
 // inputLine is a line of the input, or the error with which the input ends: io.EOF, if all is well.
@@ -43,6 +52,12 @@ type inputLine struct {
 	number int64
 	text   []byte
 	err    error
+}
+
+// lineInput has the lines that were read ahead.
+type lineInput struct {
+	lines chan inputLine
+	room  *semaphore.Weighted // bytes for them
 }
 
 // submitLines submits the lines of --lines in their order, and prints the ids of the tasks.
@@ -56,8 +71,9 @@ func (c submitCmd) submitLines(a *app, base *lessorv1.TaskSpec) error {
 		in = f
 	}
 	defer func() { _ = in.Close() }()
+	defer a.catchSignals()() // so that the batch under way gets its answer, and its ids are printed
 	return c.with(a, func(cl *client) error {
-		l := &lineSubmits{a: a, tasks: cl.tasks, base: base}
+		l := newLineSubmits(a, cl.tasks, base)
 		err := l.run(in)
 		if l.known > 0 {
 			a.note("%d submitted, %d were submitted before", l.created, l.known)
@@ -74,8 +90,11 @@ func (l *lineSubmits) explained(err error) error {
 		return err
 	}
 	f := *explain(err)
-	f.text += fmt.Sprintf("; lines up to %d are submitted", l.last)
-	if f.code == exitUnavailable {
+	if f.text != "" { // nobody reads the ids any more
+		f.text += "; "
+	}
+	f.text += fmt.Sprintf("lines up to %d are submitted", l.last)
+	if outcomeUnknown(err) {
 		f.text += ", and perhaps some more"
 	}
 	if l.base.GetIdempotencyKey() != "" {
@@ -86,13 +105,26 @@ func (l *lineSubmits) explained(err error) error {
 	return &f
 }
 
+// outcomeUnknown reports whether a call that failed may have been done.
+func outcomeUnknown(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
+		return true
+	}
+	return false
+}
+
 func (l *lineSubmits) run(in io.Reader) error {
 	ctx, stop := context.WithCancel(l.a.ctx)
 	defer stop()
 	lines := readLines(ctx, in)
 	for {
-		batch, end := gather(ctx, lines)
-		if err := l.submit(ctx, batch); err != nil {
+		batch, end := l.gather(ctx, lines)
+		if err := l.submit(batch); err != nil {
 			return err
 		}
 		if end != nil {
@@ -109,11 +141,14 @@ func withoutEOF(err error) error {
 }
 
 // readLines reads lines until the input or ctx ends. It leaves out empty ones. Only a goroutine of its own can wait for a terminal or a pipe.
-func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
-	lines := make(chan inputLine, maxSubmitBatch)
+func readLines(ctx context.Context, in io.Reader) *lineInput {
+	read := &lineInput{lines: make(chan inputLine, maxSubmitBatch), room: semaphore.NewWeighted(maxReadAhead)}
 	send := func(line inputLine) bool {
+		if read.room.Acquire(ctx, int64(len(line.text))) != nil {
+			return false
+		}
 		select {
-		case lines <- line:
+		case read.lines <- line:
 			return true
 		case <-ctx.Done():
 			return false
@@ -131,7 +166,7 @@ func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
 		}
 		send(inputLine{err: endOfLines(scan.Err(), number)})
 	}()
-	return lines
+	return read
 }
 
 // splitLines splits at newlines and nothing else: bufio.ScanLines would take a carriage return out of the payload.
@@ -157,18 +192,22 @@ func endOfLines(err error, read int64) error {
 
 // gather waits for a line, and takes with it those that were read while the batch before was under way: so a slow input has no line wait for the next, and
 // a fast one makes large batches. end is the error with which the lines end, or ctx's cause.
-func gather(ctx context.Context, lines <-chan inputLine) (batch []inputLine, end error) {
-	for size := 0; len(batch) < maxSubmitBatch && size < maxSubmitBytes; {
+func (l *lineSubmits) gather(ctx context.Context, in *lineInput) (batch []inputLine, end error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	each := proto.Size(l.base)
+	for size := 0; len(batch) < l.most && size < maxSubmitBytes; {
 		var line inputLine
 		if len(batch) == 0 {
 			select {
-			case line = <-lines:
+			case line = <-in.lines:
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
 		} else {
 			select {
-			case line = <-lines:
+			case line = <-in.lines:
 			default:
 				return batch, nil
 			}
@@ -176,51 +215,57 @@ func gather(ctx context.Context, lines <-chan inputLine) (batch []inputLine, end
 		if line.err != nil {
 			return batch, line.err
 		}
-		batch, size = append(batch, line), size+len(line.text)
+		in.room.Release(int64(len(line.text)))
+		batch, size = append(batch, line), size+each+len(line.text)
 	}
 	return batch, nil
 }
 
-// submit submits a batch, all or none of it. If the coordinator takes only smaller ones (--limit-batch), it submits each half.
-func (l *lineSubmits) submit(ctx context.Context, batch []inputLine) error {
+// submit submits a batch, all or none of it, and prints the ids. If the coordinator takes only smaller ones (--limit-batch), it submits each half.
+func (l *lineSubmits) submit(batch []inputLine) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	answer, err := l.call(ctx, batch)
+	answer, err := l.call(batch)
 	if half := len(batch) / 2; half > 0 && tooManyTasks(err) {
-		if err := l.submit(ctx, batch[:half]); err != nil {
+		l.most = min(l.most, len(batch)-half)
+		if err := l.submit(batch[:half]); err != nil {
 			return err
 		}
-		return l.submit(ctx, batch[half:])
+		return l.submit(batch[half:])
 	}
 	if err != nil {
 		return aboutLine(err, batch)
 	}
-	for i, result := range answer.GetResults() {
-		if err := l.tell(batch[i], result); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.tell(batch, answer.GetResults())
 }
 
-// call submits a batch. If the tasks have idempotency keys, it repeats the call while a coordinator that has answered before is away.
-func (l *lineSubmits) call(ctx context.Context, batch []inputLine) (*lessorv1.BatchSubmitTasksResponse, error) {
+// call submits a batch. If the tasks have idempotency keys, it repeats the call while a coordinator that has answered before is away. A first signal only ends
+// the repeats: if the call ended with it, nobody would know which tasks there are.
+func (l *lineSubmits) call(batch []inputLine) (*lessorv1.BatchSubmitTasksResponse, error) {
 	req := &lessorv1.BatchSubmitTasksRequest{}
 	for _, line := range batch {
 		req.Tasks = append(req.Tasks, l.spec(line))
 	}
-	const pause = 500 * time.Millisecond
 	for begun := time.Now(); ; {
-		answer, err := l.tasks.BatchSubmitTasks(ctx, req)
-		if status.Code(err) != codes.Unavailable || l.base.GetIdempotencyKey() == "" || l.last == 0 || time.Since(begun) > callTimeout {
-			return answer, err
+		answer, err := l.tasks.BatchSubmitTasks(l.a.stopNow, req)
+		if err == nil {
+			return answer, nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		again := status.Code(err) == codes.Unavailable && l.base.GetIdempotencyKey() != "" && l.last != 0 && time.Since(begun) <= callTimeout
+		if !again || !l.pause() {
+			return nil, errors.Join(context.Cause(l.a.ctx), err)
 		}
+	}
+}
+
+// pause waits before a call is repeated. It returns false if a signal came.
+func (l *lineSubmits) pause() bool {
+	select {
+	case <-time.After(500 * time.Millisecond):
+		return true
+	case <-l.a.ctx.Done():
+		return false
 	}
 }
 
@@ -233,17 +278,23 @@ func (l *lineSubmits) spec(line inputLine) *lessorv1.TaskSpec {
 	return spec
 }
 
-func (l *lineSubmits) tell(line inputLine, result *lessorv1.SubmitResult) (err error) {
-	l.last = line.number
-	if result.GetCreated() {
-		l.created++
-	} else {
-		l.known++
+// tell counts the tasks of a batch and prints their ids.
+func (l *lineSubmits) tell(batch []inputLine, results []*lessorv1.SubmitResult) error {
+	l.last = batch[len(batch)-1].number
+	var text bytes.Buffer
+	for _, result := range results {
+		if result.GetCreated() {
+			l.created++
+		} else {
+			l.known++
+		}
+		if !l.a.json {
+			fmt.Fprintln(&text, result.GetTaskId())
+		} else if err := printJSON(&text, result); err != nil {
+			return err
+		}
 	}
-	if l.a.json {
-		return printJSON(l.a.out, result)
-	}
-	_, err = fmt.Fprintln(l.a.out, result.GetTaskId())
+	_, err := l.out.Write(text.Bytes())
 	return err
 }
 

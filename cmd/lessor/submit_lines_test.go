@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -19,19 +23,29 @@ import (
 // batches is a TaskService that is away at some calls, and takes batches up to a limit.
 type batches struct {
 	lessorv1.TaskServiceClient
-	away  map[int]bool // by number of the call, from 1
-	most  int
-	calls int
-	keys  []string
+	away   map[int]bool // by number of the call, from 1
+	most   int
+	calls  int
+	sizes  []int // of the batches that it has taken
+	bytes  int   // of the largest
+	keys   []string
+	during func() // is called in each call
 }
 
-func (b *batches) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+func (b *batches) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmitTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchSubmitTasksResponse, error) {
+	if b.during != nil {
+		b.during()
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if b.calls++; b.away[b.calls] {
 		return nil, status.Error(codes.Unavailable, "away")
 	}
 	if len(req.GetTasks()) > b.most {
 		return nil, status.Errorf(codes.InvalidArgument, "tasks: has %d entries; the limit is %d", len(req.GetTasks()), b.most)
 	}
+	b.sizes, b.bytes = append(b.sizes, len(req.GetTasks())), max(b.bytes, proto.Size(req))
 	answer := &lessorv1.BatchSubmitTasksResponse{}
 	for _, spec := range req.GetTasks() {
 		b.keys = append(b.keys, spec.GetIdempotencyKey())
@@ -40,17 +54,20 @@ func (b *batches) BatchSubmitTasks(_ context.Context, req *lessorv1.BatchSubmitT
 	return answer, nil
 }
 
-func submitLinesTo(t *testing.T, tasks lessorv1.TaskServiceClient, key string, lines int) (out string, err error) {
-	t.Helper()
-	var text, printed bytes.Buffer
-	for i := range lines {
+func linesTo(n int) string {
+	var text strings.Builder
+	for i := range n {
 		fmt.Fprintln(&text, i+1)
 	}
-	l := &lineSubmits{
-		a:     &app{streams: streams{out: &printed}, ctx: t.Context()},
-		tasks: tasks, base: &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key},
-	}
-	err = l.explained(l.run(&text))
+	return text.String()
+}
+
+func submitLinesTo(t *testing.T, tasks lessorv1.TaskServiceClient, key string, lines int) (out string, err error) {
+	t.Helper()
+	var printed bytes.Buffer
+	a := &app{streams: streams{out: &printed}, ctx: t.Context(), stopNow: t.Context()}
+	l := newLineSubmits(a, tasks, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: key})
+	err = l.explained(l.run(strings.NewReader(linesTo(lines))))
 	return printed.String(), err
 }
 
@@ -85,4 +102,94 @@ func TestSubmitLinesWithoutKeysIsNotRepeated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A signal lets the batch under way get its answer, so that it is known which tasks there are; a second one does not.
+func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
+	for signals, unsure := range map[int]string{1: "", 2: ", and perhaps some more"} {
+		synctest.Test(t, func(t *testing.T) {
+			interrupted := &interruptedError{signal: os.Interrupt}
+			soft, stop := context.WithCancelCause(t.Context())
+			hard, kill := context.WithCancelCause(t.Context())
+			tasks := &batches{most: maxSubmitBatch}
+			tasks.during = func() {
+				if len(tasks.sizes) < 3 {
+					return
+				}
+				if stop(interrupted); signals > 1 {
+					kill(interrupted)
+				}
+			}
+			var out bytes.Buffer
+			l := newLineSubmits(&app{streams: streams{out: &out}, ctx: soft, stopNow: hard}, tasks, &lessorv1.TaskSpec{Queue: "q"})
+			f := explain(l.explained(l.run(strings.NewReader(linesTo(10 * maxSubmitBatch)))))
+			want := fmt.Sprintf("stopped by a signal: interrupt; lines up to %d are submitted%s", len(tasks.keys), unsure)
+			if told := strings.Count(out.String(), "\n"); f.text != want || f.code != 130 || told != len(tasks.keys) || len(tasks.sizes) != 5-signals {
+				t.Errorf("%d signals: exit code %d, error %q after %d batches and %d ids, want %q", signals, f.code, f.text, len(tasks.sizes), told, want)
+			}
+		})
+	}
+}
+
+// The whole batch is submitted, whether or not its ids can be printed.
+func TestSubmitLinesThatCannotPrint(t *testing.T) {
+	for want, broken := range map[string]error{
+		"lines up to 2 are submitted":            syscall.EPIPE,
+		"disk full; lines up to 2 are submitted": errors.New("disk full"),
+	} {
+		in, out := io.Pipe()
+		_ = in.CloseWithError(broken)
+		l := newLineSubmits(&app{streams: streams{out: out}, ctx: t.Context(), stopNow: t.Context()}, &batches{most: 2}, &lessorv1.TaskSpec{Queue: "q"})
+		err := l.explained(l.submit([]inputLine{{number: 1, text: []byte("a")}, {number: 2, text: []byte("b")}}))
+		if explain(err).text != want || l.created != 2 {
+			t.Errorf("error %q and %d tasks, want %q", err, l.created, want)
+		}
+	}
+}
+
+// However long the lines are and whatever else is in the tasks, a batch is below the limit of a message, and little is read ahead.
+func TestSubmitLinesBoundsItsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for line, label := range map[int]int{maxSubmitLine: 0, 1: 150_000} {
+			tasks := &batches{most: maxSubmitBatch}
+			in := &countingReader{from: strings.NewReader(strings.Repeat(strings.Repeat("x", line)+"\n", 30))}
+			taken := 0
+			tasks.during = func() {
+				synctest.Wait()
+				if ahead := in.read - taken; ahead > 8*maxSubmitLine {
+					t.Errorf("lines of %d bytes: %d bytes are read ahead", line, ahead)
+				}
+				taken = in.read
+			}
+			base := &lessorv1.TaskSpec{Queue: "q", Labels: map[string]string{"label": strings.Repeat("x", label)}}
+			l := newLineSubmits(&app{streams: streams{out: io.Discard}, ctx: t.Context(), stopNow: t.Context()}, tasks, base)
+			if err := l.run(in); err != nil || l.created != 30 {
+				t.Errorf("lines of %d bytes: error %v after %d tasks, want 30", line, err, l.created)
+			}
+			if tasks.bytes > 3<<20 {
+				t.Errorf("lines of %d bytes: a batch has %d bytes", line, tasks.bytes)
+			}
+		}
+	})
+}
+
+// A limit of the coordinator that one batch has met is not met again by each of the others.
+func TestSubmitLinesLearnsTheLimitOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tasks := &batches{most: 100}
+		if _, err := submitLinesTo(t, tasks, "", 10_000); err != nil || tasks.calls-len(tasks.sizes) > 20 {
+			t.Errorf("error %v; %d calls were refused", err, tasks.calls-len(tasks.sizes))
+		}
+	})
+}
+
+type countingReader struct {
+	from io.Reader
+	read int
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.read += n
+	return n, err
 }
