@@ -34,3 +34,17 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 		t.Errorf("%v allocations for %d verdicts, want at most %d", n, items, most)
 	}
 }
+
+// Every heartbeat asks for the slots of its worker. As long as it takes work, that allocates nothing.
+func TestAllocationsOfOfferedSlots(t *testing.T) {
+	ss := &Session{view: view{slots: 1}}
+	ss.health.limits.Missed = 3
+	n := testing.AllocsPerRun(100, func() {
+		if ss.offeredSlots() != 1 {
+			t.Fatal("a healthy worker offers no slots")
+		}
+	})
+	if n > 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}

@@ -96,7 +96,8 @@ func (ss *Session) offeredSlots() int {
 		why = ss.health.whyNoWork()
 	}
 	if ss.whyNoSlots() != cmp.Or(why, noSlots) {
-		ss.noWork.Store(&why)
+		changed := why // only this copy goes to the heap
+		ss.noWork.Store(&changed)
 	}
 	if why != "" {
 		return 0
