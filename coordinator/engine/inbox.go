@@ -18,7 +18,7 @@ var takeAtOnce = 16
 type op struct {
 	// submits is the number of tasks that the call submits; 0: it is no submit.
 	submits int
-	// settles says that the call ends or renews leases, or makes a change for an operator. A flood of other calls must not crowd it out.
+	// settles says that the call ends, renews or resumes leases, or makes a change for an operator. A flood of other calls must not crowd it out.
 	settles bool
 	// run runs on the loop, at e.now.
 	run func()

@@ -45,7 +45,7 @@ func (e *Engine) Join(m *Member) error {
 // KnowsInstance reports whether one of the instances has a stream or a live lease. A new session of such an instance needs no additional place in the
 // quota.
 func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
-	return ask(ctx, e, tenant, func() (bool, error) {
+	return askAs(ctx, e, tenant, op{settles: true}, func() (bool, error) { // its leases depend on whether it may come back
 		return slices.ContainsFunc(instances, func(i string) bool { return e.current[i] != "" || len(e.orphans[i]) > 0 }), nil
 	})
 }

@@ -238,6 +238,10 @@ func TestOverloadRefusesNoReport(t *testing.T) {
 				_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
 				return err
 			},
+			"a reconnect": func() error {
+				_, err := r.KnowsInstance(r.Context(), home.Tenant, "i")
+				return err
+			},
 			"a revocation": func() error { return r.Keep(r.Context(), home.Tenant, func(*store.Batch) {}) },
 		}
 		errs := make(chan error, len(calls))
