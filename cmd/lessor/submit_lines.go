@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -22,10 +20,6 @@ import (
 )
 
 const (
-	// maxSubmitLine is the longest line, in bytes. Only the coordinator knows its limit of a payload.
-	maxSubmitLine = 1 << 20
-	// maxReadAhead is how many bytes of lines are read ahead.
-	maxReadAhead = 2 * maxSubmitLine
 	// A batch ends with the line that reaches one of these; both are below the default limits of a coordinator (S7).
 	maxSubmitBatch = 500
 	maxSubmitBytes = 1 << 20
@@ -45,19 +39,6 @@ type lineSubmits struct {
 
 func newLineSubmits(a *app, tasks lessorv1.TaskServiceClient, base *lessorv1.TaskSpec) *lineSubmits {
 	return &lineSubmits{a: a, out: &givingUp{to: a.out, app: a}, tasks: tasks, base: base, most: maxSubmitBatch}
-}
-
-// inputLine is a line of the input, or the error with which the input ends: io.EOF, if all is well.
-type inputLine struct {
-	number int64
-	text   []byte
-	err    error
-}
-
-// lineInput has the lines that were read ahead.
-type lineInput struct {
-	lines chan inputLine
-	room  *semaphore.Weighted // bytes for them
 }
 
 // submitLines submits the lines of --lines in their order, and prints the ids of the tasks.
@@ -138,56 +119,6 @@ func withoutEOF(err error) error {
 		return nil
 	}
 	return err
-}
-
-// readLines reads lines until the input or ctx ends. It leaves out empty ones. Only a goroutine of its own can wait for a terminal or a pipe.
-func readLines(ctx context.Context, in io.Reader) *lineInput {
-	read := &lineInput{lines: make(chan inputLine, maxSubmitBatch), room: semaphore.NewWeighted(maxReadAhead)}
-	send := func(line inputLine) bool {
-		if read.room.Acquire(ctx, int64(len(line.text))) != nil {
-			return false
-		}
-		select {
-		case read.lines <- line:
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	go func() {
-		scan := bufio.NewScanner(in)
-		scan.Buffer(nil, maxSubmitLine+1)
-		scan.Split(splitLines)
-		number := int64(0)
-		for scan.Scan() {
-			if number++; len(scan.Bytes()) > 0 && !send(inputLine{number: number, text: bytes.Clone(scan.Bytes())}) {
-				return
-			}
-		}
-		send(inputLine{err: endOfLines(scan.Err(), number)})
-	}()
-	return read
-}
-
-// splitLines splits at newlines and nothing else: bufio.ScanLines would take a carriage return out of the payload.
-func splitLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
-	if end := bytes.IndexByte(data, '\n'); end >= 0 {
-		return end + 1, data[:end], nil
-	}
-	if atEOF && len(data) > 0 {
-		return len(data), data, nil
-	}
-	return 0, nil, nil
-}
-
-func endOfLines(err error, read int64) error {
-	switch {
-	case err == nil:
-		return io.EOF
-	case errors.Is(err, bufio.ErrTooLong):
-		return fail(exitUsage, "write the data to files and submit their names", "line %d has more than %d bytes", read+1, maxSubmitLine)
-	}
-	return fail(exitUsage, "", "--lines: %v", err)
 }
 
 // gather waits for a line, and takes with it those that were read while the batch before was under way: so a slow input has no line wait for the next, and
