@@ -65,28 +65,13 @@ func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (
 	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.assigner.Tokens.StartResponse)
 }
 
-// Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read.
+// Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read. Unlike the renewal, the progress is not durable.
 func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRequest) (*lessorv1.HeartbeatResponse, error) {
-	res, err := judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse)
-	if res.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED {
-		s.feedProgress(ctx, req)
+	var news []engine.Feed
+	if progress, ok := convert.HeartbeatFeed(req); ok {
+		news = append(news, progress)
 	}
-	return res, err
-}
-
-// feedProgress passes the progress in a heartbeat to watchers, and waits until the engine has published or dropped it. Unlike the renewal, the progress
-// is not durable.
-func (s *workerService) feedProgress(ctx context.Context, req *lessorv1.HeartbeatRequest) {
-	feed, ok := convert.HeartbeatFeed(req)
-	if !ok {
-		return
-	}
-	seen := make(chan struct{})
-	s.engine.Feed(gate.Identify(ctx).Tenant, feed, func() { close(seen) })
-	select {
-	case <-seen:
-	case <-ctx.Done(): // the caller is gone; the renewal of the lease stays valid
-	}
+	return judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse, news...)
 }
 
 // Complete reports success.
@@ -104,11 +89,11 @@ func (s *workerService) Release(ctx context.Context, req *lessorv1.ReleaseReques
 	return judged(ctx, s.edge, convert.ParseRelease(req, s.intake()), convert.ReleaseResponse)
 }
 
-// judged lets the engine judge one report and returns the verdict as a normal answer. If it returns an error, there is no verdict, and the worker may
-// send the report again.
-func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res) (*Res, error) {
+// judged lets the engine judge one report, with the news that comes with it, and returns the verdict as a normal answer. If it returns an error, there is
+// no verdict, and the worker may send the report again.
+func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(lease.Now, *lease.Answer) *Res, news ...engine.Feed) (*Res, error) {
 	noteReport(ctx, r)
-	answers, err := e.engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r})
+	answers, err := e.engine.Judge(ctx, gate.Identify(ctx).Tenant, []*lease.Report{r}, news...)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}

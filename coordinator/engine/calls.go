@@ -86,9 +86,17 @@ func (e *Engine) expireByKey(space uint32, specs []*lease.Spec) {
 	}
 }
 
-// Judge judges reports of one tenant and returns the answers in the same order.
-func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report) ([]lease.Answer, error) {
-	return askAs(ctx, e, tenant, op{settles: true}, func() ([]lease.Answer, error) { return e.judge(tenant, reports), nil })
+// Judge judges reports of one tenant and returns the answers in the same order. If all are COMMITTED, watchers can read the news when Judge returns: what
+// a heartbeat tells beside its renewal needs no call, and so no turn, of its own.
+func (e *Engine) Judge(ctx context.Context, tenant string, reports []*lease.Report, news ...Feed) ([]lease.Answer, error) {
+	resolved := e.ResolveFeeds(tenant, news)
+	return askAs(ctx, e, tenant, op{settles: true}, func() ([]lease.Answer, error) {
+		answers := e.judge(tenant, reports)
+		if !slices.ContainsFunc(answers, func(a lease.Answer) bool { return a.Verdict != lease.VerdictCommitted }) {
+			e.addFeeds(resolved)
+		}
+		return answers, nil
+	})
 }
 
 // Post is Judge for a stream: it does not wait. The committer calls after, either with the answers or with an error. An error means that there

@@ -43,17 +43,20 @@ func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken boo
 		return
 	}
 	err := e.inbox.put(tenant, op{
-		run: func() {
-			for _, n := range news {
-				if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
-					e.batch.feeds = append(e.batch.feeds, n)
-				}
-			}
-		},
+		run:   func() { e.addFeeds(news) },
 		after: func(error) { done(true) },
 	})
 	if err != nil { // stopped or overloaded: news may be lost
 		done(false)
+	}
+}
+
+// addFeeds adds news to the batch, after whose commit watchers get it.
+func (e *Engine) addFeeds(news []ResolvedFeed) {
+	for _, n := range news {
+		if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
+			e.batch.feeds = append(e.batch.feeds, n)
+		}
 	}
 }
 

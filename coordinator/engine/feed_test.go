@@ -191,6 +191,26 @@ func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 	})
 }
 
+// What a heartbeat tells comes with its renewal: it does not wait for a turn of its own, and a flood of other calls does not crowd it out. A heartbeat that is
+// refused tells nothing.
+func TestNewsOfAHeartbeatComeWithItsRenewal(t *testing.T) {
+	run(t, func(r *rig) {
+		r.submit(work())
+		g := r.lease(1, 0)[0]
+		for stage, wrong := range []*lease.FieldError{nil, {Field: "checkpoint", Problem: "is too large"}} {
+			r.overload(time.Second)
+			beat := &lease.Report{Kind: lease.KindHeartbeat, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Invalid: wrong}
+			a, err := r.Judge(r.Context(), home.Tenant, []*lease.Report{beat}, feedUnder(g, Feed{Stage: fmt.Sprint(stage)}))
+			if err != nil || (a[0].Verdict == lease.VerdictCommitted) != (wrong == nil) {
+				r.Fatalf("the heartbeat got %v (%v)", a, err)
+			}
+		}
+		if f := r.LiveFeedback(g.Task.ID); f == nil || f.Stage != "0" {
+			r.Errorf("the live feedback is %+v, want that of the heartbeat that was not refused", f)
+		}
+	})
+}
+
 // S5: each news of a run says which events of its batch come with a later news. A watcher must not resume after them. The changes of a batch are not in
 // the order of their events: the first change of a task may have made no event, and the last words of an attempt come with an earlier version.
 func TestNewsSayWhichEventsComeLater(t *testing.T) {
