@@ -7,25 +7,20 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
 
 // The errors of single items of a request or frame, of which other items may have succeeded.
 
-// ItemError returns the error of an item that got no verdict, with the wait after which to repeat the item.
+// ItemError returns the error of an item that got no verdict, with the same code and message as the status of a call that fails so, and with the wait after
+// which to repeat the item. It returns nil if err is nil.
 func ItemError(err error) *lessorv1.ItemError {
-	code, wait := CodeInternal, retryStopped
-	switch {
-	case errors.Is(err, engine.ErrStopped):
-		code = CodeStopping
-	case errors.Is(err, engine.ErrOverloaded):
-		code, wait = CodeOverloaded, retryOverloaded
-	case errors.Is(err, engine.ErrStore): // the cause is only for the operator's log
-		code, err = CodeStore, engine.ErrStore
+	if err == nil {
+		return nil
 	}
-	return &lessorv1.ItemError{Code: code, RetryAfter: durationpb.New(wait), Message: err.Error()}
+	st := status.Convert(Status(err))
+	return &lessorv1.ItemError{Code: CodeOf(st.Err()), RetryAfter: WaitOf(st.Err()), Message: st.Message()}
 }
 
 // SubmitError returns the error for one spec, with the same code and message as the status of a SubmitTask with that spec.

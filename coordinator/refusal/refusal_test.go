@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -25,7 +27,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		reason string
 		meta   map[string]string
 		field  string
-		retry  bool
+		retry  time.Duration
 	}{
 		{
 			err: &lease.FieldError{Field: "task.queue", Problem: "must not be empty"}, code: codes.InvalidArgument,
@@ -44,11 +46,12 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			err: &lease.ExistsError{Field: "tasks[1].idempotency_key", Key: "k"}, code: codes.AlreadyExists,
 			reason: "TASK_EXISTS", meta: map[string]string{"field": "tasks[1].idempotency_key", "task_id": ""},
 		},
-		{err: engine.ErrStopped, code: codes.Unavailable, reason: "COORDINATOR_STOPPING", retry: true},
-		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: true},
-		{err: engine.ErrDiskFull, code: codes.ResourceExhausted, reason: "STORE_DISK_FULL", retry: true},
-		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
-		{err: &store.CommitError{Err: errors.New("disk on fire")}, code: codes.Unavailable, reason: "STORE_FAILED", retry: true},
+		{err: engine.ErrStopped, code: codes.Unavailable, reason: "COORDINATOR_STOPPING", retry: time.Second},
+		{err: engine.ErrOverloaded, code: codes.ResourceExhausted, reason: "COORDINATOR_OVERLOADED", retry: 200 * time.Millisecond},
+		{err: engine.ErrDiskFull, code: codes.ResourceExhausted, reason: "STORE_DISK_FULL", retry: 5 * time.Second},
+		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
+		{err: &store.CommitError{Err: errors.New("disk on fire")}, code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
+		{err: ErrBackupBusy, code: codes.ResourceExhausted, reason: "BACKUP_BUSY", retry: 10 * time.Second},
 		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {
@@ -68,10 +71,92 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			if v := found[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
 				t.Errorf("violations are %v, want one of %s", v, tt.field)
 			}
-			if got := found[*errdetails.RetryInfo](st) != nil; got != tt.retry {
-				t.Errorf("RetryInfo present: %v, want %v", got, tt.retry)
+			if got := found[*errdetails.RetryInfo](st); got.GetRetryDelay().AsDuration() != tt.retry || (got != nil) != (tt.retry > 0) {
+				t.Errorf("RetryInfo is %v, want %v", got, tt.retry)
 			}
 		})
+	}
+}
+
+// S4: the error of one spec among others says the same as the status that SubmitTask would have: its code, its field if one is to blame, and its wait if
+// waiting helps.
+func TestSubmitErrorIsThatOfTheCall(t *testing.T) {
+	t.Attr("rules", "S4")
+	for _, tt := range []struct {
+		err   error
+		code  string
+		field string
+		retry time.Duration
+	}{
+		{err: &lease.FieldError{Field: "tasks[1].queue", Problem: "must not be empty"}, code: CodeInvalid, field: "tasks[1].queue"},
+		{err: &lease.ExistsError{Field: "tasks[1].idempotency_key", Key: "k"}, code: CodeExists, field: "tasks[1].idempotency_key"},
+		{err: engine.ErrDiskFull, code: CodeDiskFull, retry: 5 * time.Second},
+		{err: errors.New("what?"), code: CodeInternal},
+	} {
+		m, st := SubmitError(tt.err), status.Convert(Status(tt.err))
+		if codes.Code(m.GetStatus()) != st.Code() || m.GetMessage() != st.Message() {
+			t.Errorf("%v: the status is %v %q, want %v", tt.err, codes.Code(m.GetStatus()), m.GetMessage(), st)
+		}
+		if m.GetCode() != tt.code || m.GetField() != tt.field {
+			t.Errorf("%v: the code is %s with the field %q, want %s with %q", tt.err, m.GetCode(), m.GetField(), tt.code, tt.field)
+		}
+		if got := m.GetRetryAfter(); got.AsDuration() != tt.retry || (got != nil) != (tt.retry > 0) {
+			t.Errorf("%v: the wait is %v, want %v", tt.err, got, tt.retry)
+		}
+	}
+}
+
+// W14: an item of a frame that got no verdict has the code and the wait of a call that fails so, and does not contain an internal cause.
+func TestItemErrorsHaveTheirWaits(t *testing.T) {
+	t.Attr("rules", "W14")
+	for _, tt := range []struct {
+		err     error
+		code    string
+		retry   time.Duration
+		message string
+	}{
+		{engine.ErrStopped, CodeStopping, time.Second, engine.ErrStopped.Error()},
+		{engine.ErrOverloaded, CodeOverloaded, 200 * time.Millisecond, engine.ErrOverloaded.Error()},
+		{fmt.Errorf("%w: disk on fire", engine.ErrStore), CodeStore, time.Second, engine.ErrStore.Error()},
+		{errors.New("disk on fire"), CodeInternal, 0, "internal error"},
+	} {
+		m := ItemError(tt.err)
+		if m.GetCode() != tt.code || m.GetRetryAfter().AsDuration() != tt.retry || m.GetMessage() != tt.message {
+			t.Errorf("%v: the item's error is %v, want %s after %v: %q", tt.err, m, tt.code, tt.retry, tt.message)
+		}
+	}
+}
+
+// CodeOf reads only our own codes, not those of another domain, for example of a proxy.
+func TestCodesOfOthersAreNotRead(t *testing.T) {
+	st, err := status.New(codes.Unavailable, "no backend").WithDetails(RetryIn(time.Second), &errdetails.ErrorInfo{Domain: "proxy", Metadata: map[string]string{"code": "E.INTERNAL"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := CodeOf(st.Err()); got != "" {
+		t.Errorf("the code is %q, want none", got)
+	}
+}
+
+// X5: a refusal for too many failed attempts is one by a quota, like those of all other limits; a full disk is not.
+func TestQuotaCodes(t *testing.T) {
+	t.Attr("rules", "X5")
+	for code, want := range map[string]bool{CodeQuotaAttempts: true, CodeQuotaTasks: true, CodeQuotaCalls: true, CodeDiskFull: false, "": false} {
+		if IsQuotaCode(code) != want {
+			t.Errorf("%q is the code of a quota: %v, want %v", code, !want, want)
+		}
+	}
+}
+
+// A caller is told which role a call requires, or that no role may make it.
+func TestRoleErrorsNameTheRole(t *testing.T) {
+	for err, want := range map[*RoleError]string{
+		{What: "Backup", Has: auth.Worker, Asks: auth.Operator}: "Backup requires the role operator; the credential has the role worker",
+		{What: "Backup", Has: auth.Worker}:                      "Backup is not allowed for any role",
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("the message is %q, want %q", got, want)
+		}
 	}
 }
 

@@ -52,15 +52,13 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
-		at := &convert.Times{Now: now}
+		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
-			if err == nil {
+			if m.Error = failed; failed == nil {
 				o.taskTokens.ReportVerdict(m, at, &answers[i])
 				m.ServerTime = serverTime
-			} else {
-				m.Error = refusal.ItemError(err)
 			}
 			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
 			items[i] = m
@@ -77,15 +75,13 @@ func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answe
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
-		at := &convert.Times{Now: now}
+		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
-			if err == nil {
+			if m.Error = failed; failed == nil {
 				o.taskTokens.LeaseAck(m, at, &answers[i])
 				m.ServerTime = serverTime
-			} else {
-				m.Error = refusal.ItemError(err)
 			}
 			m.TaskId, m.LeaseId = r.TaskID, r.LeaseID
 			items[i] = m
