@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -77,6 +79,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if _, err := d.Listener(full).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a fourth connection with a limit of three was accepted (%v)", err)
 	}
+	if got := refusals(t, d); got["address"] != 2 || got["all"] != 1 {
+		t.Errorf("the metric counts %v, want 2 refused by the limit of an address and 1 by that of all", got)
+	}
 
 	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
 	for range 3 {
@@ -115,6 +120,42 @@ func TestConnectionsWithoutAddress(t *testing.T) {
 		t.Errorf("one connection more than the total was accepted (%v)", err)
 	}
 }
+
+// If the process has too many open files, Accept returns the error, so that the servers try again later; a metric counts it, and the log says what to do.
+func TestTooManyOpenFiles(t *testing.T) {
+	for err, counted := range map[error]bool{syscall.EMFILE: true, syscall.ENFILE: true, syscall.ECONNABORTED: false} {
+		var log bytes.Buffer
+		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, nil)))
+		_, got := d.Listener(failingListener{err: &net.OpError{Op: "accept", Err: err}}).Accept()
+		if n := refusals(t, d)["files"]; !errors.Is(got, err) || (n == 1) != counted || strings.Contains(log.String(), "ulimit") != counted {
+			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v", err, got, n, log.String(), counted)
+		}
+	}
+}
+
+// refusals returns the metric of the refused connections, by limit.
+func refusals(t *testing.T, d *ConnLimiter) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(d.Refused())
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%d metrics (%v), want one", len(families), err)
+	}
+	counts := map[string]float64{}
+	for _, m := range families[0].GetMetric() {
+		counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+	}
+	return counts
+}
+
+// failingListener accepts nothing.
+type failingListener struct {
+	net.Listener
+	err error
+}
+
+func (l failingListener) Accept() (net.Conn, error) { return nil, l.err }
 
 // A connection whose Close fails does not count any more either.
 func TestConnectionWhoseCloseFailsIsNotCounted(t *testing.T) {
@@ -188,7 +229,9 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 		var log bytes.Buffer
 		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		conn, _ := connFrom(t, "192.0.2.1")
-		_, _, _ = handshakes{failingHandshake{insecure.NewCredentials(), err}, d}.ServerHandshake(conn)
+		if _, _, got := (handshakes{failingHandshake{insecure.NewCredentials(), err}, d}).ServerHandshake(conn); !errors.Is(got, err) {
+			t.Errorf("the handshake returns %v, want %v", got, err)
+		}
 		if text := log.String(); strings.Contains(text, "192.0.2.1") != logged || strings.Contains(text, err.Error()) != logged {
 			t.Errorf("%v: the log has %q, want address and error: %v", err, text, logged)
 		}
@@ -217,6 +260,9 @@ func TestHandshakesAreBounded(t *testing.T) {
 		synctest.Wait()
 		if len(done) != 7 {
 			t.Fatalf("%d handshakes were refused, want 7", len(done))
+		}
+		if n := refusals(t, d)["handshakes"]; n != 7 {
+			t.Errorf("the metric counts %v refused handshakes, want 7", n)
 		}
 		for range 7 {
 			if err := <-done; !errors.Is(err, errHandshakes) {
