@@ -169,7 +169,12 @@ func TestEntries(t *testing.T) {
 	if messages == 0 || strings == 0 {
 		t.Errorf("the examples have %d messages and %d strings in lists", messages, strings)
 	}
-	for raw, want := range map[string]int{"\x0a\x00\x0a\x00\xff": 2, "\x0a\x00\x0a\x05": 1, "\x0a\x02\xff\xff\x0a\x00": 2, "\x08\x00\x0a\x00": 1, "\x7a\x00\x0a\x00": 1} {
+	next := protowire.Number(len(shapeOf(&lessorv1.BatchSubmitTasksRequest{}))) // the first number that no field has
+	unknown := string(protowire.AppendBytes(protowire.AppendTag(nil, next, protowire.BytesType), nil))
+	for raw, want := range map[string]int{
+		"\x0a\x00\x0a\x00\xff": 2, "\x0a\x00\x0a\x05": 1, "\x0a\x02\xff\xff\x0a\x00": 2, "\x08\x00\x0a\x00": 1, "\x7a\x00\x0a\x00": 1,
+		unknown + "\x0a\x00": 1,
+	} {
 		if got, _ := Entries(&lessorv1.BatchSubmitTasksRequest{}, []byte(raw)); got != want {
 			t.Errorf("%q has %d messages in lists, want %d", raw, got, want)
 		}

@@ -160,9 +160,10 @@ func TestDiskWithoutRoomIsFullFromTheStart(t *testing.T) {
 func TestOpenChangesTheSizeOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []int64{2 * size, size, 3 * size} {
-		Open(dir, n, noneInside, slog.New(slog.DiscardHandler))
-		if info, err := os.Stat(filepath.Join(dir, fileName)); err != nil || info.Size() != n {
-			t.Errorf("opened with a size of %d: stat = %v, %v", n, info, err)
+		var log bytes.Buffer
+		Open(dir, n, noneInside, slog.New(slog.NewTextHandler(&log, nil)))
+		if info, err := os.Stat(filepath.Join(dir, fileName)); err != nil || info.Size() != n || log.Len() > 0 {
+			t.Errorf("opened with a size of %d: stat = %v, %v; the log has %q", n, info, err, &log)
 		}
 	}
 }
@@ -196,18 +197,18 @@ func TestOpenFillsTheHolesOfAFile(t *testing.T) {
 // error if there is none.
 func TestOpenAndRelease(t *testing.T) {
 	dir := t.TempDir()
-	var files [2]os.FileInfo
-	for i := range files {
+	name, mark := filepath.Join(dir, fileName), []byte("made by the first Open")
+	for i := range 2 {
 		if r := Open(dir, size, noneInside, slog.New(slog.DiscardHandler)); r.Full() || !r.reserved {
 			t.Errorf("full is %v and reserved is %v, want false and true", r.full, r.reserved)
 		}
-		var err error
-		if files[i], err = os.Stat(filepath.Join(dir, fileName)); err != nil {
+		data, err := os.ReadFile(name)
+		if err != nil || len(data) != size || bytes.HasPrefix(data, mark) != (i == 1) {
+			t.Fatalf("the file has %d bytes and begins with %q (%v), want %d and, after the second Open, %q", len(data), data[:min(len(data), len(mark))], err, size, mark)
+		}
+		if err := os.WriteFile(name, append(mark, data[len(mark):]...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if !os.SameFile(files[0], files[1]) {
-		t.Error("the second Open made another file, want that of the first")
 	}
 	for range 2 {
 		if err := Release(dir); err != nil {
@@ -310,8 +311,33 @@ func TestFailureIsLoggedOnceAMinute(t *testing.T) {
 		remove()
 		d.Check()
 		block()
+		const released = "the disk reserve is released"
+		before := strings.Count(d.log.String(), released)
 		commits(size / 8)
 		logged(release, 1)
+		logged(released, before) // the file is still there
+	})
+}
+
+// Full is called for each submit, and measures the free space at most once in maxAge.
+func TestFullMeasuresOnlyNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		measured := 0
+		free := d.freeBytes
+		d.freeBytes = func(dir string) (int64, error) {
+			measured++
+			return free(dir)
+		}
+		for want := range 3 {
+			for range 10 {
+				d.Full()
+			}
+			if measured != want {
+				t.Errorf("the free space was measured %d times within %v, want %d", measured, time.Duration(want)*maxAge, want)
+			}
+			time.Sleep(maxAge)
+		}
 	})
 }
 

@@ -92,6 +92,25 @@ func TestFramesAreSmall(t *testing.T) {
 	})
 }
 
+// S7: a spec of 4 MiB less 1 KiB fits into the largest message that a coordinator reads by default. A larger one is refused before it is sent.
+func TestLargestSpec(t *testing.T) {
+	t.Attr("rules", "S7")
+	const most = 4<<20 - 1<<10
+	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+		return []*lessorv1.SubmitResult{{}}
+	}, func(t *testing.T, p *producer.Client) {
+		spec := &lessorv1.TaskSpec{Queue: "q", Payload: make([]byte, most)}
+		spec.Payload = spec.Payload[:2*most-proto.Size(spec)]
+		if _, err := p.Submit(t.Context(), spec); err != nil {
+			t.Errorf("a spec of %d bytes: %v", proto.Size(spec), err)
+		}
+		spec.Payload = spec.Payload[:len(spec.Payload)+1]
+		if _, err := p.Submit(t.Context(), spec); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the limit is 4193280") {
+			t.Errorf("a spec of %d bytes: %v, want INVALID_ARGUMENT with the limit", proto.Size(spec), err)
+		}
+	})
+}
+
 // X5: a call that the quota refuses again and again ends with the refusal.
 func TestSubmitGivesUp(t *testing.T) {
 	t.Attr("rules", "X5")

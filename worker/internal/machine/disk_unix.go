@@ -10,8 +10,13 @@ func diskPct(at string) (pct float64, ok bool) {
 	if err := syscall.Statfs(at, &st); err != nil {
 		return 0, false
 	}
-	used := float64(st.Blocks) - float64(st.Bfree)
-	if whole := used + float64(st.Bavail); whole > 0 {
+	return diskUse(float64(st.Blocks), float64(st.Bfree), float64(st.Bavail))
+}
+
+// diskUse returns how full a disk is, of which so many blocks are free, and so many of them available to an ordinary user; ok is false if it has no blocks.
+func diskUse(blocks, free, available float64) (pct float64, ok bool) {
+	used := blocks - free
+	if whole := used + available; whole > 0 {
 		return percent(used, whole), true
 	}
 	return 0, false

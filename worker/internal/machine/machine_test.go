@@ -75,16 +75,29 @@ func TestControlGroups(t *testing.T) {
 	check(t, m.Measure(now.Add(time.Second)), CPUPct, 80) // the group used 0.4 s of the 0.5 s that it may use
 }
 
-// A machine whose files are missing or cannot be parsed has no gauges.
+// A machine whose files are missing or cannot be parsed has no gauges, and neither does a control group of which only the limit or only the use is known.
 func TestNoGaugesWithoutFiles(t *testing.T) {
-	m := newMeter(fstest.MapFS{
+	broken := fstest.MapFS{
 		"proc/stat":        file("cpu 1 2 x 4 5 6"),
-		"proc/meminfo":     file("MemTotal: none kB"),
+		"proc/meminfo":     file("MemTotal: none kB\nMemAvailable: 400 kB"),
 		"proc/self/cgroup": file("0::/../../etc\n"),
-	}, "/nowhere")
-	for range 2 {
-		if gauges := m.Measure(time.Unix(1, 0)); len(gauges) > 0 {
-			t.Errorf("gauges = %v, want none", gauges)
+	}
+	group := func(name, text string) fstest.MapFS {
+		return fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/" + name: file(text)}
+	}
+	for name, root := range map[string]fstest.MapFS{
+		"other forms": broken, "short stat": {"proc/stat": file("cpu 1 2 3 4")}, "nothing": {},
+		"memory limit": group("memory.max", "1000"), "memory use": group("memory.current", "1000"), "cpu limit": group("cpu.max", "50000 100000"),
+		"no memory allowed": {"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("0"), "sys/fs/cgroup/memory.current": file("0")},
+	} {
+		m := newMeter(root, "/nowhere")
+		for i := range 2 {
+			if i == 1 && name == "short stat" {
+				m.root = fstest.MapFS{"proc/stat": file("cpu 2 4 6 8")}
+			}
+			if gauges := m.Measure(time.Unix(int64(i), 0)); len(gauges) > 0 {
+				t.Errorf("%s: gauges = %v, want none", name, gauges)
+			}
 		}
 	}
 }
