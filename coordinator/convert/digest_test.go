@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -129,5 +131,30 @@ func TestDigestTellsSpecsApart(t *testing.T) {
 		if DigestOf(s) == want {
 			t.Errorf("%s: another spec has the same digest", name)
 		}
+	}
+}
+
+// A value of any type is part of a digest, also of types that no field of a spec has so far.
+func TestDigestHasValuesOfAllTypes(t *testing.T) {
+	for _, pair := range [][2]proto.Message{
+		{wrapperspb.Bool(true), wrapperspb.Bool(false)}, {wrapperspb.String("a"), wrapperspb.String("b")}, {wrapperspb.Bytes([]byte("a")), wrapperspb.Bytes([]byte("b"))},
+		{wrapperspb.Int32(-1), wrapperspb.Int32(1)}, {wrapperspb.Int64(-1), wrapperspb.Int64(1)}, {wrapperspb.UInt32(1), wrapperspb.UInt32(2)},
+		{wrapperspb.UInt64(1), wrapperspb.UInt64(2)}, {wrapperspb.Float(1), wrapperspb.Float(2)}, {wrapperspb.Double(1), wrapperspb.Double(2)},
+	} {
+		if DigestOf(pair[0]) == DigestOf(pair[1]) {
+			t.Errorf("%T: %v and %v have the same digest", pair[0], pair[0], pair[1])
+		}
+	}
+}
+
+// A fingerprint covers the words before the message, each for itself.
+func TestFingerprintHasTheWords(t *testing.T) {
+	seen := map[[sha256.Size]byte][]string{}
+	for _, words := range [][]string{nil, {""}, {"ab"}, {"a", "b"}, {"ab", ""}, {"b", "a"}} {
+		sum := Fingerprint(&lessorv1.TaskFilter{Queue: "q"}, words...)
+		if other, ok := seen[sum]; ok {
+			t.Errorf("%q and %q have the same fingerprint", words, other)
+		}
+		seen[sum] = words
 	}
 }

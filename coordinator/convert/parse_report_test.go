@@ -1,7 +1,9 @@
 package convert
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +61,9 @@ func TestBadFieldsAreNotedInTheReport(t *testing.T) {
 		{"gauge's name over", complete(&lessorv1.CompleteRequest{Metrics: map[string]float64{text(257): 1}}), "metrics", "the limit is 256"},
 		{"report_id over", complete(&lessorv1.CompleteRequest{ReportId: text(257)}), "report_id", "the limit is 256"},
 		{"completed_at", complete(&lessorv1.CompleteRequest{CompletedAt: badTime}), "completed_at", "not a valid timestamp"},
+		{"started_at of a complete", complete(&lessorv1.CompleteRequest{StartedAt: badTime}), "started_at", "not a valid timestamp"},
+		{"started_at of a fail", fail(&lessorv1.FailRequest{StartedAt: badTime}), "started_at", "not a valid timestamp"},
+		{"started_at of a release", release(&lessorv1.ReleaseRequest{StartedAt: badTime}), "started_at", "not a valid timestamp"},
 		{"artifacts over", complete(&lessorv1.CompleteRequest{Artifacts: make([]*lessorv1.Artifact, 65)}), "artifacts", "the limit is 64"},
 		{"artifact's worker", complete(artifact(&lessorv1.Artifact{WorkerId: text(257)})), "artifacts[1].worker_id", "the limit is 256"},
 		{"artifact's type", complete(artifact(&lessorv1.Artifact{Type: text(257)})), "artifacts[1].type", "the limit is 256"},
@@ -126,5 +131,40 @@ func TestResultSurvivesConversion(t *testing.T) {
 	back := &lessorv1.CompleteRequest{Output: r.Result.Output, Metrics: r.Result.Metrics, Artifacts: ArtifactsProto(r.Result.Artifacts)}
 	if !proto.Equal(back, sent) {
 		t.Errorf("sent %v\n got %v", sent, back)
+	}
+}
+
+// The reports of a frame come in its order, and none has anything of another one. Those that close an attempt note whether they say when it began.
+func TestReportsOfAFrame(t *testing.T) {
+	began := timestamppb.Now()
+	reports := ParseReports([]*lessorv1.Report{
+		{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: "a", Output: []byte("1"), StartedAt: began}}},
+		{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: "b"}}},
+		{},
+		{Report: &lessorv1.Report_Complete{Complete: &lessorv1.CompleteRequest{TaskId: "c", Output: []byte("2")}}},
+		{Report: &lessorv1.Report_Fail{Fail: &lessorv1.FailRequest{TaskId: "d", StartedAt: began}}},
+		{Report: &lessorv1.Report_Release{Release: &lessorv1.ReleaseRequest{TaskId: "e", Reason: "r", StartedAt: began}}},
+	}, lease.DefaultLimits())
+	var got []string
+	for _, r := range reports {
+		output := ""
+		if r.Result != nil {
+			output = string(r.Result.Output)
+		}
+		got = append(got, fmt.Sprintf("%v %s %q %q %t", r.Kind, r.TaskID, output, r.Detail, r.Started))
+	}
+	want := []string{
+		`complete a "1" "" true`, `start b "" "" false`, `start  "" "" false`, `complete c "2" "" false`, `fail d "" "" true`, `release e "" "r" true`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the reports are\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The checkpoint of a heartbeat is part of its report.
+func TestCheckpointIsConverted(t *testing.T) {
+	r := ParseHeartbeat(&lessorv1.HeartbeatRequest{Checkpoint: []byte("half")}, &Intake{limits: lease.DefaultLimits()})
+	if string(r.Checkpoint) != "half" {
+		t.Errorf("the checkpoint is %q, want that of the heartbeat", r.Checkpoint)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,10 @@ func labels(n int) map[string]string {
 	return m
 }
 
+func refs(n int) []*lessorv1.ResourceRef {
+	return slices.Repeat([]*lessorv1.ResourceRef{{ResourceId: "r", WorkerId: "w"}}, n)
+}
+
 var specSizes = []specCase{
 	{"queue at the limit", func(s *lessorv1.TaskSpec) { s.Queue = text(256) }, "", ""},
 	{"queue over", func(s *lessorv1.TaskSpec) { s.Queue = text(257) }, "queue", "has 257 bytes; the limit is 256"},
@@ -50,6 +55,8 @@ var specSizes = []specCase{
 	{"labels at the limit", func(s *lessorv1.TaskSpec) { s.Labels = labels(64) }, "", ""},
 	{"labels over", func(s *lessorv1.TaskSpec) { s.Labels = labels(65) }, "labels", "has 65 entries; the limit is 64"},
 	{"label value over", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"k": text(257)} }, "labels", "256"},
+	{"resources at the limit", func(s *lessorv1.TaskSpec) { s.ResourceRefs = refs(32) }, "", ""},
+	{"resources over", func(s *lessorv1.TaskSpec) { s.ResourceRefs = refs(33) }, "resource_refs", "has 33 entries; the limit is 32"},
 	{"label key empty", func(s *lessorv1.TaskSpec) { s.Labels = map[string]string{"": "v"} }, "labels", "empty key"},
 }
 
@@ -212,6 +219,8 @@ func TestFilterIsChecked(t *testing.T) {
 		{"queue over", &lessorv1.TaskFilter{Queue: text(257)}, "filter.queue", "the limit is 256"},
 		{"run over", &lessorv1.TaskFilter{RunId: text(257)}, "filter.run_id", "the limit is 256"},
 		{"type over", &lessorv1.TaskFilter{Type: text(257)}, "filter.type", "the limit is 256"},
+		{"host over", &lessorv1.TaskFilter{HostNodeId: text(257)}, "filter.host_node_id", "the limit is 256"},
+		{"key over", &lessorv1.TaskFilter{ConcurrencyKey: text(257)}, "filter.concurrency_key", "the limit is 256"},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
@@ -233,18 +242,22 @@ func TestFilterIsChecked(t *testing.T) {
 func TestFilterMatches(t *testing.T) {
 	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{
 		Queue: "q", RunID: "r", Type: "t", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "b": ""},
+		Trace: &lease.Trace{Host: "h"},
 	}}
+	untraced, spec := *task, *task.Spec
+	untraced.Spec, spec.Trace = &spec, nil
 	for name, tt := range map[string]struct {
 		filter *lessorv1.TaskFilter
 		want   bool
 	}{
 		"nothing": {nil, true},
 		"all": {&lessorv1.TaskFilter{
-			Queue: "q", RunId: "r", Type: "t", ConcurrencyKey: "k", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""},
+			Queue: "q", RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "k", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""},
 		}, true},
 		"queue":         {&lessorv1.TaskFilter{Queue: "p"}, false},
 		"run":           {&lessorv1.TaskFilter{RunId: "s"}, false},
 		"type":          {&lessorv1.TaskFilter{Type: "u"}, false},
+		"host":          {&lessorv1.TaskFilter{HostNodeId: "i"}, false},
 		"key":           {&lessorv1.TaskFilter{ConcurrencyKey: "l"}, false},
 		"state":         {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 8}}, false},
 		"any state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, true},
@@ -255,6 +268,9 @@ func TestFilterMatches(t *testing.T) {
 		filter := ParseFilter(f, tt.filter)
 		if got := filter.Matches(task); got != tt.want {
 			t.Errorf("%s: the filter matches: %v, want %v", name, got, tt.want)
+		}
+		if filter.Matches(&untraced) != (tt.want && tt.filter.GetHostNodeId() == "") {
+			t.Errorf("%s: the filter matches a task without trace_meta: %v", name, filter.Matches(&untraced))
 		}
 	}
 }

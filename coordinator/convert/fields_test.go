@@ -1,0 +1,35 @@
+package convert
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// Under moves errors about fields to another path, and leaves any other error as it is.
+func TestUnder(t *testing.T) {
+	field, exists := &lease.FieldError{Field: "queue", Problem: "p"}, &lease.ExistsError{Field: "idempotency_key", Key: "k"}
+	if got := new(lease.FieldError); !errors.As(Under("tasks[1]", field), &got) || got.Field != "tasks[1].queue" || field.Field != "queue" {
+		t.Errorf("the field is %q, want tasks[1].queue; that of the first error has become %q", got.Field, field.Field)
+	}
+	if got := new(lease.ExistsError); !errors.As(Under("tasks[1]", exists), &got) || got.Field != "tasks[1].idempotency_key" || exists.Field != "idempotency_key" {
+		t.Errorf("the field is %q, want tasks[1].idempotency_key; that of the first error has become %q", got.Field, exists.Field)
+	}
+	if got := Under("tasks[1]", lease.ErrNotFound); !errors.Is(got, lease.ErrNotFound) {
+		t.Errorf("another error becomes %v", got)
+	}
+}
+
+// Clip cuts between two characters.
+func TestClip(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		most int
+		want string
+	}{{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc..."}, {"a\u00e9", 2, "a..."}, {"a\u00e9b", 3, "a\u00e9..."}} {
+		if got := Clip(tt.text, tt.most); got != tt.want {
+			t.Errorf("%q is cut to %d bytes as %q, want %q", tt.text, tt.most, got, tt.want)
+		}
+	}
+}
