@@ -13,7 +13,7 @@ import (
 // S4: the error about a field with the wrong wire type has its path and the type that the protos give it.
 func TestWrongWireTypeNamesTheType(t *testing.T) {
 	t.Attr("rules", "S4")
-	policy, affinity := &lessorv1.RetryPolicy{}, &lessorv1.Affinity{}
+	policy, affinity, ref := &lessorv1.RetryPolicy{}, &lessorv1.Affinity{}, &lessorv1.ResourceRef{}
 	queue, labels, nested, list := &lessorv1.TaskSpec{}, &lessorv1.TaskSpec{}, &lessorv1.TaskSpec{}, &lessorv1.TaskSpec{}
 	for _, tt := range []struct {
 		spec   *lessorv1.TaskSpec
@@ -26,6 +26,7 @@ func TestWrongWireTypeNamesTheType(t *testing.T) {
 		{nested, nested, "retry_policy", "RetryPolicy"},
 		{list, list, "resource_refs", "repeated ResourceRef"},
 		{&lessorv1.TaskSpec{RetryPolicy: policy}, policy, "retry_policy.non_retryable_categories", "repeated ErrorCategory"},
+		{&lessorv1.TaskSpec{ResourceRefs: []*lessorv1.ResourceRef{ref}}, ref, "resource_refs[0].resource_id", "string"},
 		{&lessorv1.TaskSpec{Affinity: affinity}, affinity, "affinity.mode", "AffinityMode"},
 	} {
 		m := tt.within.ProtoReflect()

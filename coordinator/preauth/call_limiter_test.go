@@ -58,6 +58,35 @@ func (g *testGate) CheckCredential(ctx context.Context) (context.Context, error)
 func (g *testGate) NeedsNoCredential(string) bool         { return g.free }
 func (g *testGate) CertificateEnded(context.Context) bool { return g.certEnded }
 
+// X5: refused calls of all addresses together have a limit, too. Health checks go on when it is used up, so that nobody can make a coordinator look dead.
+func TestHealthChecksHaveTheirOwnLimit(t *testing.T) {
+	t.Attr("rules", "X5")
+	gate := &testGate{refusal: errors.New("refused")}
+	l := NewCallLimiter(gate, 1)
+	ctx, end := context.WithCancel(t.Context())
+	call := func(i int) error {
+		from := &net.TCPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i))}
+		_, err := l.Tap(peer.NewContext(ctx, &peer.Peer{Addr: from}), &tap.Info{})
+		return err
+	}
+	for i := range 256 {
+		if err := call(i); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+	if err := call(256); !errors.Is(err, errTooManyCalls) {
+		t.Errorf("one call more: %v, want %v", err, errTooManyCalls)
+	}
+	gate.free = true
+	if err := call(256); err != nil {
+		t.Errorf("a health check: %v", err)
+	}
+	if err := call(257); !errors.Is(err, errTooManyCalls) {
+		t.Errorf("more health checks than connections may be open: %v, want %v", err, errTooManyCalls)
+	}
+	end()
+}
+
 // X3: a call closes its connection if the client certificate of the connection was valid and has ended, but not before answers under way have had their
 // time. A health check does not, nor does a call that is refused for another reason, such as a bad token: other callers may use the same connection.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {

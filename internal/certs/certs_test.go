@@ -3,6 +3,7 @@ package certs
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -129,6 +130,32 @@ func TestDevelopmentCertificates(t *testing.T) {
 	}
 }
 
+// X1: the certificate of a server is for its hosts, names and addresses, and for no client; that of a client is for no server.
+func TestDevelopmentCertificatesAreForOneSide(t *testing.T) {
+	t.Attr("rules", "X1")
+	dir := makeCerts(t)
+	roots, err := Pool(filesIn(dir, "").CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, usage := range map[string]x509.ExtKeyUsage{"server": x509.ExtKeyUsageServerAuth, "client": x509.ExtKeyUsageClientAuth} {
+		pair, err := tls.LoadX509KeyPair(filesIn(dir, name).Cert, filesIn(dir, name).Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, side := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{side}}); (err == nil) != (side == usage) {
+				t.Errorf("the certificate of the %s is good for usage %d: %v, want %v", name, side, err == nil, side == usage)
+			}
+		}
+		for host, want := range map[string]bool{"localhost": true, "127.0.0.1": true, "example.org": false} {
+			if err := pair.Leaf.VerifyHostname(host); (err == nil) != (want && name == "server") {
+				t.Errorf("the certificate of the %s for %s: %v", name, host, err)
+			}
+		}
+	}
+}
+
 // Only its owner can read a key file, and existing files are not overwritten.
 func TestDevelopmentKeysAreKept(t *testing.T) {
 	dir := makeCerts(t)
@@ -246,9 +273,9 @@ func TestClientReadsChangedFiles(t *testing.T) {
 		_ = clientConn.Close()
 		return errors.Join(err, <-served) == nil
 	}
-	replace := func(name string) {
+	replace := func(from, name string) {
 		t.Helper()
-		content, err := os.ReadFile(filepath.Join(next, name))
+		content, err := os.ReadFile(filepath.Join(from, name))
 		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -257,16 +284,23 @@ func TestClientReadsChangedFiles(t *testing.T) {
 	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte("no PEM"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !trusts(old) {
+		t.Error("a file was broken before the first connection, and the first files are not in force")
+	}
+	replace(old, "ca.pem")
 	if !trusts(old) || trusts(next) {
 		t.Fatal("the first files are not in force")
 	}
 	for _, name := range []string{"client.pem", "ca.pem"} { // a new certificate with the old key
-		replace(name)
+		replace(next, name)
 		if !trusts(old) || trusts(next) {
 			t.Errorf("after %s alone was replaced, the old files are not in force, want them until all are replaced", name)
 		}
 	}
-	replace("client-key.pem")
+	replace(next, "client-key.pem")
 	if trusts(old) || !trusts(next) {
 		t.Error("the new files are not in force")
 	}

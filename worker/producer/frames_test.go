@@ -66,11 +66,14 @@ func TestFramesAreSmall(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, key := range strings.Split("a b c d e f g gone", " ") {
 			wg.Go(func() {
-				ctx := t.Context()
-				if key == "gone" {
+				ctx, size := t.Context(), 300<<10
+				switch key {
+				case "gone":
 					ctx = gone
+				case "c", "d": // already two of these are too many
+					size = 600 << 10
 				}
-				_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", TaskKey: key, Payload: make([]byte, 300<<10)})
+				_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", TaskKey: key, Payload: make([]byte, size)})
 				if (err != nil) != (key == "gone") {
 					t.Errorf("%s: %v", key, err)
 				}
