@@ -166,3 +166,17 @@ func TestDeadlineErrorNamesTheCause(t *testing.T) {
 		}
 	})
 }
+
+// If streams open, but end before a frame is answered, then the error at the deadline has the reason why the last of them ended.
+func TestDeadlineErrorNamesTheEndOfTheStream(t *testing.T) {
+	withTaskService(t, &scripted{frames: make([]int, 100), end: errAway}, func(t *testing.T, conn *grpc.ClientConn) {
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+		if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "the coordinator is away") {
+			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED with %q", err, "the coordinator is away")
+		}
+	})
+}
