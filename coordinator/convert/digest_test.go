@@ -137,9 +137,15 @@ func TestDigestTellsSpecsApart(t *testing.T) {
 // A value of any type is part of a digest, also of types that no field of a spec has so far.
 func TestDigestHasValuesOfAllTypes(t *testing.T) {
 	for _, pair := range [][2]proto.Message{
-		{wrapperspb.Bool(true), wrapperspb.Bool(false)}, {wrapperspb.String("a"), wrapperspb.String("b")}, {wrapperspb.Bytes([]byte("a")), wrapperspb.Bytes([]byte("b"))},
-		{wrapperspb.Int32(-1), wrapperspb.Int32(1)}, {wrapperspb.Int64(-1), wrapperspb.Int64(1)}, {wrapperspb.UInt32(1), wrapperspb.UInt32(2)},
-		{wrapperspb.UInt64(1), wrapperspb.UInt64(2)}, {wrapperspb.Float(1), wrapperspb.Float(2)}, {wrapperspb.Double(1), wrapperspb.Double(2)},
+		{wrapperspb.Bool(true), wrapperspb.Bool(false)},
+		{wrapperspb.String("a"), wrapperspb.String("b")},
+		{wrapperspb.Bytes([]byte("a")), wrapperspb.Bytes([]byte("b"))},
+		{wrapperspb.Int32(-1), wrapperspb.Int32(1)},
+		{wrapperspb.Int64(-1), wrapperspb.Int64(1)},
+		{wrapperspb.UInt32(1), wrapperspb.UInt32(2)},
+		{wrapperspb.UInt64(1), wrapperspb.UInt64(2)},
+		{wrapperspb.Float(1), wrapperspb.Float(2)},
+		{wrapperspb.Double(1), wrapperspb.Double(2)},
 	} {
 		if DigestOf(pair[0]) == DigestOf(pair[1]) {
 			t.Errorf("%T: %v and %v have the same digest", pair[0], pair[0], pair[1])

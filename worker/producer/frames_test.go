@@ -132,13 +132,23 @@ func TestSubmitGivesUp(t *testing.T) {
 	})
 }
 
-// An answer that does not fit its frame ends the calls of the frame.
+// An answer that does not fit its frame ends the calls of the frame, and the stream: what it says further may not fit either.
 func TestAnswerThatDoesNotFit(t *testing.T) {
-	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
-		return []*lessorv1.SubmitResult{{}, {}}
-	}, func(t *testing.T, p *producer.Client) {
+	answers := [][]*lessorv1.SubmitResult{{{}, {}}, {{}}}
+	service := &answering{answer: func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+		next := answers[0]
+		answers = answers[1:]
+		return next
+	}}
+	withTaskService(t, service, func(t *testing.T, conn *grpc.ClientConn) {
+		c := &timed{ClientConnInterface: conn}
+		p := producer.New(c)
+		defer func() { _ = p.Close() }()
 		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}); status.Code(err) != codes.Internal {
 			t.Errorf("Submit = %v, want INTERNAL", err)
+		}
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil || len(c.opened) != 2 {
+			t.Errorf("the next Submit = %v on stream %d, want none and 2", err, len(c.opened))
 		}
 	})
 }
