@@ -249,7 +249,7 @@ func TestOutputThatCannotBeKeptFailsTheTask(t *testing.T) {
 // K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, exit code 0 is not a success.
 func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	t.Attr("rules", "K6")
-	b := newRig(t, `trap 'exit 0' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{})
+	b := newRig(t, `trap 'exit 0' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{}, worker.Config{})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
 	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
@@ -315,7 +315,7 @@ func TestLostLeaseEndsTheGrace(t *testing.T) {
 // loss.
 func TestDrainReleasesTheTask(t *testing.T) {
 	t.Attr("rules", "W10")
-	b := newRig(t, `trap 'exit 1' TERM; echo up > $FIFO; sleep 1000 & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
+	b := newRig(t, `trap 'exit 1' TERM; sh -c 'echo up > $FIFO; exec sleep 1000' & wait`, Config{}, worker.Config{DrainTimeout: time.Millisecond})
 	id := b.Submit(b.spec(""))
 	b.readFIFO()
 	b.stop()
