@@ -81,7 +81,8 @@ type Member struct {
 	Redeliver bool
 	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the member gets no new work. May be nil.
 	Backlog *Backlog
-	// WhyNoSlots says why the member offers no slots, in a sentence about "it". The loop calls it, so it must not wait for anything. May be nil.
+	// WhyNoSlots says why the member has no slots although the worker offers some, in a sentence about "it"; "" if it offers none. The loop calls it,
+	// so it must not wait for anything. May be nil.
 	WhyNoSlots func() string
 	// Deliver hands over new leases.
 	Deliver func([]Granted)

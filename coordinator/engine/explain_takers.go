@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -48,10 +49,11 @@ func (t *taker) delayed() (d delay) {
 }
 
 func (t *taker) whyNoSlots() string {
-	if t.member == nil || t.member.WhyNoSlots == nil {
-		return "it offers no slots"
+	why := ""
+	if t.member != nil && t.member.WhyNoSlots != nil {
+		why = t.member.WhyNoSlots()
 	}
-	return t.member.WhyNoSlots()
+	return cmp.Or(why, "it offers no slots")
 }
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {

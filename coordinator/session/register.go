@@ -1,8 +1,6 @@
 package session
 
 import (
-	"cmp"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -95,7 +93,7 @@ func (ss *Session) offeredSlots() int {
 	default:
 		why = ss.health.whyNoWork()
 	}
-	if ss.whyNoSlots() != cmp.Or(why, noSlots) {
+	if ss.whyNoSlots() != why {
 		changed := why // only this copy goes to the heap
 		ss.noWork.Store(&changed)
 	}
@@ -105,15 +103,12 @@ func (ss *Session) offeredSlots() int {
 	return ss.slots
 }
 
-// noSlots is why a worker gets no work that is well and has declared 0 slots.
-const noSlots = "it offers no slots"
-
 // whyNoSlots is engine.Member.WhyNoSlots. It takes no lock: others hold them while they wait for the loop, which calls this.
 func (ss *Session) whyNoSlots() string {
 	if why := ss.noWork.Load(); why != nil {
-		return cmp.Or(*why, noSlots)
+		return *why
 	}
-	return noSlots
+	return ""
 }
 
 // resize tells the engine the number of slots, if it has changed.
