@@ -92,9 +92,9 @@ type world struct {
 	book   *book
 	peers  []*peer
 	sdks   []*sdk
-	tasks  []lease.TaskID  // that may not have ended
-	seen   map[string]bool // leases that were counted
-	busy   sync.WaitGroup  // calls under way
+	tasks  []lease.TaskID    // that may not have ended
+	seen   map[string]string // the leases that were counted, and the instance that had each
+	busy   sync.WaitGroup    // calls under way
 
 	eng        *engine.Engine
 	quotas     *quota.Book
@@ -121,7 +121,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
-		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]bool{}, lines: map[*line]*Server{},
+		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]string{}, lines: map[*line]*Server{},
 		fates: map[fate]int{},
 	}
 	w.book = newBook(w)
@@ -696,7 +696,8 @@ func (w *world) settle() {
 	}
 }
 
-// count looks at the live leases: each was handed out, and no instance has more than it has slots (W4).
+// count looks at the live leases: each was handed out, and no instance was granted more than it has slots (W4). A lease that an instance has taken over
+// from another one since the last count, by naming it in a frame, may have come on top of what it was granted.
 func (w *world) count() {
 	now := time.Now()
 	w.mu.Lock()
@@ -714,14 +715,18 @@ func (w *world) count() {
 			continue
 		}
 		instance := lease.InstanceOf(t.Lease.Session)
-		live[instance]++
 		leaseID := w.eng.LeaseID(t.Holding())
 		w.book.granted(w, instance, leaseID, t)
-		if !w.seen[leaseID] {
-			w.seen[leaseID] = true
-			if at := t.Lease.GrantedAt.Time(); fresh[instance].IsZero() || at.Before(fresh[instance]) {
+		before := w.seen[leaseID]
+		w.seen[leaseID] = instance
+		if before == "" {
+			before = grantedTo(t)
+			if at := t.Lease.GrantedAt.Time(); before == instance && (fresh[instance].IsZero() || at.Before(fresh[instance])) {
 				fresh[instance] = at
 			}
+		}
+		if before == instance {
+			live[instance]++
 		}
 	}
 	w.mu.Lock()
@@ -735,6 +740,16 @@ func (w *world) count() {
 			w.Errorf("instance %s has %d leases, and at most %d slots since %v; now it is %v", instance, live[instance], most, at, now)
 		}
 	}
+}
+
+// grantedTo returns the instance to which the live lease of a task was granted.
+func grantedTo(t *lease.Task) (instance string) {
+	for _, e := range t.Events() {
+		if e.Type == lease.EventGranted && e.Attempt == t.Lease.Attempt {
+			instance = lease.InstanceOf(e.Detail)
+		}
+	}
+	return instance
 }
 
 // heal ends all faults. Then all tasks must end in time, and all sessions must get work.
