@@ -7,6 +7,8 @@ SIMULATE_FOR ?= 1h
 # How often it kills the coordinator under load, and cuts the power of its disk, an ext4 and an XFS: some two hours, and one each.
 KILLS ?= 20000
 CUTS ?= 3000
+# The first seed of the histories of `make simulate`: each commit has others, and always the same. 0 draws it, as `make test-long` does.
+SEED ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 1)0000
 # How long `make fuzz` searches with each target.
 FUZZ_FOR ?= 30s
 # Which benchmarks `make bench` runs, how long and how often each; benchstat wants six at least.
@@ -64,10 +66,10 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 
 .PHONY: simulate
 simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, 300 of sessions, and 15 of the whole (docs/testing/models.md)
-	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000
-	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500
-	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300
-	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 15
+	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000 -simulate.seed $(SEED)
+	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 15 -random.seed $(SEED)
 
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
@@ -80,10 +82,10 @@ test-long: ## Run the tests behind the tag `long` and all faults with the race d
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $(KILLS)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut(XFS)?$$' -cuts $(CUTS)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
-	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR)
-	go test -count=1 -timeout 0 ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 50000
-	go test -count=1 -timeout 0 ./coordinator/session -run '^TestRandomHistories$$' -random.histories 50000
-	go test -count=1 -timeout 0 ./test/limits -run '^TestRandomHistories$$' -random.histories 5000
+	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR) -simulate.seed 0
+	go test -count=1 -timeout 0 ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
+	go test -count=1 -timeout 0 ./coordinator/session -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
+	go test -count=1 -timeout 0 ./test/limits -run '^TestRandomHistories$$' -random.histories 5000 -random.seed 0
 	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000
 
 # The packages that the build tag gives other files. The rest of test/ is run by `make race`.

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	randomSeed      = flag.Uint64("random.seed", 0, "the seed of the one history to play; 0: many, of random seeds")
+	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
 	randomHistories = flag.Int("random.histories", 1, "how many histories to play")
 )
 
@@ -23,12 +23,12 @@ const historySteps = 170
 // each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T11 T12 T13 V7 V17 X3 X5")
-	if *randomSeed != 0 {
-		playHistory(t, *randomSeed)
-		return
+	first := *randomSeed
+	if first == 0 {
+		first = rand.Uint64N(1<<40) + 1
 	}
 	for n := 0; n < *randomHistories && !t.Failed(); n++ {
-		playHistory(t, rand.Uint64N(1<<40)+1)
+		playHistory(t, first+uint64(n))
 	}
 	for _, what := range slices.Sorted(maps.Keys(counted.n)) {
 		t.Logf("%6d %s", counted.n[what], what)
@@ -48,7 +48,7 @@ func playHistory(t *testing.T, seed uint64) {
 		}
 		w.end()
 		if t.Failed() {
-			t.Logf("the last steps:\n%s\nrepeat: go test ./test/limits -run TestRandomHistories -random.seed=%d",
+			t.Logf("the last steps:\n%s\nrepeat: go test ./test/limits -run TestRandomHistories -random.seed=%d -random.histories=1",
 				strings.Join(w.journal[max(0, len(w.journal)-100):], "\n"), seed)
 		}
 	})
