@@ -77,7 +77,8 @@ type Member struct {
 	Session string
 	Wants   Wants
 	Slots   int // most live leases at once
-	// Redeliver asks the engine to deliver again the leases that an earlier session of the same instance never acknowledged.
+	// Redeliver asks the engine to deliver again what was granted to this very session before and never acknowledged, because no frame has it any more.
+	// What was granted to other sessions of the instance is always delivered again.
 	Redeliver bool
 	// Backlog counts the bytes that wait to be sent to the member; while there are too many, the member gets no new work. May be nil.
 	Backlog *Backlog

@@ -298,6 +298,16 @@ func (c *testSession) grants() []Granted {
 	return c.granted
 }
 
+// newGrants are the grants without those that were delivered again because the instance had never acknowledged them.
+func (c *testSession) newGrants() (all []Granted) {
+	for _, g := range c.grants() {
+		if !g.Again {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
 func work() *lease.Spec { return &lease.Spec{Queue: "q", Payload: []byte("x")} }
 
 func many(n int) []*lease.Spec {

@@ -53,7 +53,8 @@ func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...
 // redeliver sends a lease again if the holder never acknowledged it, because it is not known whether the holder has received it (W8).
 func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	task := e.set.task(id)
-	if l := task.Lease; t.member.Redeliver && l.AckedAt == 0 && l.AckBy != 0 {
+	l := task.Lease
+	if unacked := l.AckedAt == 0 && l.AckBy != 0; unacked && (t.member.Redeliver || l.Session != t.member.Session) {
 		g := e.newGranted(task)
 		g.Again = true
 		e.batch.grant(t.member, g)

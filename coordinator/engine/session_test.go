@@ -36,12 +36,37 @@ func TestDisplacedStreamTakesNoLeaseBack(t *testing.T) {
 		second, id := r.join("i", 1)
 		r.want(r.sayBy(id, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
 		r.want(r.sayBy(old, lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
-		if n := len(second.grants()); n != 0 {
+		if n := len(second.newGrants()); n != 0 {
 			r.Errorf("%d grants although a lease fills the one slot, want 0", n)
 		}
 		held, err := r.LeasesBySession(r.Context(), home.Tenant)
 		if err != nil || held[id] != 1 {
 			r.Errorf("the sessions hold %v (%v), want 1 for %s", held, err, id)
+		}
+	})
+}
+
+// W8: a stream that resumes an older session of its instance gets the leases that a newer one was granted and never acknowledged: no frame of the older
+// session has them. What the older session was granted itself is in its frames, which are sent again.
+func TestResumedSessionGetsTheLeasesOfANewerOne(t *testing.T) {
+	t.Attr("rules", "W8")
+	run(t, func(r *rig) {
+		older, _ := r.join("i", 1)
+		r.submit(many(2)...)
+		if n := len(older.grants()); n != 1 {
+			r.Fatalf("%d grants to the older session, want 1", n)
+		}
+		newer, _ := r.join("i", 2)
+		if n := len(newer.grants()); n != 2 {
+			r.Fatalf("the newer session was handed %d leases, want that of the older one and another", n)
+		}
+		if err := r.Join(older.Member); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		got := older.grants()
+		if len(got) != 2 || got[1].LeaseID != newer.grants()[1].LeaseID || !got[1].Again {
+			r.Errorf("the older session was handed %d leases in the end, want its own and that of the newer session", len(got))
 		}
 	})
 }
