@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -47,7 +48,7 @@ type backupInfo struct {
 }
 
 func (t backupInfo) String() string {
-	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, bytesText(t.Bytes), counted(t.Tasks, "task"), t.Epoch,
+	return fmt.Sprintf("%s: %s, %s, epoch %d, taken at %s, sha256 %s", t.File, words.Bytes(t.Bytes), counted(t.Tasks, "task"), t.Epoch,
 		t.TakenAt.Format(time.RFC3339), t.SHA256)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
@@ -30,7 +31,7 @@ type compacted struct {
 }
 
 func (c compacted) String() string {
-	return fmt.Sprintf("%s: %s became %s", c.Data, bytesText(uint64(c.Before)), bytesText(uint64(c.After)))
+	return fmt.Sprintf("%s: %s became %s", c.Data, words.Bytes(uint64(c.Before)), words.Bytes(uint64(c.After)))
 }
 
 func (c compactCmd) Run(a *app) (err error) {

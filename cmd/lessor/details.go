@@ -30,19 +30,3 @@ func (d details) add(name, value string) {
 }
 
 func (d details) flush() error { return d.w.Flush() }
-
-// bytesText returns a size in the largest unit that fits.
-func bytesText(n uint64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	size, suffix := float64(n)/unit, "KiB"
-	for _, next := range []string{"MiB", "GiB", "TiB"} {
-		if size < unit {
-			break
-		}
-		size, suffix = size/unit, next
-	}
-	return fmt.Sprintf("%.1f %s", size, suffix)
-}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // The parser accepts a command line or refuses it with a message, and never panics. The fuzzer's text is split into arguments at NUL bytes, which no
@@ -54,8 +56,8 @@ func FuzzRate(f *testing.F) {
 				t.Fatalf("%q is read as %v", text, n)
 			}
 			var again rate
-			if err := again.UnmarshalText([]byte(rateText(n))); err != nil || math.Abs(float64(again)-n) > n/1e4 && n > 1e-300 {
-				t.Errorf("%q is printed as %q, which is read as %v (%v), want nearly %v", text, rateText(n), again, err, n)
+			if err := again.UnmarshalText([]byte(words.Rate(n))); err != nil || math.Abs(float64(again)-n) > n/1e4 && n > 1e-300 {
+				t.Errorf("%q is printed as %q, which is read as %v (%v), want nearly %v", text, words.Rate(n), again, err, n)
 			}
 		}
 		if q, ok := readRate(text); ok && (math.IsNaN(q.PerSecond) || math.IsInf(q.PerSecond, 0) || q.PerSecond <= 0) {
@@ -80,7 +82,7 @@ func FuzzStates(f *testing.F) {
 			t.Errorf("%q is read as %v, want one state for each part", text, states)
 		}
 		for _, state := range states {
-			name := short(state, "TASK_STATE_")
+			name := words.Name(state)
 			if again, err := parseStates([]string{name}); err != nil || state == 0 || again[0] != state {
 				t.Errorf("%q is read as %v, whose name %s is read as %v (%v), want the same state", text, state, name, again, err)
 			}

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // printJSON writes m on one line, with fields named as in the protos, including fields with their default. It leaves out the fields that the
@@ -154,26 +156,12 @@ func printable(s string) string {
 	}, s)
 }
 
-// short returns an enum value without its prefix: READY for TASK_STATE_READY.
-func short(value fmt.Stringer, prefix string) string {
-	return strings.TrimPrefix(value.String(), prefix)
-}
-
 // age returns how long ago t was, in its largest unit.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	d := max(time.Since(t.AsTime()), 0)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return words.Age(time.Since(t.AsTime()))
 }
 
 // zoneNow returns the time zone in which a table shows times. The head of the table names it once, so it is the same for all rows, also for times of

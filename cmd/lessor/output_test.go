@@ -3,12 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // On a terminal, a last cell that would make its row wider than the terminal goes below the row, broken into lines. Elsewhere a row is always one
@@ -104,22 +99,6 @@ func TestClippedTextFitsItsColumns(t *testing.T) {
 	} {
 		if got := clipped(text); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
-	}
-}
-
-// A worker was silent since its last message about the lease, whichever that was.
-func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
-	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
-	for want, story := range map[time.Duration]*lessorv1.LeaseStory{
-		9 * time.Second: {GrantedAt: at(1), EndedAt: at(10)},
-		8 * time.Second: {GrantedAt: at(1), AckedAt: at(2), EndedAt: at(10)},
-		7 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), EndedAt: at(10)},
-		4 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), HeartbeatAt: at(6), EndedAt: at(10)},
-		5 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(5), HeartbeatAt: at(3), EndedAt: at(10)},
-	} {
-		if got := silence(story); got != want {
-			t.Errorf("%v: silent for %v, want %v", story, got, want)
 		}
 	}
 }

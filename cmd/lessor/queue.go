@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // queueCmd is lessor queue.
@@ -42,27 +42,6 @@ func queueCells(q *lessorv1.Queue) []string {
 		fmt.Sprint(q.GetScheduled()),
 		fmt.Sprint(q.GetLeased()),
 		age(q.GetCreatedAt()),
-		settingsText(q),
+		words.Settings(q),
 	}
-}
-
-// settingsText returns the settings of a queue in few words.
-func settingsText(q *lessorv1.Queue) string {
-	var set []string
-	if q.GetPaused() {
-		set = append(set, "paused")
-	}
-	if n := q.GetMaxInflight(); n > 0 {
-		set = append(set, fmt.Sprintf("inflight %d", n))
-	}
-	if r := q.GetRateLimit(); r != nil {
-		set = append(set, "rate "+rateText(r.GetPerSecond()))
-	}
-	if n := len(q.GetFairnessWeights()); n > 0 {
-		set = append(set, fmt.Sprintf("weights %d", n))
-	}
-	if q.GetRetryPolicy() != nil {
-		set = append(set, "retry")
-	}
-	return strings.Join(set, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // queueGetCmd is lessor queue get.
@@ -65,7 +66,7 @@ func (d details) addSettings(q *lessorv1.Queue) {
 		d.add("max inflight", fmt.Sprint(n))
 	}
 	if r := q.GetRateLimit(); r != nil {
-		d.add("rate", rateText(r.GetPerSecond()))
+		d.add("rate", words.Rate(r.GetPerSecond()))
 		if r.GetBurst() > 0 {
 			d.add("burst", fmt.Sprint(r.GetBurst()))
 		}
@@ -90,7 +91,7 @@ func policyText(p *lessorv1.RetryPolicy) string {
 	add("backoff_multiplier", p.GetBackoffMultiplier(), p.GetBackoffMultiplier() != 0)
 	add("max_backoff", p.GetMaxBackoff().AsDuration(), p.GetMaxBackoff() != nil)
 	for _, category := range p.GetNonRetryableCategories() {
-		add("never after", short(category, "ERROR_CATEGORY_"), true)
+		add("never after", words.Name(category), true)
 	}
 	return strings.Join(set, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // statusCmd is lessor status.
@@ -27,7 +28,7 @@ func (c statusCmd) Run(a *app) error {
 		d.add("epoch", fmt.Sprint(s.GetEpoch()))
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
-		d.add("store", bytesText(s.GetStoreBytes()))
+		d.add("store", words.Bytes(s.GetStoreBytes()))
 		if s.GetDiskFull() {
 			d.add("disk", "nearly full: new tasks are refused until there is room")
 		}

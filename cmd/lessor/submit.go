@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one place. This command refuses only an explicit 0, which
@@ -143,7 +144,7 @@ func readPayload(r io.Reader, name string) ([]byte, error) {
 		return nil, fail(exitUsage, "", "--payload: %v", err)
 	}
 	if len(data) > maxPayload {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, bytesText(maxPayload))
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, words.Bytes(maxPayload))
 	}
 	return data, nil
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskCancelCmd is lessor task cancel.
@@ -131,5 +132,5 @@ func withForce(err error) error {
 }
 
 func stateLine(t *lessorv1.Task) string {
-	return t.GetTaskId() + "\t" + short(t.GetState(), "TASK_STATE_")
+	return t.GetTaskId() + "\t" + words.Name(t.GetState())
 }

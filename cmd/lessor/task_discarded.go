@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // addDiscarded shows the results that came too late, and which one was adopted.
@@ -15,9 +16,9 @@ func (d details) addDiscarded(t *lessorv1.Task) {
 	}
 	for _, r := range t.GetDiscarded() {
 		d.add("discarded", fmt.Sprintf("%s by worker %s at %s, attempt %d: %s",
-			bytesText(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(), short(r.GetReason(), "REASON_")))
+			words.Bytes(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(), words.Name(r.GetReason())))
 		for _, artifact := range r.GetArtifacts() {
-			d.add("", artifactText(artifact))
+			d.add("", words.Artifact(artifact))
 		}
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskExplainCmd is lessor task explain.
@@ -86,42 +86,8 @@ func printStory(w io.Writer, l *lessorv1.LeaseStory) error {
 	d.add("started", clockOrNever(l.GetStartedAt()))
 	d.add("last heartbeat", clockOrNever(l.GetHeartbeatAt()))
 	d.add("ended", clock(l.GetEndedAt()))
-	d.add("why", causeText(l))
+	d.add("why", words.Cause(l))
 	return d.flush()
-}
-
-// causeText returns the code of the cause, then words for people.
-func causeText(l *lessorv1.LeaseStory) string {
-	text := short(l.GetCause(), "REASON_")
-	switch l.GetCause() {
-	case lessorv1.Reason_REASON_REPORTED:
-		text += ": its worker reported"
-	case lessorv1.Reason_REASON_LEASE_EXPIRED, lessorv1.Reason_REASON_DISPATCH_UNACKED:
-		text += fmt.Sprintf(": the worker was silent for %v", silence(l))
-	case lessorv1.Reason_REASON_CANCEL_TIMEOUT:
-		text += ": its worker did not stop within cancel_grace"
-	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:
-		text += ": attempt_timeout or the deadline passed"
-	case lessorv1.Reason_REASON_REVOKED:
-		if l.GetDetail() != "" {
-			return text + ": " + printable(l.GetDetail())
-		}
-		text += ": it was revoked, or its worker said goodbye"
-	case lessorv1.Reason_REASON_COORDINATOR_RECOVERED:
-		text += ": the coordinator ended older leases at its start (--recovery)"
-	}
-	return text
-}
-
-// silence returns the time from the worker's last message about a lease to the end of the lease.
-func silence(l *lessorv1.LeaseStory) time.Duration {
-	last := l.GetGrantedAt().AsTime()
-	for _, at := range []*timestamppb.Timestamp{l.GetAckedAt(), l.GetStartedAt(), l.GetHeartbeatAt()} {
-		if at != nil && at.AsTime().After(last) {
-			last = at.AsTime()
-		}
-	}
-	return l.GetEndedAt().AsTime().Sub(last).Round(time.Millisecond)
 }
 
 func printRefusals(w io.Writer, refusals []*lessorv1.Refusal) error {
@@ -135,21 +101,14 @@ func printRefusals(w io.Writer, refusals []*lessorv1.Refusal) error {
 	for _, r := range refusals {
 		rows.row(
 			stamp(r.GetAt()),
-			short(r.GetKind(), "REFUSED_KIND_"),
+			words.Name(r.GetKind()),
 			fmt.Sprint(r.GetAttempt()),
 			r.GetWorkerId(),
-			lateText(r),
-			strings.Join([]string{short(r.GetVerdict(), "VERDICT_"), short(r.GetReason(), "REASON_"), r.GetDetail()}, ": "),
+			words.LateBy(r),
+			words.Refused(r),
 		)
 	}
 	return rows.flush()
-}
-
-func lateText(r *lessorv1.Refusal) string {
-	if r.GetLateBy() == nil {
-		return ""
-	}
-	return spanText(r.GetLateBy().AsDuration())
 }
 
 func clockOrNever(t *timestamppb.Timestamp) string { return cmp.Or(clock(t), "never") }
@@ -160,21 +119,7 @@ func relative(t *timestamppb.Timestamp) string {
 		return ""
 	}
 	if d := time.Until(t.AsTime()); d > 0 {
-		return fmt.Sprintf("%s, in %s", clock(t), spanText(d))
+		return fmt.Sprintf("%s, in %s", clock(t), words.Span(d))
 	}
-	return fmt.Sprintf("%s, %s ago", clock(t), spanText(time.Since(t.AsTime())))
-}
-
-// spanText returns a duration, rounded as far as people need it.
-func spanText(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < 48*time.Hour:
-		return d.Round(time.Second).String()
-	}
-	hours := int(d.Round(time.Hour).Hours())
-	return fmt.Sprintf("%dd%dh", hours/24, hours%24)
+	return fmt.Sprintf("%s, %s ago", clock(t), words.Span(time.Since(t.AsTime())))
 }

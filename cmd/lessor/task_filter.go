@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskFilter has the conditions that select tasks. An empty value of a condition is refused, because it would not restrict anything: an unset variable
@@ -58,7 +59,7 @@ func stateNames() []string {
 	var names []string
 	for number := range int32(len(lessorv1.TaskState_name)) {
 		if number > 0 {
-			names = append(names, short(lessorv1.TaskState(number), "TASK_STATE_"))
+			names = append(names, words.Name(lessorv1.TaskState(number)))
 		}
 	}
 	return names

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskGetCmd is lessor task get.
@@ -57,7 +58,7 @@ func writeOutput(w io.Writer, t *lessorv1.Task) error {
 		if t.GetFinishedAt() != nil {
 			hint = fmt.Sprintf("\"lessor task explain %s\" tells why", t.GetTaskId())
 		}
-		return fail(exitFailed, hint, "%s is %s; it has no output", t.GetTaskId(), short(t.GetState(), "TASK_STATE_"))
+		return fail(exitFailed, hint, "%s is %s; it has no output", t.GetTaskId(), words.Name(t.GetState()))
 	}
 	return writeResult(w, t.GetTaskId(), t.GetOutput(), t.GetArtifacts())
 }
@@ -67,7 +68,7 @@ func writeResult(w io.Writer, what string, output []byte, artifacts []*lessorv1.
 	var elsewhere []string
 	for _, artifact := range artifacts {
 		if !artifact.GetInline() {
-			elsewhere = append(elsewhere, artifactText(artifact))
+			elsewhere = append(elsewhere, words.Artifact(artifact))
 		}
 	}
 	if len(output) == 0 && len(elsewhere) > 0 {
@@ -95,23 +96,17 @@ func printTask(w io.Writer, t *lessorv1.Task) error {
 
 func (d details) addState(t *lessorv1.Task) {
 	d.add("task", t.GetTaskId())
-	d.add("state", short(t.GetState(), "TASK_STATE_"))
+	d.add("state", words.Name(t.GetState()))
 	if t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED {
-		d.add("reason", short(t.GetReason(), "REASON_"))
+		d.add("reason", words.Name(t.GetReason()))
 	}
 	if t.GetQuarantined() {
 		d.add("quarantined", "yes: its workers were lost too often")
 	}
-	d.add("attempt", attemptText(t))
+	d.add("attempt", words.Attempts(t))
 	d.add("created", clock(t.GetCreatedAt()))
 	d.add("due", clock(t.GetRetryAt()))
 	d.add("finished", clock(t.GetFinishedAt()))
-}
-
-func attemptText(t *lessorv1.Task) string {
-	policy := t.GetSpec().GetRetryPolicy()
-	return fmt.Sprintf("%d in round %d; failures %d of %d, losses %d of %d", t.GetAttempt(), t.GetRound(),
-		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
 }
 
 func (d details) addSpec(s *lessorv1.TaskSpec) {
@@ -149,7 +144,7 @@ func (d details) addLease(t *lessorv1.Task) {
 
 func (d details) addResult(t *lessorv1.Task) {
 	if e := t.GetError(); e != nil {
-		d.add(errorLabel(t), short(e.GetCategory(), "ERROR_CATEGORY_")+": "+e.GetMessage())
+		d.add(words.ErrorLabel(t), words.Name(e.GetCategory())+": "+e.GetMessage())
 		d.add("stack", e.GetStackTrace())
 	}
 	d.add("stopped during", t.GetCancelledDuringPhase())
@@ -160,36 +155,17 @@ func (d details) addResult(t *lessorv1.Task) {
 		d.add("output", preview(t.GetOutput()))
 	}
 	for _, artifact := range t.GetArtifacts() {
-		d.add("artifact", artifactText(artifact))
+		d.add("artifact", words.Artifact(artifact))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.GetMetrics())) {
 		d.add("gauge", fmt.Sprintf("%s %.4g", name, t.GetMetrics()[name]))
 	}
 }
 
-// errorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.
-func errorLabel(t *lessorv1.Task) string {
-	if t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED {
-		return "error"
-	}
-	return "last error"
-}
-
-func artifactText(a *lessorv1.Artifact) string {
-	text := fmt.Sprintf("%s, %s", a.GetResourceId(), bytesText(uint64(a.GetSizeBytes())))
-	if a.GetWorkerId() != "" {
-		text += ", at worker " + a.GetWorkerId()
-	}
-	if path := a.GetMetadata()["path"]; path != "" {
-		text += ", " + path
-	}
-	return text
-}
-
 // preview returns the beginning of a text, or the size of data that is not text. --output and --payload show all of it.
 func preview(data []byte) string {
 	const shown, lines = 200, 10
-	size := bytesText(uint64(len(data)))
+	size := words.Bytes(uint64(len(data)))
 	switch {
 	case len(data) == 0:
 		return "empty"
@@ -226,35 +202,10 @@ func printHistory(w io.Writer, t *lessorv1.Task) error {
 func historyCells(e *lessorv1.HistoryEvent) []string {
 	return []string{
 		stamp(e.GetAt()),
-		eventName(e),
-		short(e.GetTaskState(), "TASK_STATE_"),
+		words.Event(e),
+		words.Name(e.GetTaskState()),
 		fmt.Sprint(e.GetAttempt()),
 		e.GetActor(),
-		why(e),
+		words.Why(e),
 	}
-}
-
-// eventName returns the name of an event; for a refusal also the kind of the refused report.
-func eventName(e *lessorv1.HistoryEvent) string {
-	name := short(e.GetType(), "HISTORY_EVENT_TYPE_")
-	if e.GetRefusedKind() != lessorv1.RefusedKind_REFUSED_KIND_UNSPECIFIED {
-		name += " " + short(e.GetRefusedKind(), "REFUSED_KIND_")
-	}
-	return name
-}
-
-// why returns the reason and the detail of an event, if it has them.
-func why(e *lessorv1.HistoryEvent) string {
-	var parts []string
-	if v := e.GetRefusedVerdict(); v != lessorv1.Verdict_VERDICT_UNSPECIFIED {
-		parts = append(parts, short(v, "VERDICT_"))
-	}
-	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
-		parts = append(parts, short(r, "REASON_"))
-	}
-	// The detail of a grant is the id of the session, which --json shows.
-	if d := e.GetDetail(); d != "" && e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
-		parts = append(parts, d)
-	}
-	return strings.Join(parts, ": ")
 }

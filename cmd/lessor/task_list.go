@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskListCmd is lessor task list.
@@ -74,28 +74,12 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 func taskCells(t *lessorv1.Task) []string {
 	return []string{
 		t.GetTaskId(),
-		short(t.GetState(), "TASK_STATE_"),
+		words.Name(t.GetState()),
 		t.GetSpec().GetQueue(),
 		t.GetSpec().GetType(),
 		fmt.Sprint(t.GetAttempt()),
 		age(t.GetCreatedAt()),
 		t.GetSpec().GetTaskKey(),
-		clipped(errorCell(t)),
+		clipped(words.Error(t)),
 	}
-}
-
-// errorCell says why a task has not succeeded. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
-func errorCell(t *lessorv1.Task) string {
-	text := t.GetError().GetMessage()
-	switch {
-	case t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
-		text = ""
-	case t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED:
-		text = short(t.GetReason(), "REASON_")
-		if t.GetCancelReason() != "" {
-			text += ": " + t.GetCancelReason()
-		}
-	}
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // addPlacement shows which workers may take a task.
@@ -28,7 +29,7 @@ func (d details) addPlacement(s *lessorv1.TaskSpec) {
 		d.add("resource", refText(ref))
 	}
 	if a := s.GetAffinity(); a != nil {
-		d.add("affinity", fmt.Sprintf("%s, %s, for %v", a.GetKey(), strings.ToLower(short(a.GetMode(), "AFFINITY_MODE_")), a.GetTtl().AsDuration()))
+		d.add("affinity", fmt.Sprintf("%s, %s, for %v", a.GetKey(), strings.ToLower(words.Name(a.GetMode())), a.GetTtl().AsDuration()))
 	}
 }
 
@@ -54,7 +55,7 @@ func (d details) addTrace(t *lessorv1.Task) {
 	}
 	d.add("chain", strings.Join(meta.GetMiddlewareChain(), ", "))
 	for _, m := range t.GetMiddlewares() {
-		text := m.GetTaskId() + indexText(m.ChainIndex) + ", " + short(m.GetState(), "TASK_STATE_")
+		text := m.GetTaskId() + indexText(m.ChainIndex) + ", " + words.Name(m.GetState())
 		if m.GetTaskKey() != "" {
 			text = m.GetTaskKey() + ", " + text
 		}

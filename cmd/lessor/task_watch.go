@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // taskWatchCmd is lessor task watch.
@@ -78,7 +79,7 @@ func (c taskWatchCmd) outcome(a *app, cl *client, last *lessorv1.WatchTaskRespon
 		state = got.GetTask().GetState()
 	}
 	if state != lessorv1.TaskState_TASK_STATE_COMPLETED {
-		return fail(exitFailed, fmt.Sprintf("\"lessor task explain %s\" says why", c.TaskID), "%s is %s", c.TaskID, short(state, "TASK_STATE_"))
+		return fail(exitFailed, fmt.Sprintf("\"lessor task explain %s\" says why", c.TaskID), "%s is %s", c.TaskID, words.Name(state))
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (c taskWatchCmd) printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
 	if c.RunID != "" {
 		lead = append(lead, e.GetTaskId())
 	}
-	lead = append(lead, short(e.GetTaskState(), "TASK_STATE_"))
+	lead = append(lead, words.Name(e.GetTaskState()))
 	text := strings.TrimRight(eventText(e), "\n")
 	for line := range strings.SplitSeq(text, "\n") {
 		if _, err := fmt.Fprintf(a.out, "%s\t%s\n", strings.Join(lead, "\t"), printable(line)); err != nil {
@@ -130,14 +131,14 @@ func eventText(e *lessorv1.WatchTaskResponse) string {
 }
 
 func historyText(e *lessorv1.HistoryEvent) string {
-	text := strings.ToLower(eventName(e))
+	text := strings.ToLower(words.Event(e))
 	if e.GetAttempt() > 0 {
 		text += fmt.Sprintf(" %sattempt %d", ofResult(e), e.GetAttempt())
 	}
 	if e.GetActor() != "" {
 		text += " " + role(e) + " " + e.GetActor()
 	}
-	if reason := why(e); reason != "" {
+	if reason := words.Why(e); reason != "" {
 		text += ": " + reason
 	}
 	return text
@@ -162,7 +163,7 @@ func role(e *lessorv1.HistoryEvent) string {
 func chunkText(c *lessorv1.FeedbackChunk) string {
 	text := c.GetText()
 	if data := c.GetData(); data != nil {
-		text = bytesText(uint64(len(data))) + " of data"
+		text = words.Bytes(uint64(len(data))) + " of data"
 	}
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {

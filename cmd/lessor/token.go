@@ -13,6 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
 
@@ -152,7 +153,7 @@ func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Tim
 		state = "key retired"
 	}
 	return []string{
-		t.GetTokenId(), short(t.GetRole(), "ROLE_"), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(),
+		t.GetTokenId(), words.Name(t.GetRole()), t.GetSubject(), state, age(t.GetIssuedAt()), minute(ends), t.GetIssuedBy(),
 	}
 }
 

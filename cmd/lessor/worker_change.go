@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // workerNames are the workers that a command changes.
@@ -83,7 +84,7 @@ func stateOfAll(all []*lessorv1.Worker) string {
 	if len(all) == 0 {
 		return ""
 	}
-	return short(all[0].GetState(), "WORKER_STATE_")
+	return words.Name(all[0].GetState())
 }
 
 // workersLine returns one line about all sessions of a worker. The answer may leave out some of them; an older coordinator does not count them.

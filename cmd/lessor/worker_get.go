@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // oneSession is the flag that selects one of several sessions of a worker.
@@ -60,7 +61,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d := newDetails(w)
 	d.add("worker", m.GetWorkerId())
 	d.add("session", m.GetSessionId())
-	d.add("state", short(m.GetState(), "WORKER_STATE_"))
+	d.add("state", words.Name(m.GetState()))
 	d.add("health", healthText(m))
 	d.add("drain", drainText(m.GetDrain()))
 	d.add("instance", m.GetInfo().GetInstanceId())
@@ -94,7 +95,7 @@ func (d details) addCapabilities(c *lessorv1.Capabilities) {
 }
 
 func healthText(m *lessorv1.Worker) string {
-	text := short(m.GetHealth(), "WORKER_HEALTH_")
+	text := words.Name(m.GetHealth())
 	if m.GetHealthDetail() != "" {
 		text += ": " + m.GetHealthDetail()
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // workerListCmd is lessor worker list.
@@ -28,8 +29,8 @@ func (c workerListCmd) Run(a *app) error {
 func workerCells(w *lessorv1.Worker) []string {
 	return []string{
 		w.GetWorkerId(),
-		short(w.GetState(), "WORKER_STATE_"),
-		short(w.GetHealth(), "WORKER_HEALTH_"),
+		words.Name(w.GetState()),
+		words.Name(w.GetHealth()),
 		fmt.Sprint(w.GetLeases()),
 		fmt.Sprint(w.GetCapabilities().GetConcurrency().GetMaxParallel()),
 		strings.Join(w.GetQueues(), ","),

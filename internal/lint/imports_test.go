@@ -72,6 +72,8 @@ var arrows = map[string][]string{
 	"internal/wire": {"gen", anyModule},
 	// The SDK and the command both read files with it.
 	"internal/pipe": {},
+	// Words only reads messages.
+	"internal/words": {"gen", "google.golang.org/protobuf"},
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "gen", "internal", anyModule},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.

@@ -1,0 +1,76 @@
+package words
+
+import (
+	"fmt"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Attempts says how often a task was tried, and how much of its budgets is used.
+func Attempts(t *lessorv1.Task) string {
+	policy := t.GetSpec().GetRetryPolicy()
+	return fmt.Sprintf("%d in round %d; failures %d of %d, losses %d of %d", t.GetAttempt(), t.GetRound(),
+		t.GetFailures(), policy.GetMaxAttempts(), t.GetLosses(), policy.GetMaxLosses())
+}
+
+// Error says in one line why a task has not succeeded. If it ended for a reason of its own, the error of its last failed attempt is an older matter.
+func Error(t *lessorv1.Task) string {
+	text := t.GetError().GetMessage()
+	switch {
+	case t.GetState() == lessorv1.TaskState_TASK_STATE_COMPLETED:
+		text = ""
+	case t.GetReason() != lessorv1.Reason_REASON_UNSPECIFIED:
+		text = Name(t.GetReason())
+		if t.GetCancelReason() != "" {
+			text += ": " + t.GetCancelReason()
+		}
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// ErrorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.
+func ErrorLabel(t *lessorv1.Task) string {
+	if t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED {
+		return "error"
+	}
+	return "last error"
+}
+
+// Artifact says what a result is and where it lies.
+func Artifact(a *lessorv1.Artifact) string {
+	text := fmt.Sprintf("%s, %s", a.GetResourceId(), Bytes(uint64(a.GetSizeBytes())))
+	if a.GetWorkerId() != "" {
+		text += ", at worker " + a.GetWorkerId()
+	}
+	if path := a.GetMetadata()["path"]; path != "" {
+		text += ", " + path
+	}
+	return text
+}
+
+// Event returns the name of an event; for a refusal also the kind of the refused report.
+func Event(e *lessorv1.HistoryEvent) string {
+	name := Name(e.GetType())
+	if e.GetRefusedKind() != lessorv1.RefusedKind_REFUSED_KIND_UNSPECIFIED {
+		name += " " + Name(e.GetRefusedKind())
+	}
+	return name
+}
+
+// Why returns the reason and the detail of an event, if it has them.
+func Why(e *lessorv1.HistoryEvent) string {
+	var parts []string
+	if v := e.GetRefusedVerdict(); v != lessorv1.Verdict_VERDICT_UNSPECIFIED {
+		parts = append(parts, Name(v))
+	}
+	if r := e.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED && r != lessorv1.Reason_REASON_NONE {
+		parts = append(parts, Name(r))
+	}
+	// The detail of a grant is the id of the session, of which people have no use.
+	if d := e.GetDetail(); d != "" && e.GetType() != lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_GRANTED {
+		parts = append(parts, d)
+	}
+	return strings.Join(parts, ": ")
+}

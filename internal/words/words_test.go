@@ -1,0 +1,60 @@
+package words
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func TestNameOfAnEnumValue(t *testing.T) {
+	for want, value := range map[string]protoreflect.Enum{
+		"READY":            lessorv1.TaskState_TASK_STATE_READY,
+		"LEASE_ENDED":      lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_LEASE_ENDED,
+		"NO_WORKER":        lessorv1.FindingCode_FINDING_CODE_NO_WORKER,
+		"UNSPECIFIED":      lessorv1.Role_ROLE_UNSPECIFIED,
+		"99":               lessorv1.Verdict(99),
+		"COMMITTED":        lessorv1.Verdict_VERDICT_COMMITTED,
+		"STICKY":           lessorv1.AffinityMode_AFFINITY_MODE_STICKY,
+		"USER_CODE":        lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE,
+		"DISPATCH_UNACKED": lessorv1.Reason_REASON_DISPATCH_UNACKED,
+	} {
+		if got := Name(value); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A worker was silent since its last message about the lease, whichever that was.
+func TestSilenceBeginsWithTheLastMessage(t *testing.T) {
+	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
+	for want, story := range map[time.Duration]*lessorv1.LeaseStory{
+		9 * time.Second: {GrantedAt: at(1), EndedAt: at(10)},
+		8 * time.Second: {GrantedAt: at(1), AckedAt: at(2), EndedAt: at(10)},
+		7 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), EndedAt: at(10)},
+		4 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(3), HeartbeatAt: at(6), EndedAt: at(10)},
+		5 * time.Second: {GrantedAt: at(1), AckedAt: at(2), StartedAt: at(5), HeartbeatAt: at(3), EndedAt: at(10)},
+	} {
+		if got := silence(story); got != want {
+			t.Errorf("%v: silent for %v, want %v", story, got, want)
+		}
+	}
+}
+
+// The error of a task in a list is that of its state.
+func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
+	earlier := &lessorv1.TaskError{Message: "encoder crashed\nat frame 7"}
+	for want, task := range map[string]*lessorv1.Task{
+		"":                      {State: lessorv1.TaskState_TASK_STATE_COMPLETED, Error: earlier},
+		"encoder crashed":       {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier},
+		"HEARTBEAT_TIMEOUT":     {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: earlier, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT},
+		"TASK_CANCELLED: wrong": {State: lessorv1.TaskState_TASK_STATE_CANCELLED, Reason: lessorv1.Reason_REASON_TASK_CANCELLED, CancelReason: "wrong\ninput"},
+	} {
+		if got := Error(task); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
