@@ -35,14 +35,14 @@ var routeRequests = map[string]struct{ path, body string }{
 }
 
 // callRoute sends the request of a route. token may be empty.
-func (w *web) callRoute(route, token, id string) httpResponse {
+func (w *httpClient) callRoute(route, token, id string) httpResponse {
 	w.t.Helper()
 	method, _, _ := strings.Cut(route, " ")
 	return w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", id), token, routeRequests[route].body)
 }
 
 // submitTask submits a task over HTTP and returns its id.
-func (w *web) submitTask(token, queue string) string {
+func (w *httpClient) submitTask(token, queue string) string {
 	w.t.Helper()
 	created := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
 	created.want(w.t, http.StatusCreated)
@@ -54,7 +54,7 @@ func (w *web) submitTask(token, queue string) string {
 type httpLease struct{ id, token, lease string }
 
 // submitAndLease submits a task to a queue, and leases it.
-func (w *web) submitAndLease(token, queue string) httpLease {
+func (w *httpClient) submitAndLease(token, queue string) httpLease {
 	w.t.Helper()
 	id := w.submitTask(token, queue)
 	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
@@ -134,7 +134,7 @@ func TestWhoMayCallEachRoute(t *testing.T) {
 }
 
 // wantAllowed checks that each route accepts the credentials that its rule names.
-func (r *rig) wantAllowed(t *testing.T, w *web) {
+func (r *rig) wantAllowed(t *testing.T, w *httpClient) {
 	t.Helper()
 	rules := readAccessRules(t)
 	operator, _ := r.issue(t, "acme", auth.Operator)

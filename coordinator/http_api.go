@@ -5,20 +5,25 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/web"
 )
 
-// newHTTP returns the server of the HTTP listener. It serves the JSON API, which calls the services from within the process, and the metrics, health
-// checks and profiles for operators.
+// newHTTP returns the server of the HTTP listener. It serves the JSON API and the page, which call the services from within the process, and the metrics,
+// health checks and profiles for operators.
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	var host string
 	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // Validate has checked the URL
 		host = u.Hostname()
 	}
+	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
+	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, roles, c.cfg.Pprof)
+	web.Register(mux, web.Config{Calls: inside, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),
 		Host:     host,
@@ -29,7 +34,7 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Logger:   c.cfg.Logger,
 		Rejected: c.edge.malformedOverHTTP,
 		Answered: m.answered,
-	}, operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, roleCheck{c.gate, c.cfg.Logger}, c.cfg.Pprof))
+	}, mux)
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
 }
 

@@ -16,13 +16,13 @@ import (
 )
 
 // callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
-func (w *web) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
+func (w *httpClient) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
 	w.t.Helper()
 	return w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
 }
 
 // postCallback makes a callback with this body.
-func (w *web) postCallback(verb, task, token, body string) httpResponse {
+func (w *httpClient) postCallback(verb, task, token, body string) httpResponse {
 	w.t.Helper()
 	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
 }
@@ -138,44 +138,44 @@ func TestCompletedCallbackThatSaysWhenItBegan(t *testing.T) {
 type leaseEnding struct {
 	name   string
 	spec   func(*lessorv1.TaskSpec)
-	end    func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment)
+	end    func(t *testing.T, r *rig, w *httpClient, a *lessorv1.Assignment)
 	status int
 	want   []any
 }
 
 // leaseEndings has the ways in which a lease ends that H2 names.
 var leaseEndings = []leaseEnding{
-	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
+	{"cancelled before its start", nil, func(t *testing.T, r *rig, w *httpClient, a *lessorv1.Assignment) {
 		r.cancel(t, a)
 		w.callback("started", a, "").want(t, http.StatusConflict, "error", "task_already_terminal", "state", "CANCELLED", "reason", "TASK_CANCELLED",
 			"cancelReason", "not needed")
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "CANCELLED", "verdict", "CANCELLED", "reason", "TASK_CANCELLED"}},
-	{"reported", nil, func(t *testing.T, _ *rig, w *web, a *lessorv1.Assignment) {
+	{"reported", nil, func(t *testing.T, _ *rig, w *httpClient, a *lessorv1.Assignment) {
 		w.callback("completed", a, succeeded+`, "output": 1`).want(t, http.StatusOK)
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
-	{"reported, and the task deleted", nil, func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
+	{"reported, and the task deleted", nil, func(t *testing.T, r *rig, w *httpClient, a *lessorv1.Assignment) {
 		w.callback("completed", a, succeeded+`, "output": 1`).want(t, http.StatusOK)
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId()}); err != nil {
 			t.Fatal(err)
 		}
 	}, http.StatusConflict, []any{"error", "task_already_terminal", "state", "SUCCEEDED", "verdict", "CANCELLED", "reason", "ALREADY_REPORTED"}},
-	{"superseded", shortLease, func(t *testing.T, r *rig, _ *web, _ *lessorv1.Assignment) {
+	{"superseded", shortLease, func(t *testing.T, r *rig, _ *httpClient, _ *lessorv1.Assignment) {
 		time.Sleep(time.Second)
 		r.lease(t)
 	}, http.StatusConflict, []any{
 		"error", "attempt_mismatch", "expectedAttempt", 2.0, "receivedAttempt", 1.0, "verdict", "CANCELLED", "reason", "SUPERSEDED",
 	}},
-	{"expired", shortLease, func(*testing.T, *rig, *web, *lessorv1.Assignment) {
+	{"expired", shortLease, func(*testing.T, *rig, *httpClient, *lessorv1.Assignment) {
 		time.Sleep(time.Second)
 	}, http.StatusGone, []any{"error", "task_expired", "verdict", "CANCELLED", "reason", "LEASE_EXPIRED", "taskState", "READY"}},
-	{"deleted", nil, func(t *testing.T, r *rig, _ *web, a *lessorv1.Assignment) {
+	{"deleted", nil, func(t *testing.T, r *rig, _ *httpClient, a *lessorv1.Assignment) {
 		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: a.GetTask().GetTaskId(), Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}, http.StatusGone, []any{"error", "task_expired", "verdict", "CANCELLED", "reason", "TASK_GONE"}},
 	{
 		"over its grace", func(s *lessorv1.TaskSpec) { s.CancelGrace = durationpb.New(time.Second) },
-		func(t *testing.T, r *rig, w *web, a *lessorv1.Assignment) {
+		func(t *testing.T, r *rig, w *httpClient, a *lessorv1.Assignment) {
 			w.callback("started", a, "").want(t, http.StatusOK)
 			r.cancel(t, a)
 			time.Sleep(2 * time.Second)
@@ -184,7 +184,7 @@ var leaseEndings = []leaseEnding{
 	},
 	{
 		"over its time", func(s *lessorv1.TaskSpec) { s.AttemptTimeout = durationpb.New(time.Second) },
-		func(*testing.T, *rig, *web, *lessorv1.Assignment) { time.Sleep(2 * time.Second) },
+		func(*testing.T, *rig, *httpClient, *lessorv1.Assignment) { time.Sleep(2 * time.Second) },
 		http.StatusGone,
 		[]any{"error", "task_expired", "verdict", "CANCELLED", "reason", "DEADLINE_EXCEEDED"},
 	},

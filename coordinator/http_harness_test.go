@@ -20,14 +20,14 @@ type httpResponse struct {
 	body map[string]any // the text decoded, if it is JSON
 }
 
-// web is an HTTP client of a rig. It connects over bufconn, so that fake time works.
-type web struct {
+// httpClient is an HTTP client of a rig. It connects over bufconn, so that fake time works.
+type httpClient struct {
 	*http.Client
 	t *testing.T
 }
 
 // web makes the coordinator serve HTTP until the end of the test, and returns a client.
-func (r *rig) web(t *testing.T) *web {
+func (r *rig) web(t *testing.T) *httpClient {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
@@ -44,17 +44,17 @@ func (r *rig) web(t *testing.T) *web {
 			t.Error(err)
 		}
 	})
-	return &web{&http.Client{Transport: transport}, t}
+	return &httpClient{&http.Client{Transport: transport}, t}
 }
 
 // send makes a request with this body. token may be empty.
-func (w *web) send(method, path, token, body string) httpResponse {
+func (w *httpClient) send(method, path, token, body string) httpResponse {
 	w.t.Helper()
 	return w.sendWith(method, path, token, strings.NewReader(body), nil)
 }
 
 // sendWith makes a request with additional headers and any kind of body.
-func (w *web) sendWith(method, path, token string, body io.Reader, header http.Header) httpResponse {
+func (w *httpClient) sendWith(method, path, token string, body io.Reader, header http.Header) httpResponse {
 	w.t.Helper()
 	res := w.sendWithoutReading(method, path, token, body, header)
 	text, err := io.ReadAll(res.Body)
@@ -72,7 +72,7 @@ func (w *web) sendWith(method, path, token string, body io.Reader, header http.H
 }
 
 // sendWithoutReading makes a request, and does not read the body of the response; the caller does that.
-func (w *web) sendWithoutReading(method, path, token string, body io.Reader, header http.Header) *http.Response {
+func (w *httpClient) sendWithoutReading(method, path, token string, body io.Reader, header http.Header) *http.Response {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://coordinator"+path, body)
 	if err != nil {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,23 @@ import (
 type roleCheck struct {
 	gate *gate.Gate
 	log  *slog.Logger
+	// challenge says how a caller without a credential is to send one; empty: as a bearer token.
+	challenge string
+}
+
+// inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter.
+func (d roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
+	d.challenge = `Basic realm="Lessor: the token is the password", charset="UTF-8"`
+	return func(next http.Handler) http.Handler {
+		checked := d.require(asks, next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, token, ok := r.BasicAuth(); ok {
+				r = r.Clone(r.Context())
+				r.Header.Set("Authorization", "Bearer "+token)
+			}
+			checked.ServeHTTP(w, r)
+		})
+	}
 }
 
 // require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise. If the credential of the
@@ -41,7 +59,7 @@ func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 		case codes.ResourceExhausted:
 			code, level = http.StatusTooManyRequests, slog.LevelDebug
 		default:
-			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("WWW-Authenticate", cmp.Or(d.challenge, "Bearer"))
 		}
 		d.log.Log(ctx, level, "request refused", append([]any{
 			"type", r.Pattern, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),

@@ -64,7 +64,7 @@ func TestProfileEndsWithItsCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, "acme", auth.Operator)
-		page := roleCheck{r.gate, slog.New(slog.DiscardHandler)}.require(auth.Operator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := roleCheck{gate: r.gate, log: slog.New(slog.DiscardHandler)}.require(auth.Operator, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-r.Context().Done():
 			case <-time.After(30 * time.Second):

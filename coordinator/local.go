@@ -12,7 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// local calls the services from within the process, for the HTTP API. A call passes the same interceptors and handlers as a call over gRPC, so it is
+// local calls the services from within the process, for the HTTP API and the page. A call passes the same interceptors and handlers as a call over gRPC, so it is
 // judged in the same way. Only the encoding and decoding of messages is left out.
 type local struct {
 	through chain

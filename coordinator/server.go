@@ -122,6 +122,7 @@ func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
 	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})
 	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
 	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
+	inside.RegisterService(&lessorv1.AdminService_ServiceDesc, admin)
 	healthv1.RegisterHealthServer(c.grpc, c.health)
 	reflection.Register(c.grpc)
 	c.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)

@@ -404,7 +404,7 @@ func TestHTTP(t *testing.T) {
 		}
 		getPath(t, r, "/healthz", http.StatusOK)
 		getPath(t, r, "/readyz", http.StatusOK)
-		getPath(t, r, "/", http.StatusNotFound)
+		getPath(t, r, "/", http.StatusFound) // to the page
 		getPath(t, r, "/debug/pprof/", http.StatusNotFound)
 		r.stop()
 		synctest.Wait()

@@ -4,10 +4,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// asksUs protects a coordinator that requires no credentials from web pages in a browser on the same machine. Such a page can make its own host name
+// asksUs protects a coordinator that requires no credentials from other web pages in a browser on the same machine. Such a page can make its own host name
 // resolve to the loopback address (DNS rebinding). Its requests then count as same-origin, and differ from those of local users only in the Host header.
 // So asksUs refuses requests that arrive over the loopback and name another host. Health checks and metrics may use any name.
 func (a *api) asksUs(next http.Handler) http.Handler {
@@ -15,14 +16,17 @@ func (a *api) asksUs(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		guarded := strings.HasPrefix(r.URL.Path, "/v1/") || strings.HasPrefix(r.URL.Path, "/debug/")
-		if guarded && overLoopback(r) && !ours(r.Host, a.Host) {
+		guarded := func(prefix string) bool { return strings.HasPrefix(r.URL.Path, prefix) }
+		if slices.ContainsFunc(showsTasks, guarded) && overLoopback(r) && !ours(r.Host, a.Host) {
 			a.refuse(w, r, errOtherHost)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+// showsTasks are the paths below which a request can see or change tasks.
+var showsTasks = []string{"/v1/", "/ui/", "/debug/"}
 
 // overLoopback reports whether a request arrived on an address that only this machine can reach.
 func overLoopback(r *http.Request) bool {

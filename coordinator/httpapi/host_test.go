@@ -20,6 +20,7 @@ func TestRequestsOfAnotherHostAreRefused(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
 		mux.HandleFunc("GET /debug/pprof/", func(http.ResponseWriter, *http.Request) {})
+		mux.HandleFunc("GET /ui/tasks", func(http.ResponseWriter, *http.Request) {})
 		server := httptest.NewServer(New(Config{
 			Calls: fakeCalls{}, Door: fixedHolder{h}, MaxBody: 1 << 20, Logger: slog.New(slog.DiscardHandler), Answered: func(string, int) {},
 			Open: open, Host: "Coordinator.internal",
@@ -50,8 +51,10 @@ func TestRequestsOfAnotherHostAreRefused(t *testing.T) {
 			if got := ask(http.MethodPost, beat, host); got != want {
 				t.Errorf("open is %v, host %q: %d, want %d", open, host, got, want)
 			}
-			if got := ask(http.MethodGet, "/debug/pprof/", host); got != want {
-				t.Errorf("open is %v, profiles of host %q: %d, want %d", open, host, got, want)
+			for _, path := range []string{"/debug/pprof/", "/ui/tasks"} {
+				if got := ask(http.MethodGet, path, host); got != want {
+					t.Errorf("open is %v, %s of host %q: %d, want %d", open, path, host, got, want)
+				}
 			}
 			if got := ask(http.MethodGet, "/metrics", host); got != 200 {
 				t.Errorf("open is %v, metrics of host %q: %d, want 200", open, host, got)

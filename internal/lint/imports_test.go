@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator puts the parts of the edge together, and has the services that have no package of their own.
-	"coordinator": {"lease", "store", "gen", "internal", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal", "web", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store"},
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
@@ -59,6 +59,9 @@ var arrows = map[string][]string{
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},
 	"coordinator/tasktoken": {"lease"},
+
+	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
+	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
 	"worker": {"gen", "internal/pipe", "internal/wire", anyModule},

@@ -1,0 +1,87 @@
+package coordinator
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/quota"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// pagePaths are those of the page that show something of a tenant.
+func pagePaths(task string) []string {
+	return []string{"/ui/", "/ui/queue?name=letters", "/ui/tasks", "/ui/tasks/" + task, "/ui/workers"}
+}
+
+// openPage asks for a page as a browser does, with a token as the password; empty: without one.
+func (r *rig) openPage(t *testing.T, path, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if token != "" {
+		req.SetBasicAuth("anybody", token)
+	}
+	r.http.Handler.ServeHTTP(w, req)
+	return w
+}
+
+// X1, X2: viewers and operators may see the page of their own tenant, with their token as a password or a bearer. A browser is told to ask for it.
+func TestWhoMaySeeThePage(t *testing.T) {
+	t.Attr("rules", "X1 X2")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		producer, _ := r.issue(t, "acme", auth.Producer)
+		made, err := r.tasks.SubmitTask(withToken(t.Context(), producer), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "letters"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := made.GetTask().GetTaskId()
+		for _, role := range []auth.Role{auth.Worker, auth.Producer, auth.Viewer, auth.Operator} {
+			token, _ := r.issue(t, "acme", role)
+			want := http.StatusForbidden
+			if role.Has(auth.Viewer | auth.Operator) {
+				want = http.StatusOK
+			}
+			for _, path := range pagePaths(task) {
+				if w := r.openPage(t, path, token); w.Code != want || strings.Contains(w.Body.String(), "letters") != (want == http.StatusOK && path != "/ui/workers") {
+					t.Errorf("%s for a %v: status %d, want %d and, if allowed, the queue:\n%s", path, role, w.Code, want, w.Body)
+				}
+			}
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			if r.http.Handler.ServeHTTP(w, req); w.Code != want {
+				t.Errorf("/ui/ for the bearer token of a %v: status %d, want %d", role, w.Code, want)
+			}
+		}
+		stranger, _ := r.issue(t, "umbra", auth.Operator)
+		for _, path := range pagePaths(task) {
+			foreign, absent := r.openPage(t, path, stranger), r.openPage(t, strings.NewReplacer(task, "t000020000000000z", "letters", "nothing").Replace(path), stranger)
+			if told := strings.NewReplacer("t000020000000000z", task, "nothing", "letters").Replace(absent.Body.String()); foreign.Code != absent.Code || foreign.Body.String() != told {
+				t.Errorf("%s for another tenant: status %d, want what is not there, %d:\n%s", path, foreign.Code, absent.Code, foreign.Body)
+			}
+			for _, token := range []string{"", "nonsense"} {
+				w := r.openPage(t, path, token)
+				if w.Code != http.StatusUnauthorized || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Basic ") || strings.Contains(w.Body.String(), "letters") {
+					t.Errorf("%s with the password %q: status %d, challenge %q, want 401 and Basic", path, token, w.Code, w.Header().Get("WWW-Authenticate"))
+				}
+			}
+		}
+	})
+}
+
+// X5: pages count as calls of their reader's tenant, and one that the quota refuses says so.
+func TestPagesCountAsCalls(t *testing.T) {
+	t.Attr("rules", "X5")
+	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 3}}, func(t *testing.T, r *rig) {
+		codes := []int{}
+		for range 4 {
+			codes = append(codes, r.openPage(t, "/ui/workers", "").Code)
+		}
+		if !slices.Equal(codes, []int{200, 200, 200, 429}) {
+			t.Errorf("with three calls at once allowed: %v, want 429 for the fourth", codes)
+		}
+	})
+}

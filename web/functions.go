@@ -1,0 +1,100 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/url"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lessor-dev/lessor/internal/words"
+)
+
+// functions are what templates call.
+var functions = template.FuncMap{
+	"name":       words.Name,
+	"bytes":      words.Bytes,
+	"settings":   words.Settings,
+	"rate":       words.Rate,
+	"attempts":   words.Attempts,
+	"error":      words.Error,
+	"errorLabel": words.ErrorLabel,
+	"artifact":   words.Artifact,
+	"event":      words.Event,
+	"why":        words.Why,
+	"cause":      words.Cause,
+	"refused":    words.Refused,
+	"lateBy":     words.LateBy,
+	"lower":      strings.ToLower,
+	"join":       strings.Join,
+	"when":       when,
+	"moment":     moment,
+	"span":       span,
+	"content":    contentOf,
+	"link":       link,
+	"quoted":     quoted,
+	"percent":    func(fraction float64) string { return fmt.Sprintf("%.0f %%", fraction*100) },
+}
+
+// when returns how far a time is from now, with the time itself as its title; "" if there is none.
+func when(t *timestamppb.Timestamp) template.HTML {
+	if t == nil {
+		return ""
+	}
+	text := "now"
+	switch d := time.Until(t.AsTime()); {
+	case d >= time.Second:
+		text = "in " + words.Age(d)
+	case d <= -time.Second:
+		text = words.Age(-d) + " ago"
+	}
+	return inTime(t, moment(t), text)
+}
+
+// moment returns a time.
+func moment(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().UTC().Format("2006-01-02 15:04:05.000 UTC")
+}
+
+// inTime marks a text as a time. Its parts are our own, and have nothing that HTML would escape.
+func inTime(t *timestamppb.Timestamp, title, text string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, t.AsTime().UTC().Format(time.RFC3339Nano), title, text)) //nolint:gosec // see above
+}
+
+func span(d *durationpb.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return words.Span(d.AsDuration())
+}
+
+// link returns a path with a query, whose names and values alternate; empty values are left out.
+func link(path string, query ...string) string {
+	values := url.Values{}
+	for i := 0; i+1 < len(query); i += 2 {
+		if query[i+1] != "" {
+			values.Set(query[i], query[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return path
+	}
+	return path + "?" + values.Encode()
+}
+
+// quoted returns a word of a command as a shell needs it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+,", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

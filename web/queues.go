@@ -1,0 +1,69 @@
+package web
+
+import (
+	"net/http"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// rowsPerPage is how many rows a table has; a link leads to the next ones.
+const rowsPerPage = 100
+
+// overview shows the coordinator and the queues of a workspace.
+func (p *pages) overview(r *http.Request) (view, error) {
+	coordinator, err := p.admin.GetStatus(r.Context(), &lessorv1.GetStatusRequest{})
+	if err != nil {
+		return view{}, err
+	}
+	queues, err := p.admin.ListQueues(r.Context(), &lessorv1.ListQueuesRequest{
+		WorkspaceId: workspaceOf(r), PageSize: rowsPerPage, PageToken: r.URL.Query().Get("page"),
+	})
+	if err != nil {
+		return view{}, err
+	}
+	return view{Title: "Overview", Template: "overview", Live: true, Data: struct {
+		Status    *lessorv1.GetStatusResponse
+		Queues    []*lessorv1.Queue
+		Next      string
+		Workspace string
+	}{coordinator, queues.GetQueues(), next(r, queues.GetNextPageToken()), workspaceOf(r)}}, nil
+}
+
+// queue shows a queue.
+func (p *pages) queue(r *http.Request) (view, error) {
+	name := r.URL.Query().Get("name")
+	queue, err := p.admin.GetQueue(r.Context(), &lessorv1.GetQueueRequest{WorkspaceId: workspaceOf(r), Name: name})
+	if err != nil {
+		return view{}, err
+	}
+	workers, err := p.admin.ListWorkers(r.Context(), &lessorv1.ListWorkersRequest{Queue: name, PageSize: rowsPerPage})
+	if err != nil {
+		return view{}, err
+	}
+	return view{Title: "Queue " + name, Template: "queue", Live: true, Data: struct {
+		Queue   *lessorv1.Queue
+		Workers []*lessorv1.Worker
+		More    bool
+		States  []lessorv1.TaskState
+	}{queue.GetQueue(), inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", states()}}, nil
+}
+
+// inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.
+func inWorkspace(all []*lessorv1.Worker, workspace string) (in []*lessorv1.Worker) {
+	for _, w := range all {
+		if w.GetWorkspaceId() == workspace {
+			in = append(in, w)
+		}
+	}
+	return in
+}
+
+// next returns the link to the next rows of a table; "" if there are none.
+func next(r *http.Request, token string) string {
+	if token == "" {
+		return ""
+	}
+	query := r.URL.Query()
+	query.Set("page", token)
+	return r.URL.Path + "?" + query.Encode()
+}

@@ -1,0 +1,60 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"unicode/utf8"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
+)
+
+// task shows a task: why it is where it is, what it is, and what happened to it.
+func (p *pages) task(r *http.Request) (view, error) {
+	id := r.PathValue("task")
+	explained, err := p.tasks.ExplainTask(r.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
+	if err != nil {
+		return view{}, err
+	}
+	got, err := p.tasks.GetTask(r.Context(), &lessorv1.GetTaskRequest{TaskId: id})
+	if err != nil {
+		return view{}, err
+	}
+	t := got.GetTask()
+	return view{Title: "Task " + id, Template: "task", Live: !ended(t.GetState()), Data: struct {
+		Task    *lessorv1.Task
+		Explain *lessorv1.ExplainTaskResponse
+		Ended   bool
+	}{t, explained, ended(t.GetState())}}, nil
+}
+
+// mostShown is how many bytes of a payload, an output or a checkpoint a page shows.
+const mostShown = 8 << 10
+
+// content is what a page shows of bytes.
+type content struct {
+	Text string
+	Size string
+	Cut  bool // Text is only the beginning
+	Data bool // they are not text
+}
+
+// contentOf prepares bytes. JSON is indented.
+func contentOf(data []byte) content {
+	c := content{Size: words.Bytes(uint64(len(data)))}
+	if !utf8.Valid(data) {
+		c.Data = true
+		return c
+	}
+	if c.Cut = len(data) > mostShown; c.Cut {
+		c.Text = string(bytes.ToValidUTF8(data[:mostShown], nil))
+		return c
+	}
+	var indented bytes.Buffer
+	if json.Indent(&indented, data, "", "  ") == nil {
+		data = indented.Bytes()
+	}
+	c.Text = string(data)
+	return c
+}

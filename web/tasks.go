@@ -1,0 +1,75 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// list shows the tasks that match the filter in the query.
+func (p *pages) list(r *http.Request) (view, error) {
+	filter, err := filterOf(r)
+	if err != nil {
+		return view{}, err
+	}
+	tasks, err := p.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: rowsPerPage, PageToken: r.URL.Query().Get("page")})
+	if err != nil {
+		return view{}, err
+	}
+	return view{Title: "Tasks", Template: "tasks", Live: true, Data: struct {
+		Filter *lessorv1.TaskFilter
+		Label  string
+		States []lessorv1.TaskState
+		Tasks  []*lessorv1.Task
+		Next   string
+	}{filter, r.URL.Query().Get("label"), states(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
+}
+
+// filterOf reads a filter. What is empty in the form selects all.
+func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
+	query := r.URL.Query()
+	filter := &lessorv1.TaskFilter{
+		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), ConcurrencyKey: query.Get("concurrency_key"),
+	}
+	for _, name := range query["state"] {
+		if name == "" {
+			continue
+		}
+		state, known := lessorv1.TaskState_value["TASK_STATE_"+name]
+		if !known || state == 0 {
+			return nil, malformed("state", "there is no state "+name)
+		}
+		filter.States = append(filter.States, lessorv1.TaskState(state))
+	}
+	if label := query.Get("label"); label != "" {
+		key, value, isPair := strings.Cut(label, "=")
+		if !isPair {
+			return nil, malformed("label", "write key=value")
+		}
+		filter.Labels = map[string]string{key: value}
+	}
+	return filter, nil
+}
+
+// states returns the states that a task can have, in the order of its life.
+func states() (all []lessorv1.TaskState) {
+	for number := range lessorv1.TaskState_name {
+		if number != 0 {
+			all = append(all, lessorv1.TaskState(number))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// ended reports whether nothing happens to a task any more unless an operator asks for it.
+func ended(s lessorv1.TaskState) bool {
+	switch s {
+	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
+		return true
+	default:
+		return false
+	}
+}

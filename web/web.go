@@ -1,0 +1,146 @@
+package web
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"log/slog"
+	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Config is what the page needs from the coordinator.
+type Config struct {
+	// Calls makes calls of the services of lessor.v1 with the context of a request that Admit has let through.
+	Calls grpc.ClientConnInterface
+	// Admit lets only those through who may see all of a tenant.
+	Admit func(http.Handler) http.Handler
+	// Logger gets a line about each page that cannot be shown because of a mistake of ours.
+	Logger *slog.Logger
+}
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed style.css page.js
+var assets embed.FS
+
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+
+// pages serves all paths.
+type pages struct {
+	Config
+	tasks lessorv1.TaskServiceClient
+	admin lessorv1.AdminServiceClient
+}
+
+// view is one page: its template, and what that shows.
+type view struct {
+	Title    string
+	Template string
+	Live     bool // page.js asks for it again and again
+	Data     any
+}
+
+// Register adds the page to mux, below /ui/, and sends those who ask for / there.
+func Register(mux *http.ServeMux, cfg Config) {
+	p := &pages{cfg, lessorv1.NewTaskServiceClient(cfg.Calls), lessorv1.NewAdminServiceClient(cfg.Calls)}
+	for path, show := range map[string]func(*http.Request) (view, error){
+		"/ui/{$}":          p.overview,
+		"/ui/queue":        p.queue,
+		"/ui/tasks":        p.list,
+		"/ui/tasks/{task}": p.task,
+		"/ui/workers":      p.workers,
+		"/ui/worker":       p.worker,
+	} {
+		mux.Handle("GET "+path, secured(cfg.Admit(p.shown(show))))
+	}
+	files := secured(http.StripPrefix("/ui/", http.FileServerFS(assets)))
+	mux.Handle("GET /ui/style.css", files)
+	mux.Handle("GET /ui/page.js", files)
+	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
+	mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusFound))
+}
+
+// secured forbids a browser whatever the page does not need: other people's scripts, styles and frames, and copies on its disk.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy",
+			"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// shown answers with a page, or with one that says why it cannot be shown.
+func (p *pages) shown(show func(*http.Request) (view, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, err := show(r)
+		code := http.StatusOK
+		if err != nil {
+			told := status.Convert(err)
+			code = codeOf(told.Code())
+			v = view{Title: http.StatusText(code), Template: "error", Data: told.Message()}
+		}
+		var page bytes.Buffer
+		if err := templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
+			p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
+			http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(code)
+		_, _ = w.Write(page.Bytes()) // the reader is gone
+	})
+}
+
+// codeOf returns the status for a page whose calls were refused.
+func codeOf(c codes.Code) int {
+	switch c {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// framed is a view with what the frame around it needs.
+type framed struct {
+	view
+	Path      string
+	Workspace string
+}
+
+func (v view) in(r *http.Request) framed { return framed{v, r.URL.Path, workspaceOf(r)} }
+
+// workspaceOf returns the workspace that a request is about.
+func workspaceOf(r *http.Request) string {
+	if name := r.URL.Query().Get("workspace"); name != "" {
+		return name
+	}
+	return "default"
+}
+
+// malformed refuses a part of the query.
+func malformed(field, why string) error {
+	return status.Errorf(codes.InvalidArgument, "%s: %s", field, why)
+}

@@ -1,0 +1,284 @@
+package web
+
+import (
+	"context"
+	"html"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// answers is a coordinator that gives the same answer to all calls of a method.
+type answers struct {
+	grpc.ClientConnInterface
+	by      map[string]proto.Message
+	refuses error
+	asked   proto.Message // the last request
+}
+
+func (a *answers) Invoke(_ context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
+	a.asked = request.(proto.Message)
+	if a.refuses == nil && a.by[method] != nil {
+		proto.Merge(answer.(proto.Message), a.by[method])
+	}
+	return a.refuses
+}
+
+// full returns answers in which every field is set. A text is the name of its field as markup, which must not come out as such.
+func full() *answers {
+	a := &answers{by: map[string]proto.Message{
+		lessorv1.AdminService_GetStatus_FullMethodName:   &lessorv1.GetStatusResponse{},
+		lessorv1.AdminService_ListQueues_FullMethodName:  &lessorv1.ListQueuesResponse{},
+		lessorv1.AdminService_GetQueue_FullMethodName:    &lessorv1.GetQueueResponse{},
+		lessorv1.AdminService_ListWorkers_FullMethodName: &lessorv1.ListWorkersResponse{},
+		lessorv1.AdminService_GetWorker_FullMethodName:   &lessorv1.GetWorkerResponse{},
+		lessorv1.TaskService_ListTasks_FullMethodName:    &lessorv1.ListTasksResponse{},
+		lessorv1.TaskService_GetTask_FullMethodName:      &lessorv1.GetTaskResponse{},
+		lessorv1.TaskService_ExplainTask_FullMethodName:  &lessorv1.ExplainTaskResponse{},
+	}}
+	for _, m := range a.by {
+		fill(m.ProtoReflect())
+	}
+	return a
+}
+
+// text is what a field of this name has.
+func text(field string) string { return `<b id="` + field + `">'&` }
+
+// fill sets every field of a message; of those that exclude each other the last one.
+func fill(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		switch {
+		case f.IsMap():
+			value := m.NewField(f)
+			value.Map().Set(protoreflect.ValueOfString(text(string(f.Name())+" key")).MapKey(), filled(f.MapValue(), func() protoreflect.Value { return value.Map().NewValue() }))
+			m.Set(f, value)
+		case f.IsList():
+			value := m.NewField(f)
+			for range 2 {
+				value.List().Append(filled(f, value.List().NewElement))
+			}
+			m.Set(f, value)
+		default:
+			m.Set(f, filled(f, func() protoreflect.Value { return m.NewField(f) }))
+		}
+	}
+}
+
+func filled(f protoreflect.FieldDescriptor, empty func() protoreflect.Value) protoreflect.Value {
+	switch f.Kind() {
+	case protoreflect.MessageKind:
+		value := empty()
+		fill(value.Message())
+		return value
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(text(string(f.Name())))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte(text(string(f.Name()))))
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(f.Enum().Values().Get(1).Number())
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(0.5)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(7)
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(7)
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(7)
+	default:
+		return protoreflect.ValueOfUint32(7)
+	}
+}
+
+// get asks for a path.
+func get(t *testing.T, a *answers, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	mux := http.NewServeMux()
+	Register(mux, Config{Calls: a, Admit: func(next http.Handler) http.Handler { return next }, Logger: slog.New(slog.DiscardHandler)})
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w
+}
+
+// all has every page.
+var all = []string{"/ui/", "/ui/queue?name=q", "/ui/tasks", "/ui/tasks/t1", "/ui/workers", "/ui/worker?name=w"}
+
+// Every page can be made of answers that are empty, and of answers in which every field is set, in each state of a task. No text comes out as markup, and
+// a browser is told to run nothing that is not ours.
+func TestPages(t *testing.T) {
+	for state := range lessorv1.TaskState_name {
+		whole := full()
+		whole.by[lessorv1.TaskService_GetTask_FullMethodName].(*lessorv1.GetTaskResponse).Task.State = lessorv1.TaskState(state)
+		for _, path := range all {
+			w := get(t, whole, path)
+			if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<b id=") || !strings.HasSuffix(w.Body.String(), "</html>\n") {
+				t.Errorf("%s: status %d, want 200 and a whole page in which no text of a task is markup:\n%s", path, w.Code, w.Body)
+			}
+			if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+				t.Errorf("%s: the policy is %q", path, policy)
+			}
+		}
+	}
+	bare := &answers{by: map[string]proto.Message{
+		lessorv1.AdminService_GetQueue_FullMethodName: &lessorv1.GetQueueResponse{Queue: &lessorv1.Queue{}},
+		lessorv1.TaskService_GetTask_FullMethodName:   &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{}}},
+	}}
+	for _, path := range all {
+		if w := get(t, bare, path); w.Code != http.StatusOK {
+			t.Errorf("%s with empty answers: status %d, want 200:\n%s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// The pages of a task and of a worker show every text that there is about them, except for those that name what people have no use for.
+func TestPagesShowEveryText(t *testing.T) {
+	notShown := []string{
+		"tenant_id", "session_id", // there is one tenant, and the page of the worker has the session
+		"channel", "mime_type", // of what a task prints
+		"metadata key", "scope", // of artifacts and resources
+		"text",              // excluded by data, which is shown
+		"worker_id", "name", // of a worker: the page has the name from its path
+		"pool_id", // nothing depends on it
+	}
+	for path, of := range map[string]proto.Message{
+		"/ui/tasks/t1":      &lessorv1.Task{},
+		"/ui/worker?name=w": &lessorv1.Worker{},
+	} {
+		whole := full()
+		task := whole.by[lessorv1.TaskService_GetTask_FullMethodName].(*lessorv1.GetTaskResponse).Task
+		task.State = lessorv1.TaskState_TASK_STATE_COMPLETED
+		body := get(t, whole, path).Body.String()
+		for _, name := range textsOf(of.ProtoReflect().Descriptor(), nil) {
+			if shown := strings.Contains(body, html.EscapeString(text(name))); !shown && !slices.Contains(notShown, name) {
+				t.Errorf("%s does not show %s", path, name)
+			}
+		}
+	}
+}
+
+// textsOf returns the names of all text fields of a message and of those within it.
+func textsOf(m protoreflect.MessageDescriptor, seen []protoreflect.FullName) (names []string) {
+	if slices.Contains(seen, m.FullName()) {
+		return nil
+	}
+	seen = append(seen, m.FullName())
+	fields := m.Fields()
+	for i := range fields.Len() {
+		switch f := fields.Get(i); {
+		case f.IsMap():
+			names = append(names, string(f.Name())+" key")
+		case f.Kind() == protoreflect.MessageKind:
+			names = append(names, textsOf(f.Message(), seen)...)
+		case f.Kind() == protoreflect.StringKind, f.Kind() == protoreflect.BytesKind:
+			names = append(names, string(f.Name()))
+		}
+	}
+	return names
+}
+
+// A call that is refused, or a query that is wrong, is told with the status of HTTP for it.
+func TestRefusals(t *testing.T) {
+	for code, want := range map[codes.Code]int{
+		codes.NotFound: 404, codes.InvalidArgument: 400, codes.PermissionDenied: 403, codes.Unauthenticated: 401, codes.ResourceExhausted: 429,
+		codes.Unavailable: 503, codes.Internal: 500,
+	} {
+		for _, path := range all {
+			w := get(t, &answers{refuses: status.Error(code, "because <b>")}, path)
+			if w.Code != want || !strings.Contains(w.Body.String(), "because &lt;b&gt;") || strings.Contains(w.Body.String(), "data-live") {
+				t.Errorf("%s, refused with %v: status %d, want %d and why, and no updates:\n%s", path, code, w.Code, want, w.Body)
+			}
+		}
+	}
+	for query, why := range map[string]string{"state=GONE": "state: there is no state GONE", "state=UNSPECIFIED": "state:", "label=x": "label: write key=value"} {
+		a := &answers{}
+		if w := get(t, a, "/ui/tasks?"+query); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), why) || a.asked != nil {
+			t.Errorf("%s: status %d, want 400 with %q and no call:\n%s", query, w.Code, why, w.Body)
+		}
+	}
+}
+
+// The form selects tasks as ListTasks does, and the next page has the same filter.
+func TestFilter(t *testing.T) {
+	a := full()
+	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&concurrency_key=k&label=a=b=c&page=p")
+	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", Filter: &lessorv1.TaskFilter{
+		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", ConcurrencyKey: "k",
+		Labels: map[string]string{"a": "b=c"},
+	}}
+	if !proto.Equal(a.asked, want) {
+		t.Errorf("it asks for %v, want %v", a.asked, want)
+	}
+	href := regexp.MustCompile(`<a href="([^"]*)">next page`).FindStringSubmatch(w.Body.String())
+	if href == nil {
+		t.Fatalf("there is no next page:\n%s", w.Body)
+	}
+	get(t, a, html.UnescapeString(href[1]))
+	if want.PageToken = text("next_page_token"); !proto.Equal(a.asked, want) {
+		t.Errorf("the next page is %v, want %v", a.asked, want)
+	}
+}
+
+// Of bytes the page shows the beginning, or their size.
+func TestContent(t *testing.T) {
+	long := strings.Repeat("é", mostShown)
+	for data, want := range map[string]content{
+		"":             {Size: "0 B"},
+		"text\n":       {Text: "text\n", Size: "5 B"},
+		`{"a":[1]}`:    {Text: "{\n  \"a\": [\n    1\n  ]\n}", Size: "9 B"},
+		"\xff\x00\x01": {Size: "3 B", Data: true},
+		"x" + long:     {Text: "x" + strings.Repeat("é", mostShown/2-1), Size: "16.0 KiB", Cut: true},
+	} {
+		if got := contentOf([]byte(data)); got != want {
+			t.Errorf("%.20q: got %+.60v, want %+.60v", data, got, want)
+		}
+	}
+}
+
+// A shell reads a quoted word as the word.
+func TestQuoted(t *testing.T) {
+	for word, want := range map[string]string{"gpu-1": "gpu-1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "日": "'日'"} {
+		if got := quoted(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
+// Links hold any name.
+func TestLink(t *testing.T) {
+	if got, want := link("/ui/tasks", "queue", "a&b=c/ d", "state", ""), "/ui/tasks?queue=a%26b%3Dc%2F+d"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := link("/ui/tasks", "queue", ""); got != "/ui/tasks" {
+		t.Errorf("got %s, want no query", got)
+	}
+}
+
+// The files of the page need no credential: they say nothing of anybody.
+func TestFiles(t *testing.T) {
+	for path, kind := range map[string]string{"/ui/style.css": "text/css", "/ui/page.js": "text/javascript"} {
+		if w := get(t, &answers{}, path); w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
+			t.Errorf("%s: status %d, type %s; want 200, %s", path, w.Code, w.Header().Get("Content-Type"), kind)
+		}
+	}
+	for _, path := range []string{"/", "/ui"} {
+		if w := get(t, &answers{}, path); w.Code != http.StatusFound || w.Header().Get("Location") != "/ui/" {
+			t.Errorf("%s: status %d to %q, want 302 to /ui/", path, w.Code, w.Header().Get("Location"))
+		}
+	}
+}
