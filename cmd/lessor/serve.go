@@ -27,7 +27,7 @@ import (
 type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; created if it is missing."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Address on which to serve gRPC."`
-	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Address on which to serve HTTP: the API in plain JSON, /metrics, /healthz and /readyz; empty serves no HTTP."`
+	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Address on which to serve HTTP: a page for browsers, the API in plain JSON, /metrics, /healthz and /readyz; empty serves no HTTP."`
 	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Space to keep free on the disk of the store, in MiB, or with a unit as in 1GiB. With less free space, new tasks are refused; when the disk is almost full, this space is released for verdicts, cancels and expiries. 0 keeps none."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ on the HTTP listener."`
 	Insecure bool         `help:"Allow listening on other addresses than loopback without TLS and credentials."`
