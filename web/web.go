@@ -27,7 +27,7 @@ type Config struct {
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-//go:embed style.css page.js
+//go:embed style.css page.js icon.svg
 var assets embed.FS
 
 var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
@@ -63,6 +63,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 	files := secured(http.StripPrefix("/ui/", http.FileServerFS(assets)))
 	mux.Handle("GET /ui/style.css", files)
 	mux.Handle("GET /ui/page.js", files)
+	mux.Handle("GET /ui/icon.svg", files)
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
 	mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusFound))
 }
@@ -72,7 +73,7 @@ func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy",
-			"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+			"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")

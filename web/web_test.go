@@ -271,7 +271,7 @@ func TestLink(t *testing.T) {
 
 // The files of the page need no credential: they say nothing of anybody.
 func TestFiles(t *testing.T) {
-	for path, kind := range map[string]string{"/ui/style.css": "text/css", "/ui/page.js": "text/javascript"} {
+	for path, kind := range map[string]string{"/ui/style.css": "text/css", "/ui/page.js": "text/javascript", "/ui/icon.svg": "image/svg+xml"} {
 		if w := get(t, &answers{}, path); w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
 			t.Errorf("%s: status %d, type %s; want 200, %s", path, w.Code, w.Header().Get("Content-Type"), kind)
 		}
