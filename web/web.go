@@ -30,13 +30,12 @@ var templateFiles embed.FS
 //go:embed style.css page.js icon.svg
 var assets embed.FS
 
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
-
 // pages serves all paths.
 type pages struct {
 	Config
-	tasks lessorv1.TaskServiceClient
-	admin lessorv1.AdminServiceClient
+	templates *template.Template
+	tasks     lessorv1.TaskServiceClient
+	admin     lessorv1.AdminServiceClient
 }
 
 // view is one page: its template, and what that shows.
@@ -49,7 +48,11 @@ type view struct {
 
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
 func Register(mux *http.ServeMux, cfg Config) {
-	p := &pages{cfg, lessorv1.NewTaskServiceClient(cfg.Calls), lessorv1.NewAdminServiceClient(cfg.Calls)}
+	p := &pages{
+		Config:    cfg,
+		templates: template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html")),
+		tasks:     lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls),
+	}
 	for path, show := range map[string]func(*http.Request) (view, error){
 		"/ui/{$}":          p.overview,
 		"/ui/queue":        p.queue,
@@ -93,7 +96,7 @@ func (p *pages) shown(show func(*http.Request) (view, error)) http.Handler {
 			v = view{Title: http.StatusText(code), Template: "error", Data: told.Message()}
 		}
 		var page bytes.Buffer
-		if err := templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
+		if err := p.templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
 			p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
 			http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
 			return
