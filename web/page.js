@@ -8,6 +8,10 @@ async function refresh() {
   if (main && !document.hidden && getSelection().isCollapsed) {
     try {
       const answer = await fetch(location.href, { cache: "no-store" });
+      if (answer.status === 401 || answer.status === 403) { // not again: refused credentials count against this machine
+        document.body.classList.add("lost");
+        return;
+      }
       if (!answer.ok) throw new Error(answer.statusText);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
       main.querySelectorAll("details").forEach((each, n) => {
