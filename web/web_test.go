@@ -10,12 +10,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -25,15 +29,19 @@ type answers struct {
 	grpc.ClientConnInterface
 	by      map[string]proto.Message
 	refuses error
+	only    string        // the method whose calls are refused; empty: all
 	asked   proto.Message // the last request
 }
 
 func (a *answers) Invoke(_ context.Context, method string, request, answer any, _ ...grpc.CallOption) error {
 	a.asked = request.(proto.Message)
-	if a.refuses == nil && a.by[method] != nil {
+	if a.refuses != nil && (a.only == "" || a.only == method) {
+		return a.refuses
+	}
+	if a.by[method] != nil {
 		proto.Merge(answer.(proto.Message), a.by[method])
 	}
-	return a.refuses
+	return nil
 }
 
 // full returns answers in which every field is set. A text is the name of its field as markup, which must not come out as such.
@@ -133,6 +141,14 @@ func TestPages(t *testing.T) {
 			if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 				t.Errorf("%s: the policy is %q", path, policy)
 			}
+			for name, want := range map[string]string{
+				"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+				"Cross-Origin-Resource-Policy": "same-origin", "Content-Type": "text/html; charset=utf-8",
+			} {
+				if got := w.Header().Get(name); got != want {
+					t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+				}
+			}
 		}
 	}
 	bare := &answers{by: map[string]proto.Message{
@@ -205,12 +221,93 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
+	for method, paths := range map[string][]string{
+		lessorv1.AdminService_GetStatus_FullMethodName:   {"/ui/"},
+		lessorv1.AdminService_ListQueues_FullMethodName:  {"/ui/"},
+		lessorv1.AdminService_GetQueue_FullMethodName:    {"/ui/queue?name=q"},
+		lessorv1.AdminService_ListWorkers_FullMethodName: {"/ui/queue?name=q", "/ui/workers"},
+		lessorv1.TaskService_GetTask_FullMethodName:      {"/ui/tasks/t1"},
+		lessorv1.TaskService_ExplainTask_FullMethodName:  {"/ui/tasks/t1"},
+	} {
+		a := full()
+		a.refuses, a.only = status.Error(codes.NotFound, "it is gone"), method
+		for _, path := range paths {
+			if w := get(t, a, path); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "it is gone") {
+				t.Errorf("%s, %s refused: status %d, want 404:\n%s", path, method, w.Code, w.Body)
+			}
+		}
+	}
 	for query, why := range map[string]string{"state=GONE": "state: there is no state GONE", "state=UNSPECIFIED": "state:", "label=x": "label: write key=value"} {
 		a := &answers{}
 		if w := get(t, a, "/ui/tasks?"+query); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), why) || a.asked != nil {
 			t.Errorf("%s: status %d, want 400 with %q and no call:\n%s", query, w.Code, why, w.Body)
 		}
 	}
+}
+
+// Page.js asks again for what changes: all but tasks that have ended, and pages that could not be shown.
+func TestWhatIsKeptUpToDate(t *testing.T) {
+	whole := full()
+	for _, path := range all {
+		if body := get(t, whole, path).Body.String(); !strings.Contains(body, "<main data-live>") {
+			t.Errorf("%s is not kept up to date", path)
+		}
+	}
+	task := whole.by[lessorv1.TaskService_GetTask_FullMethodName].(*lessorv1.GetTaskResponse).Task
+	for state := range lessorv1.TaskState_name {
+		task.State = lessorv1.TaskState(state)
+		ended := task.State >= lessorv1.TaskState_TASK_STATE_COMPLETED
+		if body := get(t, whole, "/ui/tasks/t1").Body.String(); strings.Contains(body, "<main data-live>") == ended {
+			t.Errorf("a task that is %v is kept up to date: %v, want %v", task.State, ended, !ended)
+		}
+	}
+}
+
+// A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks are linked by state, in the order of a life.
+func TestQueue(t *testing.T) {
+	a := full()
+	a.by[lessorv1.AdminService_ListWorkers_FullMethodName] = &lessorv1.ListWorkersResponse{Workers: []*lessorv1.Worker{
+		{WorkerId: "ours", WorkspaceId: "ws"}, {WorkerId: "theirs", WorkspaceId: "default"},
+	}}
+	body := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String()
+	if !strings.Contains(body, "ours") || strings.Contains(body, "theirs") {
+		t.Errorf("the workers are not those of the workspace:\n%s", body)
+	}
+	at := 0
+	for _, state := range []string{"SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"} {
+		next := strings.Index(body[at:], "state="+state+"&amp;")
+		if next < 0 {
+			t.Fatalf("%s is not linked after the states before it:\n%s", state, body)
+		}
+		at += next
+	}
+	if strings.Contains(body, "state=UNSPECIFIED") {
+		t.Errorf("a state that no task has is linked:\n%s", body)
+	}
+}
+
+// Times are shown by how far they are from now.
+func TestWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for d, want := range map[time.Duration]string{
+			0: "now", 999 * time.Millisecond: "now", -999 * time.Millisecond: "now", time.Second: "in 1s", -time.Second: "1s ago",
+			3 * time.Minute: "in 3m", -5 * time.Hour: "5h ago", -72 * time.Hour: "3d ago",
+		} {
+			at := timestamppb.New(time.Now().Add(d))
+			if got := string(when(at)); !strings.HasSuffix(got, ">"+want+"</time>") || !strings.Contains(got, `title="`+moment(at)+`"`) {
+				t.Errorf("%v from now: %s, want %s and the time as the title", d, got, want)
+			}
+		}
+		if got := moment(timestamppb.New(time.Now())); got != "2000-01-01 00:00:00.000 UTC" {
+			t.Errorf("now is %s", got)
+		}
+		if when(nil) != "" || moment(nil) != "" || span(nil) != "" {
+			t.Error("what is absent is shown, want nothing")
+		}
+		if got := span(durationpb.New(90 * time.Second)); got != "1m30s" {
+			t.Errorf("90 s is %s, want 1m30s", got)
+		}
+	})
 }
 
 // The form selects tasks as ListTasks does, and the next page has the same filter.
