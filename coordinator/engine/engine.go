@@ -108,7 +108,7 @@ type Engine struct {
 	// Matching.
 	toMatch    *lanes[turn]                 // queues to be matched, by tenant
 	grants     uint64                       // number of grants since the start
-	tried      int                          // number of tasks since the start that matching has tried to grant or to unpark, and what else counts as one
+	tried      int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
 	pollsEnd   int                          // value of tried from which on the calls that do not wait leave the rest to the next round
 	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit

@@ -140,11 +140,15 @@ func (e *Engine) nextFlow(q *queue, t *taker, passed *flow) (found *flow) {
 
 // bestInQueue returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
 // among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
-// or concurrency key, the next flow gets the turn. The line is nil if there is no task for the taker.
+// or concurrency key, the next flow gets the turn, until mostSearched tasks have been passed over. The line is nil if there is no task for the taker.
 func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
+	begun := e.tried
 	for f := e.nextFlow(q, t, nil); f != nil; f = e.nextFlow(q, t, f) {
 		if l, at = e.bestInFlow(f, q, t); l != nil {
 			return l, at
+		}
+		if e.tried-begun >= mostSearched {
+			break
 		}
 	}
 	return nil, place{}

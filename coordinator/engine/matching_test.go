@@ -296,33 +296,67 @@ func (m *matchModel) boundElsewhere(t *lease.Task, worker string) bool {
 	return known && b.worker != worker && time.Since(b.last) < a.TTL+20*time.Second
 }
 
-// T12: a queue in which many different requirements wait has a short turn. Each of its grants looks at all of them, so 64 grants would hold up all others for
-// seconds. The queue has all its tasks granted in the end.
-func TestTurnOfAQueueWithManyRequirementsIsShort(t *testing.T) {
+// T12: a queue in which many different requirements or types wait has a short turn. Each of its grants looks at all of them, so 64 grants would hold up all
+// others for seconds. The queue has all its tasks granted in the end.
+func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 	t.Attr("rules", "T12")
 	const pools = 500
-	lower(t, 100, &triesPerTurn)
-	h := newManualEngine(t, 1, pools)
-	for w := range h.takers {
-		w.wants.Capabilities.Resources = map[string]float64{"mem": pools}
+	for name, differ := range map[string]func(*lease.Spec, int){
+		"requirements": func(s *lease.Spec, i int) {
+			s.Requirements = &lease.Requirements{Resources: map[string]float64{"mem": float64(i)}}
+		},
+		"types": func(s *lease.Spec, i int) { s.Type = fmt.Sprint(i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lower(t, 100, &triesPerTurn)
+			h := newManualEngine(t, 1, pools)
+			for w := range h.takers {
+				w.wants.Capabilities.Resources = map[string]float64{"mem": pools}
+			}
+			specs, digests := h.specs(pools)
+			for i, s := range specs {
+				differ(s, i+1)
+			}
+			h.submitSpecs(specs, digests)
+			q := h.byName[home].queues["q"]
+			tries := h.tried
+			if h.matchQueue(q) || h.set.live == 0 || h.set.live > 5 {
+				t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live)
+			}
+			if n := h.tried - tries; n > 3*triesPerTurn {
+				t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
+			}
+			for !h.matchQueue(q) {
+			}
+			if h.set.live != pools {
+				t.Errorf("%d of %d tasks were granted", h.set.live, pools)
+			}
+		})
 	}
-	specs, digests := h.specs(pools)
+}
+
+// T12: a worker whose bytes are used up passes over the tasks of many fairness keys, but not over all: there may be a million. The tasks count as tried, so
+// that with many such workers the turn ends.
+func TestSearchForATaskThatFitsEnds(t *testing.T) {
+	t.Attr("rules", "T12")
+	const keys = 1000
+	lower(t, 100, &mostSearched)
+	h := newManualEngine(t, 1, keys)
+	for w := range h.takers {
+		w.wants.MaxBytes = 300
+	}
+	specs, digests := h.specs(keys)
 	for i, s := range specs {
-		s.Requirements = &lease.Requirements{Resources: map[string]float64{"mem": float64(i + 1)}}
+		s.FairnessKey = fmt.Sprint(i)
 	}
 	h.submitSpecs(specs, digests)
-	q := h.byName[home].queues["q"]
 	tries := h.tried
-	if h.matchQueue(q) || h.set.live == 0 || h.set.live > 5 {
-		t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live)
+	h.match()
+	if n := h.tried - tries; n < mostSearched || n > 2*mostSearched {
+		t.Errorf("a search among the tasks of %d fairness keys counts as %d tries, want about %d", keys, n, mostSearched)
 	}
-	if n := h.tried - tries; n > 3*triesPerTurn {
-		t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
-	}
-	for !h.matchQueue(q) {
-	}
-	if h.set.live != pools {
-		t.Errorf("%d of %d tasks were granted", h.set.live, pools)
+	if h.set.live != 1 {
+		t.Errorf("%d tasks were granted, want 1: the next one would be too large beside it", h.set.live)
 	}
 }
 

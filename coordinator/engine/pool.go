@@ -102,12 +102,16 @@ func (ps *pools) drop(p *pool) {
 }
 
 // looksPerTry is how many pools cost about as much to look at as it costs to grant a task. The number of pools is not bounded: a producer may give each task
-// other requirements.
+// another type or other requirements.
 const looksPerTry = 16
 
 // eachPool calls visit with each pool from which the taker may take a task now.
 func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
-	e.tried += (len(q.pools.demanding) + len(q.pools.preferred) + len(q.pools.tied[t.wants.Worker])) / looksPerTry
+	looks := len(q.pools.demanding) + len(q.pools.preferred) + len(q.pools.tied[t.wants.Worker])
+	if len(t.wants.Types) == 0 {
+		looks += len(q.pools.plain)
+	}
+	e.tried += looks / looksPerTry
 	look := func(p *pool) {
 		if p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) {
 			visit(p)

@@ -243,11 +243,13 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 	return false
 }
 
-// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only tasks in memory, and only those that firstInLineup would check.
+// hasTaskFor reports whether a pool has a task for which a taker has room. It reads no further places of a line whose head is dry, and checks only those
+// tasks that bestInQueue would check.
 func (e *Engine) hasTaskFor(p *pool, t *taker) (found bool) {
 	if !t.wants.limitsByTask() {
 		return true
 	}
+	begun := e.tried
 	p.turns.Scan(func(f *flow) bool {
 		looked := 0
 		f.pools[p].lines.Scan(func(l *line) bool {
@@ -255,7 +257,7 @@ func (e *Engine) hasTaskFor(p *pool, t *taker) (found bool) {
 			looked++
 			return !found && looked < mostPassed
 		})
-		return !found
+		return !found && e.tried-begun < mostSearched
 	})
 	return found
 }

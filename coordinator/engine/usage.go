@@ -106,11 +106,15 @@ func (e *Engine) recountUsage(t *taker) {
 	}
 }
 
-// mostPassed is how many tasks of a line, or lines of a lineup, the engine checks for a taker that has no room for the first ones. The tasks that
-// it passes over stay for other takers.
-var mostPassed = 64
+// mostPassed is how many tasks of a line, or lines of a lineup, the engine checks for a taker that has no room for the first ones. mostSearched is how many it
+// checks in all flows together: there may be as many flows as tasks. The tasks that it passes over stay for other takers.
+var (
+	mostPassed   = 64
+	mostSearched = maxBatchChanges
+)
 
-// firstInLine returns the place of the first task of a line for which the taker has room.
+// firstInLine returns the place of the first task of a line for which the taker has room. A task that it passes over counts as tried, because it may have to
+// be read from the store.
 func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
 		return l.head.first()
@@ -120,6 +124,8 @@ func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {
 		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
 		if task == nil || t.suits(task, e.dataSize(task)) { // grantAt clears away an entry without a task
 			at, ok = p, true
+		} else {
+			e.tried++
 		}
 		looked++
 		return !ok && looked < mostPassed
