@@ -119,21 +119,24 @@ func (f *flow) move(q *queue, begin float64) {
 // turn comes after that of passed. It returns nil if there is none.
 func (e *Engine) nextFlow(q *queue, t *taker, passed *flow) (found *flow) {
 	e.eachPool(q, t, func(p *pool) {
-		var first *flow
-		take := func(f *flow) bool {
-			if first = f; f == passed {
-				first = nil
-			}
-			return first == nil
+		if f := p.next(passed); f != nil && (found == nil || flowLess(f, found)) {
+			found = f
 		}
-		if passed == nil {
-			p.turns.Scan(take)
-		} else {
-			p.turns.Ascend(passed, take)
+	})
+	return found
+}
+
+// next returns the flow of the pool whose turn comes after that of passed, or the first one if passed is nil. It returns nil if there is none.
+func (p *pool) next(passed *flow) (found *flow) {
+	if passed == nil {
+		found, _ = p.turns.Min()
+		return found
+	}
+	p.turns.Ascend(passed, func(f *flow) bool {
+		if f != passed {
+			found = f
 		}
-		if first != nil && (found == nil || flowLess(first, found)) {
-			found = first
-		}
+		return found == nil
 	})
 	return found
 }
@@ -167,27 +170,31 @@ func (e *Engine) bestInFlow(f *flow, q *queue, t *taker) (found *line, first pla
 	return found, first
 }
 
-// firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line.
+// firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line. It reads on in a line of which it may look at
+// more tasks than there are places in memory.
 func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) {
-	for { // refill the head of the first line if it is dry
-		l, ok := up.lines.Min()
-		if !ok {
-			return nil, place{}
-		}
-		if !l.head.dry() {
-			break
-		}
-		e.refillLine(l)
-		e.relist(l)
+	most := 1 // lines, and tasks of each of them: a taker without limits takes the first task
+	if t.wants.limitsByTask() {
+		most = mostPassed
 	}
-	looked := 0
-	up.lines.Scan(func(l *line) bool {
-		at, ok := e.firstInLine(l, t)
-		if ok && (found == nil || placeLess(at, first)) {
-			found, first = l, at
+	for {
+		var short *line
+		looked := 0
+		up.lines.Scan(func(l *line) bool {
+			if l.head.more && l.head.entries.Len() < most {
+				short = l
+				return false
+			}
+			if at, ok := e.firstInLine(l, t); ok {
+				found, first = l, at
+			}
+			looked++
+			return found == nil && looked < most
+		})
+		if short == nil {
+			return found, first
 		}
-		looked++
-		return found == nil && looked < mostPassed
-	})
-	return found, first
+		e.refillLine(short)
+		e.relist(short)
+	}
 }

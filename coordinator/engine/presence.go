@@ -243,23 +243,18 @@ func (e *Engine) hasRoom(worker string, p *pool) bool {
 	return false
 }
 
-// hasTaskFor reports whether a pool has a task for which a taker has room. It reads no further places of a line whose head is dry, and checks only those
-// tasks that bestInQueue would check.
-func (e *Engine) hasTaskFor(p *pool, t *taker) (found bool) {
+// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check.
+func (e *Engine) hasTaskFor(p *pool, t *taker) bool {
 	if !t.wants.limitsByTask() {
 		return true
 	}
 	begun := e.tried
-	p.turns.Scan(func(f *flow) bool {
-		looked := 0
-		f.pools[p].lines.Scan(func(l *line) bool {
-			_, found = e.firstInLine(l, t)
-			looked++
-			return !found && looked < mostPassed
-		})
-		return !found && e.tried-begun < mostSearched
-	})
-	return found
+	for f := p.next(nil); f != nil && e.tried-begun < mostSearched; f = p.next(f) {
+		if l, _ := e.firstInLineup(f.pools[p], t); l != nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }

@@ -136,7 +136,8 @@ func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{})
 	l.head.refill(found.places, found.more)
 }
 
-// refillLine reads the next places of a line whose head has run dry. The loop waits for the reading, and before it for the line's changes to be durable.
+// refillLine reads the next places of a line of which too few are in memory. The loop waits for the reading, and before it for the line's changes to be
+// durable.
 func (e *Engine) refillLine(l *line) {
 	e.dropReadAhead(l.readAhead)
 	e.flushTo(l.head.batch)

@@ -57,6 +57,29 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
+// W4: a worker gets the tasks that fit, also if they are only on disk, and the first task of another line is in memory but does not fit.
+func TestMaxBytesWithTasksOnDisk(t *testing.T) {
+	t.Attr("rules", "W4")
+	lower(t, 4, &lineHead)
+	lower(t, 0, &maxReadAheads)
+	run(t, func(r *rig) {
+		const small = 50
+		sized := func(key string, bytes int) { // tasks of both keys go to the same worker: so their lines are in one lineup
+			r.submitWith(func(s *lease.Spec) { s.Affinity, s.Payload = &lease.Affinity{Key: key}, make([]byte, bytes) })
+		}
+		sized("mixed", 1)
+		sized("small", 1)
+		sized("mixed", 200)
+		for range small {
+			sized("small", 1)
+		}
+		c := r.worker("w", 2*small, func(w *Wants) { w.MaxBytes = 100 })
+		if got := len(c.grants()); got != 2+small {
+			r.Errorf("%d tasks were granted, want the %d that fit", got, 2+small)
+		}
+	})
+}
+
 // W4: a checkpoint counts in max_bytes with the largest size that one may have: for a task that the worker holds, and for one that it may
 // get.
 func TestCheckpointCountsInMaxBytes(t *testing.T) {
