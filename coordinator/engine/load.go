@@ -173,23 +173,24 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	}
 }
 
-// beforeAll is a place before those of all tasks.
-var beforeAll = place{priority: math.MaxInt32}
-
 // loadLines finds the lines in which tasks wait, and loadParked finds the concurrency keys under which tasks are parked. They do not read the tasks:
-// the first use of each head does.
+// the first use of each head does. The bound of an unread line is right before its first task, so that lines which are not read yet are in order, and a grant
+// reads only the line whose turn it is.
 func (e *Engine) loadLines(r store.Reader) error {
-	return records.WaitingLines(r, func(number uint32, kind lease.Line) error {
-		q, err := e.loadQueue(number, kind.Queue)
+	return records.WaitingLines(r, func(first store.ReadyKey, kind lease.Line) error {
+		q, err := e.loadQueue(first.Space, kind.Queue)
 		if err != nil {
 			return err
 		}
 		l := q.line(kind)
-		l.head.unread(beforeAll)
+		l.head.unread(place{first.Priority, first.Place, first.Seq - 1})
 		e.enlist(l)
 		return nil
 	})
 }
+
+// beforeAll is a place before those of all tasks.
+var beforeAll = place{priority: math.MaxInt32}
 
 func (e *Engine) loadParked(r store.Reader) error {
 	return records.ParkedLines(r, func(number uint32, key string, kind lease.Line) error {

@@ -206,6 +206,34 @@ func TestFirstReadingsAfterAStartShareCommits(t *testing.T) {
 	})
 }
 
+// T2: after a start, a grant reads only the line whose turn it is, however many kinds of tasks wait. To read all their lines would take seconds.
+func TestFirstGrantAfterAStartReadsOneLine(t *testing.T) {
+	t.Attr("rules", "T2")
+	synctest.Test(t, func(t *testing.T) {
+		const n, reads = 200, 5
+		st := &countedReads{Store: memstore.New()}
+		r := &rig{T: t, st: st}
+		r.start(Config{})
+		for i := range n {
+			r.submitWith(func(s *lease.Spec) {
+				s.Priority, s.Affinity = int32(i), &lease.Affinity{Key: fmt.Sprint("key", i)}
+			})
+		}
+		r.restart(Config{})
+		for i := range 3 {
+			before := st.views.Load()
+			g := r.lease(1, 0)
+			if len(g) != 1 || g[0].Task.Spec.Priority != int32(n-1-i) {
+				t.Fatalf("grant %d after the start is %v, want the task with the highest priority", i, g)
+			}
+			if views := st.views.Load() - before; views > reads {
+				t.Errorf("the store was read %d times for a grant, want at most %d times", views, reads)
+			}
+		}
+		r.shutDown()
+	})
+}
+
 // A9: at a start, the parked tasks of a key that has no room are not read: there can be as many such keys as there are leases.
 func TestStartReadsNoParkedTasksOfHeldKeys(t *testing.T) {
 	t.Attr("rules", "A9")

@@ -127,13 +127,15 @@ func keyID(key string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// WaitingLines calls fn with every line in which a task waits. It reads one key and one spec of each line, however long the line is.
-func WaitingLines(r store.Reader, fn func(space uint32, l lease.Line) error) error {
-	return firstOfEachGroup(r, store.Ready, func(key []byte) (lease.TaskID, []byte, error) {
-		k, err := store.ParseReadyKey(key)
-		return k.Task(), store.AppendLinePrefix(nil, k.Space, k.Line), err
-	}, func(t lease.TaskID, s *lease.Spec) error {
-		return fn(t.Space, lineOf(s))
+// WaitingLines calls fn with every line in which a task waits, and the place of its first task. It reads one key and one spec of each line, however long the
+// line is.
+func WaitingLines(r store.Reader, fn func(first store.ReadyKey, l lease.Line) error) error {
+	var first store.ReadyKey
+	return firstOfEachGroup(r, store.Ready, func(key []byte) (_ lease.TaskID, _ []byte, err error) {
+		first, err = store.ParseReadyKey(key)
+		return first.Task(), store.AppendLinePrefix(nil, first.Space, first.Line), err
+	}, func(_ lease.TaskID, s *lease.Spec) error {
+		return fn(first, lineOf(s))
 	})
 }
 

@@ -212,7 +212,7 @@ func (c countingReader) Scan(ks store.Keyspace, from, to []byte, fn func(key, va
 	})
 }
 
-// WaitingLines, which a start calls, reads only one key of each line, even if many tasks wait in the line.
+// WaitingLines, which a start calls, finds the first place of each line. It reads only one key of each, even if many tasks wait in the line.
 func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	s := memstore.New()
 	var want []string
@@ -220,10 +220,15 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 		seq := uint64(0)
 		for i := range 5 {
 			line := lease.Line{Queue: fmt.Sprint("q", i/2), Type: "t", Fairness: fmt.Sprint("f", i%2)}
-			want = append(want, fmt.Sprint(space, line), fmt.Sprint(uint32(math.MaxUint32), line))
-			for range 100 {
+			for n := range 100 {
 				seq++
-				putReady(b, id(seq), line, int32(seq%3)-1, seq)
+				switch n {
+				case 0:
+					want = append(want, fmt.Sprint(uint32(math.MaxUint32), 0, seq, line))
+				case 50:
+					want = append(want, fmt.Sprint(space, 1, seq, line))
+				}
+				putReady(b, id(seq), line, int32(n/50), seq)
 				putReady(b, lease.TaskID{Space: math.MaxUint32, Seq: seq}, line, 0, seq)
 			}
 		}
@@ -231,7 +236,10 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	view(t, s, func(r store.Reader) error {
 		counting := countingReader{r, map[store.Keyspace]int{}}
 		var got []string
-		err := records.WaitingLines(counting, func(space uint32, l lease.Line) error { got = append(got, fmt.Sprint(space, l)); return nil })
+		err := records.WaitingLines(counting, func(first store.ReadyKey, l lease.Line) error {
+			got = append(got, fmt.Sprint(first.Space, first.Priority, first.Seq, l))
+			return nil
+		})
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) || counting.keys[store.Ready] != len(want) {

@@ -405,7 +405,7 @@ func TestScansStopAtAnError(t *testing.T) {
 		"Tokens": func(r store.Reader) error { return records.Tokens(r, func(records.Token) error { return fail() }) },
 		"Leases": func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return fail() }) },
 		"WaitingLines": func(r store.Reader) error {
-			return records.WaitingLines(r, func(uint32, lease.Line) error { return fail() })
+			return records.WaitingLines(r, func(store.ReadyKey, lease.Line) error { return fail() })
 		},
 		"ParkedLines": func(r store.Reader) error {
 			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return fail() })

@@ -42,7 +42,7 @@ var (
 		}},
 		"LeasedTasks": {store.Lease, func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return nil }) }},
 		"WaitingLines": {store.Ready, func(r store.Reader) error {
-			return records.WaitingLines(r, func(uint32, lease.Line) error { return nil })
+			return records.WaitingLines(r, func(store.ReadyKey, lease.Line) error { return nil })
 		}},
 		"ParkedLines": {store.Parked, func(r store.Reader) error {
 			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return nil })
