@@ -136,6 +136,40 @@ func TestVerdictFollowsTheSession(t *testing.T) {
 	}
 }
 
+// W8, W11: the answers that wait for a worker may take all the room that there is for them. The worker resumes its session all the same, and gets them:
+// the acknowledgement of its register does not wait for room, which only the sending of the answers makes.
+func TestResumeWhileAnswersTakeAllTheRoom(t *testing.T) {
+	t.Attr("rules", "W8 W11")
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		old, a := r.openSessionWith(t, "w", 1, nil)
+		r.submitAll(t, 1)
+		work := old.receiveAssignments(1)
+		synctest.Wait()
+		release := blockCommits(st)
+		corr := old.sendFrame(old.numberedFrame(1, &lessorv1.Reports{Reports: []*lessorv1.Report{completed(work[0], text(4<<20-1<<10))}}))
+		synctest.Wait()
+		old.cut()
+		synctest.Wait()
+
+		worker := r.openStream(t, "w")
+		h := handshakeOf("w")
+		resumeFrom(a, 2)(h)
+		worker.send(h)
+		nextPayload[*lessorv1.Accept](worker)
+		register := worker.numberedFrame(2, registration(1))
+		register.Ack = &lessorv1.Ack{Request: true}
+		worker.sendFrame(register)
+		synctest.Wait()
+		release()
+		m := worker.nextFrame()
+		wantEqual(t, "corr", m.GetCorr(), corr)
+		wantEqual(t, "reason", wantPayload[*lessorv1.Verdicts](worker, m).GetVerdicts()[0].GetReason().String(), "REASON_RESULT_TOO_LARGE")
+		worker.wantAck(register.GetId())
+		wantCommitted(t, worker.report(completed(work[0], "")))
+	})
+}
+
 // W8: once a new stream has the session, a frame on the old one has no effect, also a bad one: the new stream gets no error about it, and no other frame
 // before its register. The old stream is still open because its worker reads nothing.
 func TestBadFrameOfADisplacedStreamIsDropped(t *testing.T) {

@@ -57,6 +57,7 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 	if id := m.GetAck().GetFor(); id != "" {
 		ss.acks = ss.out.acknowledged(id)
 	}
+	ss.out.unpause() // before anything that waits for room in the outbox: only the sending of what is in it makes room
 	order := ss.in.judge(m, kind)
 	if order != inOrder || kind != frameReports {
 		ss.passAcks()
@@ -82,7 +83,6 @@ func (ss *Session) takeInOrder(f *Frame) (goOn bool) {
 			ss.out.ackLater(m.GetId())
 		}
 	}
-	ss.out.unpause()
 	ss.endPause() // after the frame's reports went to the engine, so that no new grant overtakes a late report
 	return goOn
 }
@@ -134,8 +134,8 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 // refuse answers a bad frame with an error frame; the session goes on. The bad frame must not have changed anything.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
 	if ss.out != nil {
+		ss.out.unpause() // as in takeInOrder
 		ss.fail(corr, code, message, remediation)
-		ss.out.unpause()
 		return true
 	}
 	ss.fines.add(1)

@@ -102,7 +102,7 @@ func (o *outbox) attach(w *streamWriter, seen uint64) (ok bool) {
 	return true
 }
 
-// unpause allows sending, if attach has paused it. It is called after each frame that the worker sends after its handshake.
+// unpause allows sending, if attach has paused it. It is called for each frame that the worker sends after its handshake.
 func (o *outbox) unpause() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
