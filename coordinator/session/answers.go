@@ -24,22 +24,16 @@ func ackOf(m *lessorv1.SessionRequest) *lessorv1.Ack {
 	return &lessorv1.Ack{For: m.GetId()}
 }
 
-// fail answers a bad frame with an error frame, and logs it. The bad frame must not have changed anything.
-func (o *outbox) fail(corr, code, message, remediation string) {
-	o.log.Warn("frame refused", "corr", corr, "code", code, "problem", message)
-	o.refuse(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation})
-}
-
 // missing answers a frame that came after a gap: the frame with seq expected is missing (W7).
 func (o *outbox) missing(corr string, expected uint64) {
 	o.log.Info("frame is missing", "corr", corr, "code", refusal.CodeSeqGap, "seq", expected)
-	o.refuse(corr, &lessorv1.Error{
+	o.replyError(corr, &lessorv1.Error{
 		Code: refusal.CodeSeqGap, Message: fmt.Sprintf("the frame with seq %d is missing", expected),
 		Remediation: "resend the frames from expected_seq on", ExpectedSeq: expected,
 	})
 }
 
-func (o *outbox) refuse(corr string, e *lessorv1.Error) {
+func (o *outbox) replyError(corr string, e *lessorv1.Error) {
 	o.reply(func(lease.Now) *lessorv1.SessionResponse { return errorFrame(corr, e) })
 }
 

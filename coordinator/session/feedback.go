@@ -44,7 +44,7 @@ func (ss *Session) feedback(corr string, m *lessorv1.Feedback) {
 	for i, item := range m.GetItems() {
 		feed, err := convert.ParseFeedback(item, ss.srv.Limits)
 		if err != nil {
-			ss.fail(corr, refusal.CodeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
+			ss.refuse(corr, refusal.CodeInvalid, err.Under(fmt.Sprintf("feedback.items[%d]", i)).Error(), "")
 			continue
 		}
 		feeds = append(feeds, feed)

@@ -48,9 +48,3 @@ func (ss *Session) payFines() bool {
 		return false
 	}
 }
-
-// fail answers a bad frame, or a bad item of a frame, and adds a fine. The frame or item must not have changed anything.
-func (ss *Session) fail(corr, code, message, remediation string) {
-	ss.fines.add(1)
-	ss.out.fail(corr, code, message, remediation)
-}

@@ -131,20 +131,22 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	return "", ""
 }
 
-// refuse answers a bad frame with an error frame; the session goes on. The bad frame must not have changed anything.
+// refuse answers a bad frame, or a bad item of a frame, with an error frame, and adds a fine; the session goes on. The frame or item must not have changed
+// anything. It returns false if the stream has ended.
 func (ss *Session) refuse(corr, code, message, remediation string) bool {
-	if ss.out != nil {
-		ss.out.unpause() // as in takeInOrder
-		ss.fail(corr, code, message, remediation)
-		return true
-	}
 	ss.fines.add(1)
 	level := slog.LevelWarn
 	if ss.asksTenant {
 		level = slog.LevelInfo
 	}
 	ss.log.Log(ss.stream.Context(), level, "frame refused", "corr", corr, "code", code, "problem", message)
-	return ss.sendUnnumbered(errorFrame(corr, &lessorv1.Error{Code: code, Message: message, Remediation: remediation}))
+	e := &lessorv1.Error{Code: code, Message: message, Remediation: remediation}
+	if ss.out == nil {
+		return ss.sendUnnumbered(errorFrame(corr, e))
+	}
+	ss.out.unpause() // as in takeInOrder
+	ss.out.replyError(corr, e)
+	return true
 }
 
 // deny refuses a frame and ends the session, because a field of the frame does not agree with the stream or the coordinator.
@@ -220,7 +222,7 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 		f.Required("error.task_id", e.GetTaskId())
 		f.Required("error.lease_id", e.GetLeaseId())
 		if f.Err != nil {
-			ss.fail(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "name the task that the worker refuses, and its lease")
+			ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "name the task that the worker refuses, and its lease")
 			return
 		}
 		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // the only error is that the engine has stopped

@@ -16,7 +16,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 	}
 	f := convert.Fields{Limits: ss.srv.Limits}
 	if convert.ParseMetrics(&f, m.GetMetrics()); f.Err != nil {
-		ss.fail(corr, refusal.CodeInvalid, "heartbeat."+f.Err.Error(), "")
+		ss.refuse(corr, refusal.CodeInvalid, "heartbeat."+f.Err.Error(), "")
 		return
 	}
 	ss.awaitHeartbeat()

@@ -25,7 +25,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 		f.Fail("register.capabilities.concurrency.max_parallel", "is %d; the range is 1 to %d", slots, convert.MaxParallel)
 	}
 	if f.Err != nil {
-		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")
+		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")
 		return
 	}
 	ss.mu.Lock()
@@ -139,7 +139,7 @@ func (ss *Session) capacity(corr string, m *lessorv1.Capacity) {
 	}
 	limits := f.TypeLimits("capacity.per_type_limits", m.GetPerTypeLimits())
 	if f.Err != nil {
-		ss.fail(corr, refusal.CodeInvalid, f.Err.Error(), "")
+		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "")
 		return
 	}
 	caps := proto.CloneOf(ss.caps) // a copy, because another goroutine may read the old value to list workers

@@ -47,7 +47,7 @@ func (ss *Session) fits(corr, field string, n int) bool {
 	if n <= ss.srv.Limits.MaxFrameItems() {
 		return true
 	}
-	ss.fail(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.MaxFrameItems()), "split the frame into smaller ones")
+	ss.refuse(corr, refusal.CodeInvalid, fmt.Sprintf("%s: has %d items; the limit is %d", field, n, ss.srv.Limits.MaxFrameItems()), "split the frame into smaller ones")
 	return false
 }
 
