@@ -254,7 +254,7 @@ func TestUnreadEventsEndWithTheirCredential(t *testing.T) {
 		defer func() { _ = res.Body.Close() }()
 		news := engine.Feed{TaskID: work.id, LeaseID: work.lease, Chunks: []lease.Chunk{{Channel: "out", Text: strings.Repeat("x", 60<<10)}}}
 		for range 40 { // more than the buffers between the coordinator and the reader hold
-			r.engine.Feed(gate.DefaultTenant, news, func() {})
+			r.engine.FeedAll(gate.DefaultTenant, r.engine.ResolveFeeds(gate.DefaultTenant, []engine.Feed{news}), func(bool) {})
 			synctest.Wait()
 		}
 		if err := credentialEndings[auth.Revoked](r, tokenID); err != nil {

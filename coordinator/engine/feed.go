@@ -16,12 +16,6 @@ type ResolvedFeed struct {
 	sum     *lease.Feedback // everything that the attempt has reported so far, except its output
 }
 
-// Feed passes volatile news of a running attempt to watchers, if the lease is live. It does not wait: done is called when watchers can read the
-// news, or when it is certain that they never will. done must not block.
-func (e *Engine) Feed(tenant string, f Feed, done func()) {
-	e.FeedAll(tenant, e.ResolveFeeds(tenant, []Feed{f}), func(bool) { done() })
-}
-
 // ResolveFeeds finds the task and attempt of each piece of news. It leaves out news whose lease id was not issued for its task.
 func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed) {
 	for i := range feeds {
@@ -35,8 +29,9 @@ func (e *Engine) ResolveFeeds(tenant string, feeds []Feed) (news []ResolvedFeed)
 	return news
 }
 
-// FeedAll is Feed for the news of a stream. done is called when none of the news waits any more; taken is false if the engine did not take the news,
-// because it has stopped or is overloaded. done must not block.
+// FeedAll passes volatile news of running attempts to watchers, as far as their leases are live. It does not wait: done is called when watchers can read the
+// news, or when it is certain that they never will. taken is false if the engine did not take the news, because it has stopped or is overloaded. done must not
+// block.
 func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken bool)) {
 	if len(news) == 0 {
 		done(true)

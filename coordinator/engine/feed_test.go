@@ -37,6 +37,11 @@ func (r *rig) leaseInBackground(worker string) <-chan []Granted {
 	return got
 }
 
+// feed passes one piece of news to the watchers of its task.
+func (r *rig) feed(tenant string, f Feed) {
+	r.FeedAll(tenant, r.ResolveFeeds(tenant, []Feed{f}), func(bool) {})
+}
+
 func feedUnder(g Granted, f Feed) Feed {
 	f.TaskID, f.LeaseID = g.Task.ID.String(), g.LeaseID
 	return f
@@ -89,7 +94,7 @@ func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 				g := r.lease(1, 0)[0]
 				half := feedUnder(g, Feed{Fraction: new(0.5)})
 				if !late {
-					r.Feed(home.Tenant, half, func() {})
+					r.feed(home.Tenant, half)
 					synctest.Wait()
 					if r.LiveFeedback(task.ID) == nil {
 						r.Fatal("LiveFeedback has no feedback of the live lease")
@@ -98,7 +103,7 @@ func TestFeedbackStaysWithItsAttempt(t *testing.T) {
 				var next <-chan []Granted
 				r.inOneBatch(func() {
 					if late {
-						r.Feed(home.Tenant, half, func() {})
+						r.feed(home.Tenant, half)
 					}
 					release := &lease.Report{Kind: lease.KindRelease, TaskID: half.TaskID, LeaseID: half.LeaseID}
 					if err := r.Post(home.Tenant, []*lease.Report{release}, func([]lease.Answer, error) {}); err != nil {

@@ -431,7 +431,7 @@ func (w *world) saysOf(who string, g Granted, how int) {
 	}
 	switch how {
 	case 6:
-		w.Feed(who, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: who}, func() {})
+		w.feed(who, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: who})
 	case 7:
 		w.check(w.Refuse(who, session, g.Task.ID.String(), g.LeaseID))
 	default:
@@ -606,7 +606,7 @@ func (w *world) read(watch *watch) {
 // feeds sends progress of an attempt, which may have ended. See checkFeedback.
 func (w *world) feeds() {
 	if _, g, ok := w.anyLease(false); ok {
-		w.Feed(g.Task.Tenant, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: g.Task.Tenant}, func() {})
+		w.feed(g.Task.Tenant, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: g.Task.Tenant})
 		w.note("feed of %v", g.Task.ID)
 	}
 }

@@ -62,7 +62,7 @@ func TestFeedbackFromBeforeARestoreIsNotTaken(t *testing.T) {
 			r.Fatalf("leased attempt %d of task %v, want attempt %d of %v as before the restore", g.Task.Attempt(), g.Task.ID, lost.Task.Attempt(), lost.Task.ID)
 		}
 		for _, by := range []Granted{lost, g} {
-			r.Feed(home.Tenant, feedUnder(by, Feed{Stage: by.LeaseID}), func() {})
+			r.feed(home.Tenant, feedUnder(by, Feed{Stage: by.LeaseID}))
 			synctest.Wait()
 			if f := r.LiveFeedback(g.Task.ID); (f != nil) != (by.LeaseID == g.LeaseID) {
 				r.Errorf("after feedback under lease %s the live feedback is %+v; want it only under the live lease, %s", by.LeaseID, f, g.LeaseID)

@@ -181,12 +181,9 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Cancel": func(ctx context.Context, e *Engine) {
 			_, _ = e.Cancel(ctx, lease.Cancel{Tenant: tenant, Task: held.Task})
 		},
-		"Delete":  func(ctx context.Context, e *Engine) { _ = e.Delete(ctx, lease.Delete{Tenant: tenant, Task: held.Task}) },
-		"Dismiss": func(_ context.Context, e *Engine) { _ = e.Dismiss(tenant, m.Session) },
-		"Explain": func(ctx context.Context, e *Engine) { _, _ = e.Explain(ctx, tenant, held.Task) },
-		"Feed": func(_ context.Context, e *Engine) {
-			e.Feed(tenant, Feed{TaskID: task, LeaseID: e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held})}, func() {})
-		},
+		"Delete":          func(ctx context.Context, e *Engine) { _ = e.Delete(ctx, lease.Delete{Tenant: tenant, Task: held.Task}) },
+		"Dismiss":         func(_ context.Context, e *Engine) { _ = e.Dismiss(tenant, m.Session) },
+		"Explain":         func(ctx context.Context, e *Engine) { _, _ = e.Explain(ctx, tenant, held.Task) },
 		"FeedAll":         func(_ context.Context, e *Engine) { e.FeedAll(tenant, []ResolvedFeed{{id: held.Task}}, func(bool) {}) },
 		"Heard":           func(_ context.Context, e *Engine) { _ = e.Heard(tenant, m.Session) },
 		"Join":            func(_ context.Context, e *Engine) { _ = e.Join(m) },

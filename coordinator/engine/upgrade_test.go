@@ -297,7 +297,7 @@ func (r *rig) fillGolden() string {
 
 	spec(func(s *lease.Spec) { s.Retry.MaxAttempts = 1 })
 	failed := r.lease(1, 0)[0]
-	r.Feed(home.Tenant, Feed{TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID, Message: "half way"}, func() {})
+	r.feed(home.Tenant, Feed{TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID, Message: "half way"})
 	say(failed, lease.Report{Kind: lease.KindFail, Failure: &lease.Failure{Message: "broken"}})
 
 	spec(func(s *lease.Spec) { s.Retry.MaxLosses = 1 })

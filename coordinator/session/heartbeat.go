@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -67,10 +68,8 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 	posted := ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.out.beatJudged(len(reports))
 		ss.out.renewals(corr, bytes, reports, answers, noNewWork, err)
-		for i, a := range answers {
-			if err == nil && a.Verdict == lease.VerdictCommitted {
-				ss.feedProgress(leases[i])
-			}
+		if err == nil {
+			ss.feedProgress(leases, answers)
 		}
 	})
 	if !posted {
@@ -78,9 +77,13 @@ func (ss *Session) renew(corr string, leases []*lessorv1.HeartbeatRequest, repor
 	}
 }
 
-// feedProgress passes the progress in a lease heartbeat to the watchers of the task. The progress is volatile; only the renewal is durable.
-func (ss *Session) feedProgress(m *lessorv1.HeartbeatRequest) {
-	if feed, ok := convert.HeartbeatFeed(m); ok {
-		ss.srv.Engine.Feed(ss.who.Tenant, feed, func() {})
+// feedProgress passes the progress in the heartbeats of live leases to the watchers of their tasks. The progress is volatile; only the renewals are durable.
+func (ss *Session) feedProgress(leases []*lessorv1.HeartbeatRequest, answers []lease.Answer) {
+	var feeds []engine.Feed
+	for i := range answers {
+		if feed, ok := convert.HeartbeatFeed(leases[i]); ok && answers[i].Verdict == lease.VerdictCommitted {
+			feeds = append(feeds, feed)
+		}
 	}
+	ss.srv.Engine.FeedAll(ss.who.Tenant, ss.srv.Engine.ResolveFeeds(ss.who.Tenant, feeds), func(bool) {})
 }

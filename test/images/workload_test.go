@@ -252,7 +252,8 @@ func (l *workload) report() {
 	case 1:
 		r.Kind, r.Checkpoint = lease.KindHeartbeat, l.bytes(300)
 	case 2:
-		l.Feed(home.Tenant, engine.Feed{TaskID: r.TaskID, LeaseID: r.LeaseID, Stage: "half", Message: "way"}, func() {})
+		feeds := []engine.Feed{{TaskID: r.TaskID, LeaseID: r.LeaseID, Stage: "half", Message: "way"}}
+		l.FeedAll(home.Tenant, l.ResolveFeeds(home.Tenant, feeds), func(bool) {})
 		return
 	case 3, 4:
 		r.Kind, r.Result = lease.KindComplete, &lease.Result{Output: l.bytes(500)}
