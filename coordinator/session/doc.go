@@ -14,7 +14,7 @@
 //	        ...       payload           open register heartbeat report feedback, see below
 //	engine  judges and commits, or grants
 //	        answers   to the outbox     dispatch.go for work
-//	outbox  outbox    frames that wait  turn.go: whether a writer is needed
+//	outbox  outbox    frames that wait  stream_writer.go: whether a writer is needed
 //	        retain    sent frames       resend.go: sends them again until the worker acknowledges them
 //	writer  writer    Send
 //
@@ -50,7 +50,8 @@
 //	health.go                missed heartbeats; full memory, disk and slots (W9)
 //	report.go feedback.go    reports and acknowledgements; feedback
 //	answers.go dispatch.go   answers to frames; dispatches of leases
-//	outbox.go turn.go        frames that wait to be sent, and when a writer runs (W11)
+//	outbox.go                frames that wait to be sent (W11)
+//	stream_writer.go         when a writer runs
 //	writer.go                sending
 //	seq.go recent.go         order and repeats of incoming frames (W6, W7)
 //	retain.go resend.go      sent frames that may be sent again (W6, W7)
