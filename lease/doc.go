@@ -65,4 +65,18 @@
 // A command reads and changes one task only. The exceptions are Submit, which makes many, and Grant, which asks the View how many leases the
 // queue and the concurrency key have. The caller keeps the turns, the places in line, and the capacity and capabilities of workers (Line,
 // Class): it chooses which task to grant to which worker, and the rules decide whether that task may be granted.
+//
+// # Where things are
+//
+//	rules.go commands.go errors.go              Rules.Step, what it reads and returns; the commands; how they are refused
+//	step.go                                     one step: the open task, its new version, its history
+//	submit.go grant.go operator.go              commands of producers, of the coordinator, of operators
+//	judge.go outcome.go discard.go              verdicts on reports (V1 to V12); what COMMITTED changes; results that came too late (V15)
+//	timers.go transitions.go                    what time does; what several transitions share
+//	task.go verdict.go report.go feedback.go    tasks, leases and events; states, verdicts and reasons; what workers say
+//	spec.go retry_policy.go                     what was submitted; how often it is tried (T3 to T5)
+//	placement.go requirements.go class.go       which workers may take a task (W12)
+//	queue.go rate.go                            settings of queues; what holds up a READY task (T11, T13)
+//	id.go clock.go                              ids of tasks and leases, fencing tokens; the two clocks
+//	explain.go                                  why a task is in its state (S6)
 package lease

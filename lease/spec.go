@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -39,27 +38,12 @@ type Spec struct {
 	Trace             *Trace        // not covered by the digest; nil: none
 }
 
-// RetryPolicy says how often a task is tried (T3-T5). A zero field is unset: the queue's policy fills it in, then the default.
-type RetryPolicy struct {
-	MaxAttempts    uint32
-	MaxLosses      uint32
-	InitialBackoff time.Duration
-	Multiplier     float64
-	MaxBackoff     time.Duration
-	NonRetryable   []Category
-}
-
 // Defaults of a Spec.
 const (
 	DefaultHeartbeatInterval = 30 * time.Second
 	DefaultHeartbeatTimeout  = 90 * time.Second
 	DefaultCancelGrace       = 30 * time.Second
 	DefaultRetention         = 72 * time.Hour
-	DefaultMaxAttempts       = 5
-	DefaultMaxLosses         = 3
-	DefaultInitialBackoff    = time.Second
-	DefaultMultiplier        = 2.0
-	DefaultMaxBackoff        = 5 * time.Minute
 	DefaultAffinityTTL       = 10 * time.Minute
 )
 
@@ -74,11 +58,7 @@ const (
 	MaxDelay             = 24 * time.Hour // of the delay of a Release and the retry_after of a Fail
 	MinRetention         = time.Second
 	MaxRetention         = 10 * 365 * 24 * time.Hour
-	MaxBudget            = 1_000_000
-	MaxMultiplier        = 100
 	MaxConcurrency       = 1_000_000
-	MaxInitialBackoff    = 24 * time.Hour
-	MaxMaxBackoff        = 7 * 24 * time.Hour
 	MinAffinityTTL       = time.Second
 	MaxAffinityTTL       = 24 * time.Hour
 	MaxRequired          = 16 // runtimes that a task may require; the same for features, labels and resources
@@ -111,23 +91,6 @@ func DefaultLimits() Limits {
 	}
 }
 
-// FieldError says what is wrong with one field. The user reads its words.
-type FieldError struct {
-	Field   string // path, for example "task.retry_policy.max_backoff"
-	Problem string // names the value and the limit
-}
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
-// Under returns a copy of e with prefix and a dot before the path.
-func (e *FieldError) Under(prefix string) *FieldError {
-	return &FieldError{Field: prefix + "." + e.Field, Problem: e.Problem}
-}
-
-func bad(field, format string, args ...any) *FieldError {
-	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
-}
-
 // Fill sets every zero field to its default, except in the retry policy: Submit fills that in, because it depends on the queue (T3). Then it
 // checks all fields. It returns nil or a *FieldError.
 func (s *Spec) Fill(l Limits) error {
@@ -157,40 +120,6 @@ func (s *Spec) fill() {
 		setDefault(&s.Affinity.Mode, Preferred)
 		setDefault(&s.Affinity.TTL, DefaultAffinityTTL)
 	}
-}
-
-// IsSet reports whether the policy sets anything.
-func (p *RetryPolicy) IsSet() bool {
-	return p.MaxAttempts != 0 || p.MaxLosses != 0 || p.InitialBackoff != 0 || p.Multiplier != 0 || p.MaxBackoff != 0 || len(p.NonRetryable) > 0
-}
-
-// Or returns p, with the fields that p leaves unset taken from other.
-func (p RetryPolicy) Or(other RetryPolicy) RetryPolicy {
-	setDefault(&p.MaxAttempts, other.MaxAttempts)
-	setDefault(&p.MaxLosses, other.MaxLosses)
-	setDefault(&p.InitialBackoff, other.InitialBackoff)
-	setDefault(&p.Multiplier, other.Multiplier)
-	setDefault(&p.MaxBackoff, other.MaxBackoff)
-	if len(p.NonRetryable) == 0 {
-		p.NonRetryable = other.NonRetryable
-	}
-	return p
-}
-
-var defaultPolicy = RetryPolicy{
-	MaxAttempts: DefaultMaxAttempts, MaxLosses: DefaultMaxLosses,
-	InitialBackoff: DefaultInitialBackoff, Multiplier: DefaultMultiplier, MaxBackoff: DefaultMaxBackoff,
-}
-
-// withDefaults returns p, with the fields that p leaves unset taken from the queue's policy, and then from the defaults (T3). Values that p did not
-// set itself are adjusted so that initial_backoff <= max_backoff.
-func (p RetryPolicy) withDefaults(queue RetryPolicy) RetryPolicy {
-	whole := p.Or(queue).Or(defaultPolicy)
-	if p.MaxBackoff != 0 {
-		whole.InitialBackoff = min(whole.InitialBackoff, p.MaxBackoff)
-	}
-	whole.MaxBackoff = max(whole.MaxBackoff, whole.InitialBackoff)
-	return whole
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -275,29 +204,6 @@ func (s *Spec) checkTimes() *FieldError {
 	}
 	if s.Deadline != 0 && s.RunAt >= s.Deadline {
 		return bad("deadline", "must be later than run_at")
-	}
-	return nil
-}
-
-func (p *RetryPolicy) check() *FieldError {
-	switch {
-	case p.MaxAttempts > MaxBudget:
-		return bad("max_attempts", "is %d; the limit is %d", p.MaxAttempts, MaxBudget)
-	case p.MaxLosses > MaxBudget:
-		return bad("max_losses", "is %d; the limit is %d", p.MaxLosses, MaxBudget)
-	case p.InitialBackoff < 0 || p.InitialBackoff > MaxInitialBackoff:
-		return bad("initial_backoff", "is %v; the range is 1ns to %v", p.InitialBackoff, MaxInitialBackoff)
-	case p.Multiplier != 0 && !(p.Multiplier >= 1 && p.Multiplier <= MaxMultiplier): // also catches NaN
-		return bad("backoff_multiplier", "is %v; the range is 1 to %d", p.Multiplier, MaxMultiplier)
-	case p.MaxBackoff < 0 || p.MaxBackoff != 0 && p.MaxBackoff < p.InitialBackoff:
-		return bad("max_backoff", "is %v; it must be at least initial_backoff (%v)", p.MaxBackoff, p.InitialBackoff)
-	case p.MaxBackoff > MaxMaxBackoff:
-		return bad("max_backoff", "is %v; the limit is %v", p.MaxBackoff, MaxMaxBackoff)
-	}
-	for i, c := range p.NonRetryable {
-		if c == NoCategory || c > CategoryCancelled {
-			return bad(fmt.Sprintf("non_retryable_categories[%d]", i), "is %d, which is not a known category", c)
-		}
 	}
 	return nil
 }

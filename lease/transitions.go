@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"cmp"
-	"math"
 	"slices"
 	"time"
 )
@@ -97,30 +95,6 @@ func (s *step) countUnacked(l *Lease, at Now) {
 		return
 	}
 	s.putBack(at, 0)
-}
-
-// retries reports whether the policy grants another attempt after this failure (T4). It does not check max_attempts.
-func (p *RetryPolicy) retries(f *Failure) bool {
-	switch category := cmp.Or(f.Category, UserCode); {
-	case slices.Contains(p.NonRetryable, category):
-		return false
-	case category == CategoryCancelled: // T7
-		return false
-	case f.Retryable != nil:
-		return *f.Retryable
-	default:
-		return category.retried()
-	}
-}
-
-// backoff returns the wait after n earlier waits: initial_backoff * multiplier^n, at most max_backoff, and then up to Jitter longer or shorter
-// (T3).
-func (p *RetryPolicy) backoff(n uint32, entropy uint64) time.Duration {
-	d := float64(p.InitialBackoff) * math.Pow(p.Multiplier, float64(n))
-	d = min(d, float64(p.MaxBackoff)) // even if the power is +Inf
-	unit := float64(entropy>>11) / (1 << 53)
-	d *= 1 - Jitter + 2*Jitter*unit
-	return max(time.Duration(d), 1)
 }
 
 func (s *step) keepFailure(f *Failure) {

@@ -1,0 +1,52 @@
+package lease
+
+import "fmt"
+
+// FieldError says what is wrong with one field. The user reads its words.
+type FieldError struct {
+	Field   string // path, for example "task.retry_policy.max_backoff"
+	Problem string // names the value and the limit
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// Under returns a copy of e with prefix and a dot before the path.
+func (e *FieldError) Under(prefix string) *FieldError {
+	return &FieldError{Field: prefix + "." + e.Field, Problem: e.Problem}
+}
+
+func bad(field, format string, args ...any) *FieldError {
+	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+// StateError refuses a command in the task's state (T9).
+type StateError struct {
+	Task  TaskID
+	State State
+	Why   string // why the command is refused, in words
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("task %s is %s; %s", e.Task, e.State, e.Why)
+}
+
+// ExistsError refuses a spec whose idempotency key was used with another spec (T1).
+type ExistsError struct {
+	Field string
+	Key   string
+	Task  TaskID // the task of the other spec; zero if the other spec is in the same batch, which then makes no task
+}
+
+func (e *ExistsError) Error() string {
+	if e.Task == (TaskID{}) {
+		return fmt.Sprintf("%s: %q is used by two different specs of this batch", e.Field, e.Key)
+	}
+	return fmt.Sprintf("%s: %q was already used by task %s with a different spec", e.Field, e.Key, e.Task)
+}
+
+type notFoundError struct{}
+
+func (notFoundError) Error() string { return "no such task" }
+
+// ErrNotFound refuses a command on a task that the tenant does not have. It is the same if another tenant has the task.
+var ErrNotFound error = notFoundError{}
