@@ -94,8 +94,9 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec encodes and decodes as grpc does, with three exceptions: a frame that cannot be decoded does not fail the stream, the error about a string
-// that is not valid UTF-8 names its field, and a message with too many entries is refused.
+// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent (encode); a
+// frame that cannot be decoded does not fail the stream (session.Codec), nor does a request that a handler reads as a reading (readingCodec); a message with
+// too many entries is refused (boundedCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {

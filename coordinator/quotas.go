@@ -11,10 +11,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 )
 
-// ifFull replaces engine.ErrFull, which the engine returns for a task above the tenant's limit, by the error of the quota of tasks. It
+// ifTaskLimit replaces engine.ErrTaskLimit, which the engine returns for a task above the tenant's limit, by the error of the quota of tasks. It
 // returns any other error unchanged.
-func (e *edge) ifFull(who gate.Identity, err error) error {
-	if errors.Is(err, engine.ErrFull) {
+func (e *edge) ifTaskLimit(who gate.Identity, err error) error {
+	if errors.Is(err, engine.ErrTaskLimit) {
 		return e.quotas.Refuse(who.Caller(), quota.Tasks)
 	}
 	return err

@@ -45,7 +45,7 @@ func (s *taskService) BatchRetryTasks(ctx context.Context, req *lessorv1.BatchRe
 		return lease.Retry{Tenant: who.Tenant, Task: t.ID, Deadline: deadline, By: who.Subject}
 	})
 	if err != nil { // if the quota ran out, the tasks that were changed before stay changed
-		return nil, refusal.Status(s.ifFull(who, err))
+		return nil, refusal.Status(s.ifTaskLimit(who, err))
 	}
 	return &lessorv1.BatchRetryTasksResponse{Result: result}, nil
 }

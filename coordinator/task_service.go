@@ -76,7 +76,7 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: sub.Workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
 	if err != nil {
-		return nil, convert.Under(path(at), s.ifFull(gate.Identify(ctx), err))
+		return nil, convert.Under(path(at), s.ifTaskLimit(gate.Identify(ctx), err))
 	}
 	return done, nil
 }
@@ -240,7 +240,7 @@ func (s *taskService) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequ
 	who := gate.Identify(ctx)
 	t, err := s.engine.Retry(ctx, lease.Retry{Tenant: who.Tenant, Task: id, Deadline: deadline, By: who.Subject})
 	if err != nil {
-		return nil, refusal.Status(s.ifFull(who, err))
+		return nil, refusal.Status(s.ifTaskLimit(who, err))
 	}
 	return &lessorv1.RetryTaskResponse{Task: convert.TaskProto(s.engine.Now(), t)}, nil
 }

@@ -115,14 +115,14 @@ func noteReport(ctx context.Context, r *lease.Report) {
 	}
 }
 
-// mostWrong bounds each text that the engine keeps about a malformed report, in bytes. It is needed because the worker chooses the names of fields.
-const mostWrong = 256
+// maxFaultText bounds each text that the engine keeps about a malformed report, in bytes. It is needed because the worker chooses the names of fields.
+const maxFaultText = 256
 
 // malformedOverHTTP lets the engine judge a report over HTTP whose body cannot be converted to a request. The verdict is REJECTED. It counts for the
 // lease of the task token and is added to the history of the task.
 func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
 	who := gate.Identify(ctx)
-	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, mostWrong), Problem: convert.Clip(wrong.Problem, mostWrong)}
+	wrong = &lease.FieldError{Field: convert.Clip(wrong.Field, maxFaultText), Problem: convert.Clip(wrong.Problem, maxFaultText)}
 	_, err := e.engine.Judge(ctx, who.Tenant, []*lease.Report{{Kind: said, TaskID: of.Ticket.Task.String(), LeaseID: of.LeaseID, Invalid: wrong}})
 	if err != nil {
 		return refusal.Status(err)

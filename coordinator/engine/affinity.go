@@ -7,9 +7,10 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. Once that was the grant of a
-// STICKY task, grants to other workers no longer move it, as those of PREFERRED tasks are that find no room at the worker. It lasts while the worker has
-// live leases of the key, and then for the TTL of the task whose lease ended last. A restart restores it from the live leases; without any it is lost.
+// binding keeps the tasks of an affinity key of a space on one worker (W12): the worker that got the latest grant of the key. Once a STICKY task has bound
+// the key, grants to other workers no longer move the binding: a PREFERRED task goes to another worker while its own has no room. The binding lasts while the
+// worker has live leases of the key, and then for the TTL of the task whose lease ended last. A restart restores it from the live leases; without any it is
+// lost.
 type binding struct {
 	worker string
 	sticky bool

@@ -19,9 +19,9 @@ var (
 	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; existing tasks continue")
 )
 
-// ErrFull refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed, except that timers that
-// were due were applied.
-var ErrFull = errors.New("the tenant has reached its limit of tasks")
+// ErrTaskLimit refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed, except that timers
+// that were due were applied.
+var ErrTaskLimit = errors.New("the tenant has reached its limit of tasks")
 
 // Space names a workspace of a tenant. Tasks that must be changed in one step, or counted together, are in the same space.
 type Space struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
-// of the refused spec; or it is ErrFull or ErrDiskFull.
+// of the refused spec; or it is ErrTaskLimit or ErrDiskFull.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)}, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 	case e.cfg.DiskFull() && e.newTasks(s, specs) > 0:
 		return lease.Step{Err: ErrDiskFull}
 	case e.exceedsTaskQuota(s, specs):
-		return lease.Step{Err: ErrFull}
+		return lease.Step{Err: ErrTaskLimit}
 	}
 	isNew := s.number == 0
 	if err := e.assignNumber(s); err != nil {
@@ -144,7 +144,7 @@ func (e *Engine) Cancel(ctx context.Context, c lease.Cancel) (*lease.Task, error
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
 
-// Retry opens a new round of a task and returns its new version. Errors: lease.ErrNotFound, *lease.StateError, *lease.FieldError, ErrFull.
+// Retry opens a new round of a task and returns its new version. Errors: lease.ErrNotFound, *lease.StateError, *lease.FieldError, ErrTaskLimit.
 func (e *Engine) Retry(ctx context.Context, c lease.Retry) (*lease.Task, error) {
 	return e.command(ctx, c.Tenant, c.Task, c)
 }
@@ -166,7 +166,7 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 			return nil, lease.ErrNotFound
 		}
 		if e.retryExceedsQuota(c) {
-			return nil, ErrFull
+			return nil, ErrTaskLimit
 		}
 		if out := e.step(c); out.Err != nil {
 			return nil, out.Err

@@ -20,7 +20,7 @@ type concurrencyKey struct {
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
 	limits  btree.Map[uint32, int]  // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
-	next    []lease.Line // the lines that unpark looks at next; each line comes round, so that none is always among the last
+	next    []lease.Line // the lines that unpark looks at next; the lines take turns, so that none always comes last
 	around  bool         // after next, unpark has to look at all lines again
 }
 

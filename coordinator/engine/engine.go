@@ -27,7 +27,7 @@ type Config struct {
 	ResourceWait time.Duration
 	// DiskFull reports whether the disk is so full that no new tasks may be made. nil: it is never too full.
 	DiskFull func() bool
-	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrFull (X5). nil: there
+	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrTaskLimit (X5). nil: there
 	// is no limit.
 	MaxTasks func(tenant string) int
 }

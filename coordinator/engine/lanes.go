@@ -51,7 +51,7 @@ func (l *lanes[V]) open(key string) *lane[V] {
 	}
 	l.spare, in.key = nil, key
 	l.byKey[key] = in
-	l.ring = slices.Insert(l.ring, l.next, in) // its turn comes after those of all other lanes: a key may have had the turn before this one
+	l.ring = slices.Insert(l.ring, l.next, in) // its turn comes after those of all other lanes: the key may have had a turn a moment ago
 	l.next++
 	return in
 }

@@ -227,7 +227,7 @@ func (w *world) expected(space Space, specs []*lease.Spec, digests []lease.Diges
 // submitted checks the answer to a submit.
 func (w *world) submitted(e *Engine, d *due, made []lease.Submitted, err error) {
 	var exists *lease.ExistsError
-	full, known := errors.Is(err, ErrFull), errors.As(err, &exists)
+	full, known := errors.Is(err, ErrTaskLimit), errors.As(err, &exists)
 	switch {
 	case d.exact && (full != d.full || known != (d.exists && !d.full)):
 		w.Errorf("submit to %v: %v; want a refusal by the quota: %v, or else by an idempotency key: %v", d.space, err, d.full, d.exists)
@@ -264,7 +264,7 @@ func (w *world) mayRetry(tenant string, id lease.TaskID) func(error) {
 	most, t := w.cfg.MaxTasks(tenant), w.seen[id]
 	full := t != nil && (t.Rest == lease.Failed || t.Rest == lease.Cancelled) && w.unfinished(tenant) >= most
 	return func(err error) {
-		if refused := errors.Is(err, ErrFull); refused && most == math.MaxInt || !w.slow && refused != full {
+		if refused := errors.Is(err, ErrTaskLimit); refused && most == math.MaxInt || !w.slow && refused != full {
 			w.Errorf("retry of %v by tenant %q, whose quota is %d: %v; want a refusal by the quota: %v", id, tenant, most, err, full)
 		}
 	}

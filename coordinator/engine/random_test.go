@@ -617,7 +617,7 @@ func (w *world) sweeps() {
 	}}
 	w.do(func(e *Engine) {
 		_, err := e.Sweep(w.Context(), sweep)
-		if !errors.Is(err, ErrFull) || w.cfg.MaxTasks(space.Tenant) == math.MaxInt {
+		if !errors.Is(err, ErrTaskLimit) || w.cfg.MaxTasks(space.Tenant) == math.MaxInt {
 			w.check(err)
 		}
 		w.note("sweep %s of %v: %d: %v", queue, space, how, err)

@@ -94,7 +94,7 @@ func (e *Engine) sweepTask(s Sweep, id lease.TaskID, counts *Swept) error {
 		counts.Skipped++
 	case c == nil:
 	case e.retryExceedsQuota(c):
-		return ErrFull
+		return ErrTaskLimit
 	case e.step(c).Err != nil:
 		counts.Skipped++
 	default:

@@ -47,7 +47,7 @@ func TestQuotaOfTasks(t *testing.T) {
 		_, err = submit("a")
 		want("a task that is there", err, nil)
 		_, err = submit("d")
-		want("a fourth task", err, ErrFull)
+		want("a fourth task", err, ErrTaskLimit)
 		var state *lease.StateError
 		if err := retry(first[0].Task.ID); !errors.As(err, &state) {
 			r.Errorf("the retry of a task that has not ended: %v, want a StateError", err)
@@ -60,21 +60,21 @@ func TestQuotaOfTasks(t *testing.T) {
 		want("a cancel", err, nil)
 		want("the retry of another tenant's task without room", retryBy("umbra", cancelled), lease.ErrNotFound)
 		_, err = submit("d", "e")
-		want("two tasks, with room for one", err, ErrFull)
+		want("two tasks, with room for one", err, ErrTaskLimit)
 		_, err = submit("d")
 		want("one task, with room for one", err, nil)
-		want("the retry of a cancelled task without room", retry(cancelled), ErrFull)
+		want("the retry of a cancelled task without room", retry(cancelled), ErrTaskLimit)
 		failed := r.lease(1, 0)[0]
 		_, err = r.Judge(r.Context(), home.Tenant, []*lease.Report{{
 			Kind: lease.KindFail, TaskID: failed.Task.ID.String(), LeaseID: failed.LeaseID, Failure: &lease.Failure{Category: lease.Configuration},
 		}})
 		want("a failure", err, nil)
 		want("the retry of a cancelled task", retry(cancelled), nil)
-		want("the retry of a failed task without room", retry(failed.Task.ID), ErrFull)
+		want("the retry of a failed task without room", retry(failed.Task.ID), ErrTaskLimit)
 		swept, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
 			return lease.Retry{Tenant: home.Tenant, Task: t.ID}, !t.Rest.Final()
 		}})
-		if want("a retry in bulk without room", err, ErrFull); swept.Changed != 0 {
+		if want("a retry in bulk without room", err, ErrTaskLimit); swept.Changed != 0 {
 			r.Errorf("a retry in bulk without room changed %d tasks", swept.Changed)
 		}
 		r.shutDown()
@@ -122,11 +122,11 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 			refused func(error) bool
 			specs   func() []*lease.Spec
 		}{
-			"no room":          {0, func(err error) bool { return errors.Is(err, ErrFull) }, func() []*lease.Spec { return many(1) }},
+			"no room":          {0, func(err error) bool { return errors.Is(err, ErrTaskLimit) }, func() []*lease.Spec { return many(1) }},
 			"late":             {9, func(err error) bool { return errors.As(err, &field) }, func() []*lease.Spec { return []*lease.Spec{late()} }},
 			"the second late":  {9, func(err error) bool { return errors.As(err, &field) }, func() []*lease.Spec { return []*lease.Spec{work(), late()} }},
 			"one key of two":   {9, func(err error) bool { return errors.As(err, &exists) }, func() []*lease.Spec { return []*lease.Spec{keyed("k"), keyed("k")} }},
-			"no room, one key": {0, func(err error) bool { return errors.Is(err, ErrFull) }, func() []*lease.Spec { return []*lease.Spec{keyed("k")} }},
+			"no room, one key": {0, func(err error) bool { return errors.Is(err, ErrTaskLimit) }, func() []*lease.Spec { return []*lease.Spec{keyed("k")} }},
 		} {
 			most = tt.most
 			before := memory()
