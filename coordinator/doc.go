@@ -19,7 +19,7 @@
 //	log_pace.go                               leaves lines out of the log in a flood
 //	store_gone.go                             notices that the store's file was moved or removed
 //	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
-//	submit_room.go                            bounds the bytes of submits under way (X5)
+//	submit_room.go                            bounds the bytes of submits under way (X5); submit_room_calls.go: unary submits wait for it
 //	large_messages.go                         bounds what a message may take when it is decoded (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds

@@ -7,27 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/lessor-dev/lessor/coordinator/engine"
-	"github.com/lessor-dev/lessor/coordinator/gate"
-	"github.com/lessor-dev/lessor/coordinator/preauth"
-	"github.com/lessor-dev/lessor/coordinator/refusal"
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
 // more and more (X5). So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the
 // callers, and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
 
-// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk has always work.
+// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk always has work.
 var mostRoom = 64 << 20
 
 const (
 	// roomShare is the part of the memory limit that the room may be, if that is less than mostRoom.
 	roomShare = 8
-	// bytesOfTask is what a task takes besides the bytes of its message.
-	bytesOfTask = 1 << 10
 	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of a stream even if nobody reads it.
 	leastRoom = streamWindow
 	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
@@ -142,7 +134,16 @@ func (r *submitRoom) waits() int {
 	return r.waiting
 }
 
-// The methods below need mu, except look and those of the handlers.
+// look lets in what fits by now.
+func (r *submitRoom) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looking = false
+	r.forgetLate(time.Now())
+	r.admit()
+}
+
+// The methods below need mu.
 
 func (r *submitRoom) of(tenant string) *roomOfTenant {
 	t := r.tenants[tenant]
@@ -235,59 +236,4 @@ func (r *submitRoom) next() (least *roomOfTenant) {
 		}
 	}
 	return least
-}
-
-func (r *submitRoom) look() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.looking = false
-	r.forgetLate(time.Now())
-	r.admit()
-}
-
-// unary returns a description of TaskService whose unary submits are read only when there is room for them.
-func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
-	out := *desc
-	out.Methods = slices.Clone(desc.Methods)
-	for i, m := range out.Methods {
-		switch "/" + desc.ServiceName + "/" + m.MethodName {
-		case lessorv1.TaskService_SubmitTask_FullMethodName:
-			out.Methods[i].Handler = r.whenFits(16, m.Handler) // there are many of them, and most are small
-		case lessorv1.TaskService_BatchSubmitTasks_FullMethodName:
-			out.Methods[i].Handler = r.whenFits(1, m.Handler)
-		}
-	}
-	return &out
-}
-
-// whenFits wraps a handler of guarded. Until its size is known, a message takes a share of the guess.
-func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
-		if preauth.Refused(ctx) { // or everybody could fill the room
-			return next(srv, ctx, decode, chain)
-		}
-		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
-		if err != nil { // the interceptors log and count it like the end of any other call
-			unread := func(any) error { return nil }
-			var end grpc.UnaryHandler = func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
-			return next(srv, ctx, unread, func(ctx context.Context, m any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
-				return chain(ctx, m, info, end)
-			})
-		}
-		defer p.leave()
-		return next(srv, ctx, func(m any) error {
-			err := decode(m)
-			p.arrived(m.(*reading).memory())
-			return err
-		}, chain)
-	}
-}
-
-// memory estimates how many bytes a request takes in memory.
-func (r *reading) memory() int {
-	n := r.size
-	if m, ok := r.into.(interface{ GetTasks() []*lessorv1.TaskSpec }); ok {
-		n += len(m.GetTasks()) * bytesOfTask
-	}
-	return n
 }

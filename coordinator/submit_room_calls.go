@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// unary returns a description of TaskService whose unary submits are read only when there is room for them.
+func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+	out := *desc
+	out.Methods = slices.Clone(desc.Methods)
+	for i, m := range out.Methods {
+		switch "/" + desc.ServiceName + "/" + m.MethodName {
+		case lessorv1.TaskService_SubmitTask_FullMethodName:
+			out.Methods[i].Handler = r.whenFits(16, m.Handler) // there are many of them, and most are small
+		case lessorv1.TaskService_BatchSubmitTasks_FullMethodName:
+			out.Methods[i].Handler = r.whenFits(1, m.Handler)
+		}
+	}
+	return &out
+}
+
+// whenFits wraps a handler of guarded. Until its size is known, a message takes a share of the guess.
+func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+		if preauth.Refused(ctx) { // or everybody could fill the room
+			return next(srv, ctx, decode, chain)
+		}
+		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
+		if err != nil { // the interceptors log and count it like the end of any other call
+			unread := func(any) error { return nil }
+			var end grpc.UnaryHandler = func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
+			return next(srv, ctx, unread, func(ctx context.Context, m any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+				return chain(ctx, m, info, end)
+			})
+		}
+		defer p.leave()
+		return next(srv, ctx, func(m any) error {
+			err := decode(m)
+			p.arrived(m.(*reading).memory())
+			return err
+		}, chain)
+	}
+}
+
+// bytesOfTask is what a task takes in memory besides the bytes of its message.
+const bytesOfTask = 1 << 10
+
+// memory estimates how many bytes a request takes in memory.
+func (r *reading) memory() int {
+	n := r.size
+	if m, ok := r.into.(interface{ GetTasks() []*lessorv1.TaskSpec }); ok {
+		n += len(m.GetTasks()) * bytesOfTask
+	}
+	return n
+}
