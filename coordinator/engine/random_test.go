@@ -18,6 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
 var (
@@ -214,10 +215,11 @@ var workers = []string{"w0", "w1", "w2"}
 
 // call makes one random call.
 func (w *world) call() {
-	calls := []struct {
+	type call struct {
 		weight int
 		do     func()
-	}{
+	}
+	draw.One(w.rng, []call{
 		{14, w.submits},
 		{12, w.joins},
 		{4, w.leaves},
@@ -238,18 +240,7 @@ func (w *world) call() {
 		{6, w.intrudes},
 		{3, w.looks},
 		{2, w.rushes},
-	}
-	sum := 0
-	for _, c := range calls {
-		sum += c.weight
-	}
-	n := w.rng.IntN(sum)
-	for _, c := range calls {
-		if n -= c.weight; n < 0 {
-			c.do()
-			return
-		}
-	}
+	}, func(c call) int { return c.weight }).do()
 }
 
 func (w *world) spec() *lease.Spec {

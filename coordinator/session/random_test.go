@@ -25,6 +25,7 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/verify"
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
 var (
@@ -276,10 +277,11 @@ func (w *world) taskOf(id lease.TaskID) (t *lease.Task) {
 
 // step does one random thing.
 func (w *world) step() {
-	steps := []struct {
+	type step struct {
 		weight int
 		do     func()
-	}{
+	}
+	draw.One(w.rng, []step{
 		{12, w.submits},
 		{16, w.connects},
 		{4, w.breaks},
@@ -295,18 +297,7 @@ func (w *world) step() {
 		{4, w.operates},
 		{16, w.sleeps},
 		{1, w.restarts},
-	}
-	sum := 0
-	for _, s := range steps {
-		sum += s.weight
-	}
-	n := w.rng.IntN(sum)
-	for _, s := range steps {
-		if n -= s.weight; n < 0 {
-			s.do()
-			return
-		}
-	}
+	}, func(s step) int { return s.weight }).do()
 }
 
 func (w *world) submits() {

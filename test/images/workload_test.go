@@ -19,6 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
 var home = engine.Space{Tenant: "acme", Workspace: "main"}
@@ -147,10 +148,11 @@ func (l *workload) untouchedKeyspaces() string {
 
 // step makes one random call.
 func (l *workload) step() {
-	steps := []struct {
+	type step struct {
 		weight int
 		do     func()
-	}{
+	}
+	draw.One(l.rnd, []step{
 		{20, l.submit},
 		{20, l.lease},
 		{60, l.report},
@@ -162,18 +164,7 @@ func (l *workload) step() {
 		{4, l.credentials},
 		{4, l.audit},
 		{12, l.passTime},
-	}
-	sum := 0
-	for _, s := range steps {
-		sum += s.weight
-	}
-	at := l.rnd.IntN(sum)
-	for _, s := range steps {
-		if at -= s.weight; at < 0 {
-			s.do()
-			return
-		}
-	}
+	}, func(s step) int { return s.weight }).do()
 }
 
 func (l *workload) submit() {
