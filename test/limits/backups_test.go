@@ -19,6 +19,7 @@ import (
 // backup is a backup, with what the callers had been told by then: all of that is in it.
 type backup struct {
 	data   []byte
+	began  time.Time
 	before map[string]task // tasks that were known before it began
 	closed map[*leaseRecord]report
 	byKey  map[keyOf]string
@@ -32,7 +33,7 @@ type backup struct {
 func (b *book) beginBackup() *backup {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	k := &backup{before: map[string]task{}, closed: map[*leaseRecord]report{}, byKey: maps.Clone(b.byKey), tokens: b.w.tokens()}
+	k := &backup{began: time.Now(), before: map[string]task{}, closed: map[*leaseRecord]report{}, byKey: maps.Clone(b.byKey), tokens: b.w.tokens()}
 	for id, t := range b.tasks {
 		k.before[id] = *t
 	}
@@ -85,6 +86,7 @@ func (b *book) restored(k *backup) {
 			}
 		}
 	}
+	b.forgetKicks(k.began)
 	for _, r := range b.ruled {
 		r.paused.end()
 		r.inflight.end()

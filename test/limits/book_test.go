@@ -17,19 +17,22 @@ import (
 type book struct {
 	w *world
 
-	mu     sync.Mutex // guards the rest
-	tasks  map[string]*task
-	ids    map[string][]string       // of the tasks of each tenant, in the order in which they became known
-	byKey  map[keyOf]string          // the newest task of each idempotency key
-	gone   map[placeOf]time.Time     // until when a bulk delete may remove tasks of a workspace
-	active map[placeOf]int           // bulk deletes under way
-	leases map[string]*leaseRecord   // by lease id
-	grants map[string][]*leaseRecord // by task
-	ruled  map[ruledQueue]*rules     // what was set on queues
-	epochs int                       // how many epochs have begun since the first one
-	since  time.Time                 // when the newest epoch began
-	began  []time.Time               // when each of them began
-	majors map[uint64]int            // the epoch of each upper part of a fencing token
+	mu       sync.Mutex // guards the rest
+	tasks    map[string]*task
+	ids      map[string][]string       // of the tasks of each tenant, in the order in which they became known
+	byKey    map[keyOf]string          // the newest task of each idempotency key
+	gone     map[placeOf]time.Time     // until when a bulk delete may remove tasks of a workspace
+	active   map[placeOf]int           // bulk deletes under way
+	leases   map[string]*leaseRecord   // by lease id
+	grants   map[string][]*leaseRecord // by task
+	ruled    map[ruledQueue]*rules     // what was set on queues
+	workers  map[workerOf]*workerRecord
+	sessions map[string]*instance
+	kicks    []*kick
+	epochs   int            // how many epochs have begun since the first one
+	since    time.Time      // when the newest epoch began
+	began    []time.Time    // when each of them began
+	majors   map[uint64]int // the epoch of each upper part of a fencing token
 }
 
 type (
@@ -79,7 +82,11 @@ type leaseRecord struct {
 	closed   report          // the one that was COMMITTED; its zero value: none is known
 	lost     time.Time       // when a caller was told that the lease has ended; zero: none was
 	lostBy   string
-	late     bool // a result came too late
+	late     bool      // a result came too late
+	by       *instance // who was handed it; nil: a caller of Lease
+	moved    bool      // another instance has named it on its stream, and may have it now
+	since    time.Time // when it came to light
+	refused  bool      // by its worker
 
 	assignment *lessorv1.Assignment // nil: the SDK has it
 }
@@ -104,6 +111,7 @@ func newBook(w *world) *book {
 	return &book{
 		w: w, tasks: map[string]*task{}, ids: map[string][]string{}, byKey: map[keyOf]string{}, gone: map[placeOf]time.Time{}, active: map[placeOf]int{},
 		leases: map[string]*leaseRecord{}, grants: map[string][]*leaseRecord{}, ruled: map[ruledQueue]*rules{}, majors: map[uint64]int{},
+		workers: map[workerOf]*workerRecord{}, sessions: map[string]*instance{},
 	}
 }
 
@@ -280,18 +288,21 @@ func (b *book) read(known *task, id string, m *lessorv1.Task, err error) {
 	}
 }
 
-// granted notes a lease that a worker was handed.
-func (b *book) granted(a *lessorv1.Assignment) *leaseRecord {
+// granted notes a lease that an instance of a worker was handed; nil: a caller of Lease was.
+func (b *book) granted(a *lessorv1.Assignment, by *instance) *leaseRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := a.GetTask().GetTaskId()
 	l := b.leases[a.GetLeaseId()]
 	if l == nil {
-		l = b.add(&leaseRecord{id: a.GetLeaseId(), task: id, attempt: a.GetAttempt(), token: a.GetFencingToken()})
+		l = b.add(&leaseRecord{id: a.GetLeaseId(), task: id, attempt: a.GetAttempt(), token: a.GetFencingToken(), by: by})
 		b.leases[l.id], l.assignment = l, a
 	}
 	if l.task != id || l.attempt != a.GetAttempt() || l.token != a.GetFencingToken() {
 		b.w.problem("A2: a lease was handed out as %v, and again as %v", l, a)
+	}
+	if l.by != by && !l.moved {
+		b.w.problem("W8: attempt %d of %s was handed to %v, and again to %v", l.attempt, id, l.by, by)
 	}
 	if l.epoch != b.epochs {
 		b.w.problem("A11: attempt %d of %s was granted in epoch %d, and is handed out in epoch %d", l.attempt, id, l.epoch, b.epochs)
@@ -304,7 +315,7 @@ const attemptBits = 21
 
 // add adds a new lease. The fencing tokens of a task rise with its attempts, and from epoch to epoch.
 func (b *book) add(l *leaseRecord) *leaseRecord {
-	l.epoch, l.sent = b.epochs, map[report]bool{}
+	l.epoch, l.sent, l.since = b.epochs, map[report]bool{}, time.Now()
 	if epoch, known := b.majors[l.token>>attemptBits]; known {
 		l.epoch = epoch // it may come to light later
 	}
@@ -320,6 +331,20 @@ func (b *book) add(l *leaseRecord) *leaseRecord {
 	}
 	b.grants[l.task] = append(b.grants[l.task], l)
 	return l
+}
+
+// names notes that an instance names a lease on its stream. If it renews the lease, the lease is its own from then on (W8).
+func (b *book) names(l *leaseRecord, by *instance) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.moved = l.moved || l.by != by
+}
+
+// refuses notes that a worker refuses a lease.
+func (b *book) refuses(l *leaseRecord) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.refused = true
 }
 
 // sending notes that a report that closes the attempt is sent.
@@ -351,7 +376,6 @@ func (b *book) answered(l *leaseRecord, what string, v lessorv1.Verdict, why les
 }
 
 // lose notes that a lease has ended. If it is of an earlier epoch, that is the reason (V7).
-
 func (b *book) lose(l *leaseRecord, what string, why lessorv1.Reason) {
 	if recovered := why == lessorv1.Reason_REASON_COORDINATOR_RECOVERED; recovered != (l.epoch != b.epochs) {
 		b.w.problem("V7: a lease of %s, attempt %d, in epoch %d has ended in epoch %d: %v", l.task, l.attempt, l.epoch, b.epochs, why)

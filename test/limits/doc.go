@@ -16,6 +16,8 @@
 //	book_test.go       what callers were told, and what must follow from that
 //	histories_test.go  what the histories of the tasks must show
 //	rules_test.go      what was set on queues, and when
+//	instances_test.go  instances of workers, and when they drain
+//	kicks_test.go      what kicks do to leases
 //	end_test.go        all must end, and nothing may be left
 //	recall_test.go     reports that are repeated at the end
 //	memory_test.go     what must be empty in the memory of the engine

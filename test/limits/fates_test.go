@@ -30,9 +30,13 @@ type answer struct {
 	expiresAt time.Time
 }
 
+// handed returns a lease that an instance of a worker was handed; nil: a caller of Lease was.
+func (w *world) handed(tn *tenant, a *lessorv1.Assignment, by *instance) *held {
+	return &held{w.book.granted(a, by), a, tn}
+}
+
 // work does with a lease what its fate says.
-func (w *world) work(tn *tenant, a *lessorv1.Assignment, by speaker) {
-	l := &held{w.book.granted(a), a, tn}
+func (w *world) work(l *held, by speaker) {
 	if w.calm.Load() {
 		for w.quiet.Load() {
 			time.Sleep(100 * time.Millisecond)
@@ -40,7 +44,7 @@ func (w *world) work(tn *tenant, a *lessorv1.Assignment, by speaker) {
 		w.finish(l, by, "complete")
 		return
 	}
-	rng, ttl := w.fate(fmt.Sprint(a.GetTask().GetTaskId(), a.GetAttempt())), a.GetHeartbeatTimeout().AsDuration()
+	rng, ttl := w.fate(fmt.Sprint(l.task, l.attempt)), l.GetHeartbeatTimeout().AsDuration()
 	switch rng.IntN(12) {
 	case 0: // it vanishes
 	case 1:

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
 var (
@@ -22,7 +24,7 @@ const historySteps = 170
 // TestRandomHistories plays histories of six to ten tenants against a coordinator whose limits are all small. The seed decides the limits, the steps, and what
 // each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
-	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T11 T12 T13 V7 V17 X3 X5")
+	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T5 T11 T12 T13 V7 V17 W10 X3 X5")
 	first := *randomSeed
 	if first == 0 {
 		first = rand.Uint64N(1<<40) + 1
@@ -56,10 +58,11 @@ func playHistory(t *testing.T, seed uint64) {
 
 // step does one random thing, and mostly lets some time pass.
 func (w *world) step() {
-	steps := []struct {
+	type step struct {
 		weight int
 		do     func(tn *tenant)
-	}{
+	}
+	drawn := draw.One(w.rng, []step{
 		{10, w.submits},
 		{3, w.floods},
 		{1, w.storms},
@@ -74,7 +77,7 @@ func (w *world) step() {
 		{6, w.commands},
 		{3, w.sweeps},
 		{6, w.governs},
-		{3, w.operates},
+		{6, w.operates},
 		{8, w.reads},
 		{4, w.watches},
 		{1, w.restarts},
@@ -84,18 +87,8 @@ func (w *world) step() {
 		{3, w.produces},
 		{1, w.renews},
 		{1, w.fills},
-	}
-	sum := 0
-	for _, s := range steps {
-		sum += s.weight
-	}
-	n := w.rng.IntN(sum)
-	for _, s := range steps {
-		if n -= s.weight; n < 0 {
-			s.do(pick(w.rng, w.tenants...))
-			break
-		}
-	}
+	}, func(s step) int { return s.weight })
+	drawn.do(pick(w.rng, w.tenants...))
 	switch w.rng.IntN(12) {
 	case 0, 1, 2: // the next step comes at once
 	case 3:

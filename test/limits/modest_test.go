@@ -57,7 +57,7 @@ func (w *world) runOne() {
 	if took := granted.Sub(submitted); took > w.turns() && !w.stalls {
 		w.problem("T12: the task of the modest tenant was granted after %v; its turn comes within %v", took, w.turns())
 	}
-	l := &held{w.book.granted(got[0]), got[0], w.modest}
+	l := w.handed(w.modest, got[0], nil)
 	for range 2 {
 		w.inTurn("Heartbeat", func(context.Context, *client) error {
 			unary{w, "w"}.beat(l, nil)
@@ -127,7 +127,7 @@ func (w *world) leaseOne() (l *held) {
 	w.insist(w.modest, "Lease", func(ctx context.Context, c *client) error {
 		res, err := c.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "w", Queues: queues})
 		for _, a := range res.GetAssignments() {
-			l = &held{w.book.granted(a), a, w.modest}
+			l = w.handed(w.modest, a, nil)
 		}
 		return err
 	})

@@ -102,21 +102,54 @@ func (w *world) updateQueue(ctx context.Context, tn *tenant, c *client, req *les
 	return err
 }
 
-// operates is a command about a worker.
+// operates is a command about a worker, mostly about one with a stream.
 func (w *world) operates(tn *tenant) {
-	worker, undo, requeue := pick(w.rng, tn.peers...).name, one(w.rng, 2), one(w.rng, 2)
-	if tn.sdk != nil && one(w.rng, 3) {
-		worker = tn.sdk.name
+	of, undo, requeue := w.anyWorker(tn), one(w.rng, 3), one(w.rng, 2)
+	if one(w.rng, 3) {
+		w.kicks(of, requeue)
+		return
 	}
-	kick := one(w.rng, 3)
-	w.note("%s: operate on %s, kick %v, undo %v", tn.name, worker, kick, undo)
-	w.ask(tn, "DrainWorker or KickWorker", 0, func(ctx context.Context, c *client) (err error) {
-		if kick {
-			_, err = c.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: worker, Requeue: requeue})
-		} else {
-			_, err = c.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: worker, Undo: undo})
-		}
+	w.note("%s: drain %s, undo %v", of.tenant.name, of.name, undo)
+	w.ask(of.tenant, "DrainWorker", 0, func(ctx context.Context, c *client) error {
+		answered := w.book.draining(of, c, undo)
+		res, err := c.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: of.name, Undo: undo})
+		answered(res, err)
 		return err
+	})
+}
+
+// anyWorker returns a worker, at times one of the SDK, or one of a tenant, which may have no stream.
+func (w *world) anyWorker(tn *tenant) workerOf {
+	if tn.sdk != nil && one(w.rng, 3) {
+		return workerOf{tn, tn.sdk.name}
+	}
+	open := tn.peers
+	if !one(w.rng, 8) {
+		open = w.open(w.tenants...)
+	}
+	if len(open) == 0 {
+		open = tn.peers
+	}
+	return pick(w.rng, open...).worker()
+}
+
+// kicks ends the streams of a worker, and with requeue its leases.
+func (w *world) kicks(of workerOf, requeue bool) {
+	w.note("%s: kick %s, requeue %v", of.tenant.name, of.name, requeue)
+	w.busy.Go(func() {
+		var lines []*line
+		_ = w.call(of.tenant, "KickWorker", 0, func(ctx context.Context, c *client) error {
+			reason, answered := w.book.kicking(of, c, requeue)
+			res, err := c.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: of.name, Reason: reason, Requeue: requeue})
+			lines = answered(res, err)
+			return err
+		})
+		time.Sleep(10 * sendWithin)
+		for _, l := range lines {
+			if !l.hasEnded() {
+				w.problem("W10: %s: a stream of %s has not ended %v after a kick", of.tenant.name, of.name, 10*sendWithin)
+			}
+		}
 	})
 }
 
@@ -160,12 +193,7 @@ func (w *world) revokes(tn *tenant) {
 func (w *world) checkRevoked(l *life, tn *tenant, old *credential) {
 	for _, p := range tn.peers {
 		for _, line := range p.allLines() {
-			if line.with != old || line.slow > 0 {
-				continue
-			}
-			select {
-			case <-line.ended:
-			default:
+			if line.with == old && line.slow == 0 && !line.hasEnded() {
 				w.problem("X3: %s: a stream of %s has not ended, although its credential was revoked 1.1 s ago", tn.name, p.name)
 			}
 		}

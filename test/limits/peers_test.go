@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -25,7 +27,9 @@ type peer struct {
 	mu      sync.Mutex // guards the rest
 	line    *line      // the newest one; nil: it has had none
 	lines   []*line
+	retired bool // it opens no stream any more
 	accept  *lessorv1.Accept
+	drains  string              // the newest session of which the coordinator knows that it drains
 	seen    uint64              // seq of the newest frame of the coordinator
 	waiting map[string]*pending // by the id of the frame that has no answer yet
 	working map[string]bool     // leases that it works on or has worked on
@@ -42,20 +46,39 @@ type pending struct {
 
 // line is one stream.
 type line struct {
-	stream grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
-	cut    context.CancelFunc
-	ended  chan struct{}
-	turn   chan struct{} // holds one token, for who sends
-	slow   time.Duration // for how long the worker does not read after each frame
-	mute   bool          // it acknowledges no dispatch, and does nothing with it
-	silent bool          // it sends no heartbeats
-	acks   atomic.Int32  // answers to heartbeats
-	client *client
-	with   *credential
+	stream   grpc.BidiStreamingClient[lessorv1.SessionRequest, lessorv1.SessionResponse]
+	cut      context.CancelFunc
+	ended    chan struct{}
+	turn     chan struct{} // holds one token, for who sends
+	slow     time.Duration // for how long the worker does not read after each frame
+	mute     bool          // it acknowledges no dispatch, and does nothing with it
+	silent   bool          // it sends no heartbeats
+	acks     atomic.Int32  // answers to heartbeats
+	client   *client
+	with     *credential
+	register *lessorv1.Register
+	of       *instance
+	drain    string // id of the frame that says that the worker drains; empty: there is none, or it was refused. Guarded by peer.mu
+
+	// Guarded by book.mu:
+	session      string    // empty: it was not accepted
+	fresh        bool      // nothing comes on it that was sent on an earlier one
+	since, until time.Time // when it was accepted, and when it has ended
 }
 
 func newPeer(w *world, tn *tenant, name string) *peer {
 	return &peer{w: w, tn: tn, name: name, waiting: map[string]*pending{}, working: map[string]bool{}}
+}
+
+func (p *peer) worker() workerOf { return workerOf{p.tn, p.name} }
+
+func (l *line) hasEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // connects opens a stream of a worker, which may have one already: it resumes its session, comes without a token, or is a new instance that replaces the one
@@ -72,12 +95,11 @@ func (w *world) connects(tn *tenant) {
 	case 0:
 		p.instance++
 		hello.ReplacesInstanceId, hello.Worker.InstanceId = hello.GetWorker().GetInstanceId(), fmt.Sprint(p.name, p.instance)
+		w.book.leaves(p.worker(), hello.GetReplacesInstanceId())
 	case 1:
 	default:
 		p.mu.Lock()
-		if p.accept != nil {
-			hello.Resume = &lessorv1.Resume{SessionId: p.accept.GetSessionId(), SessionToken: p.accept.GetSessionToken(), LastSeenSeq: p.seen}
-		}
+		hello.Resume = p.resume()
 		p.mu.Unlock()
 	}
 	caps := w.capabilities()
@@ -86,27 +108,42 @@ func (w *world) connects(tn *tenant) {
 	p.connect(l, hello, &lessorv1.Register{Queues: queues, WorkspaceId: pick(w.rng, tn.spaces...), Capabilities: caps})
 }
 
+// resume returns what the worker knows of its session; nil: it has had none. The caller holds mu.
+func (p *peer) resume() *lessorv1.Resume {
+	if p.accept == nil {
+		return nil
+	}
+	return &lessorv1.Resume{SessionId: p.accept.GetSessionId(), SessionToken: p.accept.GetSessionToken(), LastSeenSeq: p.seen}
+}
+
 func (p *peer) connect(l *line, hello *lessorv1.Handshake, register *lessorv1.Register) {
 	now := p.w.now.Load()
 	if now == nil {
 		return
 	}
+	ctx, with := p.tn.withToken(context.Background())
+	ctx, cut := context.WithCancel(ctx)
+	l.cut, l.with, l.register = cut, with, register
+	p.mu.Lock()
+	if p.retired {
+		p.mu.Unlock()
+		cut()
+		return
+	}
+	p.line, p.lines, p.seen = l, append(p.lines, l), 0
+	p.w.book.connects(p.worker(), hello.GetWorker().GetInstanceId(), l)
+	if r := hello.GetResume(); r != nil {
+		p.seen = r.GetLastSeenSeq()
+	}
+	p.mu.Unlock()
 	if l.slow > 0 { // its connection stands still with it
 		l.client = p.w.dial(now)
 	} else {
 		l.client = now.clients[p.tn.name]
 	}
-	ctx, with := p.tn.withToken(context.Background())
-	ctx, cut := context.WithCancel(ctx)
-	l.cut, l.with = cut, with
-	p.mu.Lock()
-	p.line, p.lines, p.seen = l, append(p.lines, l), 0
-	if r := hello.GetResume(); r != nil {
-		p.seen = r.GetLastSeenSeq()
-	}
-	p.mu.Unlock()
 	p.w.busy.Go(func() {
 		defer close(l.ended)
+		defer p.w.book.disconnected(l)
 		defer cut()
 		if l.slow > 0 {
 			defer l.client.conn.Close()
@@ -128,7 +165,7 @@ func (p *peer) connect(l *line, hello *lessorv1.Handshake, register *lessorv1.Re
 				p.w.count("end of a stream", status.Convert(err).Message())
 				return
 			}
-			p.handle(l, m, register)
+			p.handle(l, m)
 			select {
 			case <-ctx.Done(): // what has come meanwhile is lost
 				return
@@ -163,6 +200,9 @@ func (p *peer) send(l *line, m *lessorv1.SessionRequest, wants *pending) {
 	if wants != nil {
 		p.waiting[m.GetId()] = wants
 	}
+	if m.GetDrain() != nil {
+		l.drain = m.GetId()
+	}
 	p.mu.Unlock()
 	m.Tenant, m.Sender = p.tn.name, &lessorv1.Sender{Role: "worker", Id: p.name}
 	_ = l.stream.Send(m) // Recv says why
@@ -170,16 +210,8 @@ func (p *peer) send(l *line, m *lessorv1.SessionRequest, wants *pending) {
 }
 
 // handle does what a frame of the coordinator asks for.
-func (p *peer) handle(l *line, m *lessorv1.SessionResponse, register *lessorv1.Register) {
-	p.mu.Lock()
-	if a := m.GetAccept(); a != nil {
-		if !a.GetResumed() || m.GetSeq() < p.seen {
-			p.seen = m.GetSeq()
-		}
-		p.accept = a
-	}
-	p.seen = max(p.seen, m.GetSeq())
-	p.mu.Unlock()
+func (p *peer) handle(l *line, m *lessorv1.SessionResponse) {
+	p.hear(l, m)
 	if m.GetAck().GetRequest() && !l.mute {
 		ack := &lessorv1.SessionRequest{Ack: &lessorv1.Ack{For: m.GetId()}}
 		p.w.busy.Go(func() { p.send(l, ack, nil) })
@@ -187,7 +219,7 @@ func (p *peer) handle(l *line, m *lessorv1.SessionResponse, register *lessorv1.R
 	switch payload := m.GetPayload().(type) {
 	case *lessorv1.SessionResponse_Accept:
 		p.w.busy.Go(func() {
-			p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: register}}, nil)
+			p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: l.register}}, nil)
 		})
 	case *lessorv1.SessionResponse_Dispatch:
 		p.dispatched(l, payload.Dispatch)
@@ -200,8 +232,11 @@ func (p *peer) handle(l *line, m *lessorv1.SessionResponse, register *lessorv1.R
 		for _, v := range payload.HeartbeatAck.GetLeases() {
 			p.answered(m.GetCorr(), v.GetError(), answer{v.GetVerdict(), v.GetReason(), v.GetShouldCancel(), v.GetExpiresAt().AsTime()})
 		}
+	case *lessorv1.SessionResponse_Drain:
+		p.w.book.told(l, payload.Drain)
 	case *lessorv1.SessionResponse_Reset_:
-		p.w.count("reset", payload.Reset_.GetCode()+" "+payload.Reset_.GetReason())
+		reason, _, _ := strings.Cut(payload.Reset_.GetReason(), ": "+kickReason)
+		p.w.count("reset", payload.Reset_.GetCode()+" "+reason)
 	case *lessorv1.SessionResponse_Error:
 		p.w.count("error frame", payload.Error.GetCode())
 		p.answered(m.GetCorr(), &lessorv1.ItemError{Code: payload.Error.GetCode()}, answer{})
@@ -210,6 +245,37 @@ func (p *peer) handle(l *line, m *lessorv1.SessionResponse, register *lessorv1.R
 		default:
 			p.w.note("%s: %s: error %v", p.tn.name, p.name, payload.Error)
 		}
+	}
+}
+
+// hear notes what a frame says of the session.
+func (p *peer) hear(l *line, m *lessorv1.SessionResponse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := m.GetAccept(); a != nil {
+		if !a.GetResumed() || m.GetSeq() < p.seen {
+			p.seen = m.GetSeq()
+		}
+		p.accept = a
+		p.w.book.accepted(l, a.GetSessionId(), !a.GetResumed())
+		switch {
+		case p.drains != a.GetSessionId():
+		case !a.GetResumed() || m.GetSeq() == 1: // the coordinator has lost what the worker said
+			p.drains = ""
+		case p.line == l:
+			p.w.book.drains(l)
+		}
+	}
+	p.seen = max(p.seen, m.GetSeq())
+	switch {
+	case l.drain == "":
+	case l.drain != m.GetAck().GetFor():
+		if l.drain == m.GetCorr() { // it was refused
+			l.drain = ""
+		}
+	case p.line == l:
+		p.drains = l.session
+		p.w.book.drains(l)
 	}
 }
 
@@ -224,11 +290,9 @@ func (p *peer) dispatched(l *line, d *lessorv1.Dispatch) {
 			p.w.busy.Go(func() { p.refuse(l, a) })
 			continue
 		}
-		if known || l.mute {
-			p.w.book.granted(a)
-			continue
+		if h := p.w.handed(p.tn, a, l.of); !known && !l.mute {
+			p.w.busy.Go(func() { p.w.work(h, p) })
 		}
-		p.w.busy.Go(func() { p.w.work(p.tn, a, p) })
 	}
 }
 
@@ -257,6 +321,7 @@ func (p *peer) answered(frame string, failed *lessorv1.ItemError, a answer) {
 // say sends a frame about a lease on the present stream and waits for the answer, for as long as the stream lasts.
 func (p *peer) say(l *held, what string, r report, m *lessorv1.SessionRequest) (a answer, ok bool) {
 	line := p.current()
+	p.w.book.names(l.leaseRecord, line.of)
 	q := &pending{l: l, what: what, report: r, began: time.Now(), answer: make(chan answer, 1)}
 	p.send(line, m, q)
 	select {
@@ -293,7 +358,7 @@ func (p *peer) report(l *held, r report) (a answer, ok bool) {
 
 // refuse says that the worker runs another task of the same concurrency key.
 func (p *peer) refuse(l *line, a *lessorv1.Assignment) {
-	p.w.book.granted(a)
+	p.w.book.refuses(p.w.book.granted(a, l.of))
 	p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 		Code: "E.CMD.CONCURRENCY_VIOLATION", TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(),
 	}}}, nil)
@@ -305,6 +370,28 @@ func (p *peer) feed(l *held) {
 	p.send(line, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Feedback{Feedback: &lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{{
 		TaskId: l.task, LeaseId: l.id, Message: "goes on", Chunks: []*lessorv1.FeedbackChunk{{Channel: "out", Body: &lessorv1.FeedbackChunk_Text{Text: "a line of output"}}},
 	}}}}}, nil)
+}
+
+// retire cuts all streams of the worker for good.
+func (p *peer) retire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retired = true
+	for _, l := range p.lines {
+		l.cut()
+	}
+}
+
+// open returns the workers of tenants that have a stream.
+func (w *world) open(of ...*tenant) (all []*peer) {
+	for _, tn := range of {
+		for _, p := range tn.peers {
+			if l := p.current(); l != nil && !l.hasEnded() {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // current returns the stream of the worker; nil: it has none.
@@ -323,28 +410,46 @@ func (p *peer) allLines() []*line {
 
 // breaks ends the stream of a worker: with a goodbye, after a drain, or without a word.
 func (w *world) breaks(tn *tenant) {
-	p := pick(w.rng, tn.peers...)
-	l := p.current()
-	if l == nil {
+	open := w.open(tn)
+	if len(open) == 0 {
 		return
 	}
-	kind := w.rng.IntN(4)
-	w.note("%s: %s ends its stream, in way %d", tn.name, p.name, kind)
-	w.busy.Go(func() { p.leave(l, kind) })
+	p := pick(w.rng, open...)
+	l := p.current()
+	kind, after, again := w.rng.IntN(4), upTo(w.rng, 20*time.Second), one(w.rng, 2)
+	w.note("%s: %s ends its stream, in way %d, and resumes %v", tn.name, p.name, kind, again)
+	w.busy.Go(func() {
+		if p.leave(l, kind, after); again {
+			p.comesBack(l)
+		}
+	})
 }
 
-func (p *peer) leave(l *line, kind int) {
+// leave ends a stream; one that drains, after a while.
+func (p *peer) leave(l *line, kind int, after time.Duration) {
 	switch kind {
 	case 0:
+		p.w.book.leaves(l.of.worker, l.of.id)
 		p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}}}, nil)
 	case 1:
-		p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{}}}, nil)
-		time.Sleep(5 * time.Second)
+		p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{}}, Ack: &lessorv1.Ack{Request: true}}, nil)
+		time.Sleep(after)
 	}
 	l.cut()
 }
 
-// bothers sends a flood of frames, or a change of the slots.
+// comesBack opens another stream where one has ended, if it was the newest.
+func (p *peer) comesBack(l *line) {
+	<-l.ended
+	p.mu.Lock()
+	hello, newest := &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: p.name, InstanceId: l.of.id}, Resume: p.resume()}, p.line == l
+	p.mu.Unlock()
+	if newest {
+		p.connect(&line{turn: make(chan struct{}, 1), ended: make(chan struct{})}, hello, l.register)
+	}
+}
+
+// bothers sends a flood of frames, or changes of the slots.
 func (w *world) bothers(tn *tenant) {
 	p := pick(w.rng, tn.peers...)
 	l := p.current()
@@ -352,9 +457,9 @@ func (w *world) bothers(tn *tenant) {
 		return
 	}
 	slots, n, full := w.rng.Uint32N(6), pick(w.rng, 1, 10, 100, 2500), pick(w.rng, 10.0, 93, 99)
-	kind := w.rng.IntN(3)
+	kind := w.rng.IntN(4)
 	switch {
-	case kind == 1:
+	case kind == 1, kind == 3:
 		n = min(n, 100)
 	case l.slow > time.Second: // more answers than its connection holds
 		kind, n = 0, 2000
@@ -372,6 +477,10 @@ func (w *world) bothers(tn *tenant) {
 					Healthy: full != 99, Metrics: map[string]float64{"mem_pct": full},
 				}}}, nil)
 				return
+			case 3:
+				again := proto.CloneOf(l.register)
+				again.Capabilities.Concurrency.MaxParallel = 1 + slots
+				p.send(l, &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: again}}, nil)
 			}
 		}
 		p.awaitAcks(l)

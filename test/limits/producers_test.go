@@ -346,7 +346,9 @@ func (w *world) read(tn *tenant, space, id string, size uint32) {
 		})
 	case 3:
 		w.ask(tn, "ListWorkers", 0, func(ctx context.Context, c *client) error {
-			_, err := c.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{PageSize: size})
+			began := time.Now()
+			res, err := c.admin.ListWorkers(ctx, &lessorv1.ListWorkersRequest{PageSize: size})
+			w.book.shown(tn, res.GetWorkers(), began)
 			return err
 		})
 	default:

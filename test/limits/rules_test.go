@@ -17,7 +17,7 @@ type rules struct {
 	paused, inflight setting
 }
 
-// setting is a setting of a queue.
+// setting is a setting of a queue, or what an operator has asked of a worker, or it of itself.
 type setting struct {
 	changes int // calls that change it, since the beginning
 	open    int // those without an answer
@@ -70,6 +70,12 @@ func (s *setting) change(value uint32) (answered func(error)) {
 			s.now, s.since = value, time.Now()
 		}
 	}
+}
+
+// is notes that the setting surely has a value from now on.
+func (s *setting) is(value uint32) {
+	s.end()
+	s.now, s.since = value, time.Now()
 }
 
 // end notes that the setting may have any value from now on.

@@ -26,6 +26,7 @@ type sdkWorker struct {
 	name  string
 	slots int
 	quit  context.CancelFunc
+	as    *instance
 	ended chan error
 
 	mu      sync.Mutex // guards the rest
@@ -68,8 +69,11 @@ func (newestToken) RequireTransportSecurity() bool { return false }
 
 func (w *world) newSDK(tn *tenant, name string) *sdkWorker {
 	s := &sdkWorker{w: w, tn: tn, name: name, slots: 1 + w.rng.IntN(4), ended: make(chan error, 1), attempt: map[*worker.Task]*sdkAttempt{}}
+	w.sdks++
+	version := fmt.Sprint("v", w.sdks)
+	s.as = w.book.ofSDK(workerOf{tn, name}, version)
 	sw, err := worker.New(tn.conn, queues, worker.Config{
-		Name: name, Tenant: tn.name, Workspace: pick(w.rng, tn.spaces...), Concurrency: s.slots, SingleFlight: one(w.rng, 2), Features: []string{"gpu0", "gpu1"},
+		Name: name, Version: version, Tenant: tn.name, Workspace: pick(w.rng, tn.spaces...), Concurrency: s.slots, SingleFlight: one(w.rng, 2), Features: []string{"gpu0", "gpu1"},
 		MaxBackoff: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Metrics: func(map[string]float64) map[string]float64 { return nil }, // a history is not about its machine
 		Hooks:   worker.Hooks{OnVerdict: s.verdict},
@@ -90,7 +94,7 @@ func (s *sdkWorker) handle(ctx context.Context, t *worker.Task) ([]byte, error) 
 	if s.running++; s.running > s.slots {
 		s.w.problem("%s: %d handlers of the SDK run, and there are %d slots", s.tn.name, s.running, s.slots)
 	}
-	a := &sdkAttempt{leaseRecord: s.w.book.handled(t)}
+	a := &sdkAttempt{leaseRecord: s.w.book.handled(t, s.as)}
 	s.attempt[t] = a
 	s.mu.Unlock()
 	rng := s.w.fate(fmt.Sprint("sdk ", t.ID, t.Attempt))
@@ -157,10 +161,10 @@ func (s *sdkWorker) verdict(t *worker.Task, v *lessorv1.ReportVerdict) {
 }
 
 // handled notes an attempt that a handler of the SDK begins, which it does once.
-func (b *book) handled(t *worker.Task) *leaseRecord {
+func (b *book) handled(t *worker.Task, by *instance) *leaseRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.add(&leaseRecord{task: t.ID, attempt: t.Attempt, token: t.FencingToken})
+	return b.add(&leaseRecord{task: t.ID, attempt: t.Attempt, token: t.FencingToken, by: by})
 }
 
 // renews ends the worker of the SDK and begins another one.

@@ -51,7 +51,7 @@ func (w *world) leaseOnce(tn *tenant, worker, space string, most uint32, wait ti
 			if both {
 				by = &inTurn{by: []speaker{w.newWeb(a, worker), by}}
 			}
-			w.busy.Go(func() { w.work(tn, a, by) })
+			w.busy.Go(func() { w.work(w.handed(tn, a, nil), by) })
 		}
 	})
 }

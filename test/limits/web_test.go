@@ -158,7 +158,7 @@ func (w *world) polls(tn *tenant) {
 				if both {
 					by = &inTurn{by: []speaker{by, unary{w, worker}}}
 				}
-				w.busy.Go(func() { w.work(tn, a, by) })
+				w.busy.Go(func() { w.work(w.handed(tn, a, nil), by) })
 			}
 		})
 	}

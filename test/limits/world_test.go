@@ -55,6 +55,7 @@ type world struct {
 	commits time.Duration // the longest commit; 0: they take no time
 	stalls  bool          // some take longer all the same
 	tenants []*tenant
+	sdks    int     // workers of the SDK so far
 	modest  *tenant // is none of tenants
 	book    *book
 	st      *memstore.Store
@@ -233,6 +234,7 @@ func (w *world) dial(l *life) *client {
 func (w *world) shutDown(kill bool) {
 	w.Helper()
 	l := w.now.Swap(nil)
+	w.book.stopped()
 	if kill {
 		w.st = w.st.Reopen()
 	}
@@ -263,6 +265,12 @@ func (w *world) restarts(*tenant) {
 	w.start(engine.KeepLeases)
 	w.log.allow(false)
 	w.note("the coordinator is back")
+}
+
+// isCurrent reports whether a client is one of the coordinator that runs.
+func (w *world) isCurrent(tn *tenant, c *client) bool {
+	l := w.now.Load()
+	return l != nil && l.clients[tn.name] == c
 }
 
 // withToken returns a context with the credential of the tenant, and the credential.
