@@ -44,7 +44,7 @@ type runCmd struct {
 func (runCmd) Help() string {
 	return `Durable xargs: every line is a task of a coordinator, and is done once it is committed there. {} in any argument is replaced by
 the line; without any {}, the line becomes the last argument. The input is read to its end before the first command
-starts; empty lines are left out, unless --null. Commands have no standard input.
+starts; empty lines are left out, unless --null. Commands have no standard input and no terminal.
 
 The output of each command is written whole to standard output, in the order in which they end, or with --keep-order in
 that of the lines. Standard error is passed on line by line. With --json, standard output gets each finished task as a

@@ -9,8 +9,11 @@ import (
 )
 
 // ownGroup makes a command the leader of its own process group. The kernel kills the command when the worker dies.
+//
+// The group is in a session of its own, which has no terminal. In the session of the worker it would be in the background, and the kernel would stop
+// a command that asks for a password, say, until somebody continues it.
 func ownGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 // runs reports whether a process of the group has not exited. A process that has exited stays in its group until its parent asks for its exit code. Nobody

@@ -3,6 +3,7 @@ package execworker
 import (
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -35,5 +36,16 @@ func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A command has no terminal: it leads a session. In the session of the worker, the kernel would stop it as soon as it asks the terminal for something.
+func TestCommandHasASessionOfItsOwn(t *testing.T) {
+	p, stdout, _ := shell(`read pid name state parent group session rest < /proc/$$/stat; echo "$session $$"`)
+	if state, err := p.run(); err != nil || !state.Success() {
+		t.Fatalf("state %v, error %v, want success", state, err)
+	}
+	if session, pid, _ := strings.Cut(strings.TrimSpace(stdout.String()), " "); session != pid {
+		t.Errorf("process %s is in the session %s, want its own", pid, session)
 	}
 }
