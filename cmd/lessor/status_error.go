@@ -198,7 +198,7 @@ func dialProblem(message string) (problem, hint string) {
 		_, alert, _ := strings.Cut(message, "remote error: ")
 		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
-		return noGRPC, "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
+		return noGRPC + ", or only with TLS", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
 	}
 	return message, running
 }
