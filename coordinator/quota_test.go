@@ -475,7 +475,9 @@ func TestQuotaOfTasks(t *testing.T) {
 				t.Errorf("%v, want the existing task and a refusal by the quota", res)
 			}
 		}
-		wantQuotaError(t, batch(r, "a", "b", "c", "d"), quota.Tasks, "tenant", "3")
+		if err := batch(r, "a", "b", "c", "d"); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "tasks: has 4 entries;") {
+			t.Errorf("a batch that never has room: %v, want INVALID_ARGUMENT that names its size", err)
+		}
 		if err := batch(r, "a", "b", "a", "c", "b"); err != nil {
 			t.Fatal(err)
 		}
@@ -545,7 +547,7 @@ func TestLoweredQuotaOfTasks(t *testing.T) {
 		if made, err := batch(r, "c", "a"); made != 0 || err != nil {
 			t.Errorf("%d tasks were made (%v), want 0: the two tasks exist", made, err)
 		}
-		_, err := batch(r, "a", "d")
+		_, err := batch(r, "d")
 		wantQuotaError(t, err, quota.Tasks, "tenant", "1")
 	})
 }

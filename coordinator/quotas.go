@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // ifTaskLimit replaces engine.ErrTaskLimit, which the engine returns for a task above the tenant's limit, by the error of the quota of tasks. It
@@ -16,6 +18,16 @@ import (
 func (e *edge) ifTaskLimit(who gate.Identity, err error) error {
 	if errors.Is(err, engine.ErrTaskLimit) {
 		return e.quotas.Refuse(who.Caller(), quota.Tasks)
+	}
+	return err
+}
+
+// ifTooMany replaces the refusal by the quota of tasks, if a batch of n has more tasks than the tenant may ever have: a repeat would not help, but smaller
+// batches do. It returns any other error unchanged.
+func (e *edge) ifTooMany(tenant string, n int, err error) error {
+	over, ok := errors.AsType[*quota.Error](err)
+	if most := e.quotas.Most(tenant, quota.Tasks); ok && over.Limit == quota.Tasks && n > max(most, 1) {
+		return &lease.FieldError{Field: "tasks", Problem: fmt.Sprintf("has %d entries; the tenant's quota of tasks that have not ended is %d", n, most)}
 	}
 	return err
 }

@@ -152,7 +152,8 @@ func (l *lineSubmits) gather(ctx context.Context, in *lineInput) (batch []inputL
 	return batch, nil
 }
 
-// submit submits a batch, all or none of it, and prints the ids. If the coordinator takes only smaller ones (--limit-batch), it submits each half.
+// submit submits a batch, all or none of it, and prints the ids. If the coordinator takes only smaller ones (--limit-batch, or the quota of tasks), it submits
+// each half.
 func (l *lineSubmits) submit(batch []inputLine) error {
 	if len(batch) == 0 {
 		return nil

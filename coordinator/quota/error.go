@@ -22,5 +22,8 @@ var words = [numLimits]string{
 }
 
 func (e *Error) Error() string {
+	if e.Limit == Tasks { // there may be room, but not for all tasks of a batch
+		return fmt.Sprintf("the %s's quota of %s leaves no room for this: %s", e.Of, words[e.Limit], e.Most)
+	}
 	return fmt.Sprintf("the %s has used up its quota of %s: %s", e.Of, words[e.Limit], e.Most)
 }

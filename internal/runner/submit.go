@@ -145,7 +145,8 @@ func (s *submitter) flush(ctx context.Context) error {
 	return err
 }
 
-// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), submit submits each half.
+// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), or more than the tenant's
+// quota of tasks (X5), submit submits each half.
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
 	err := retryWhileAway(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})

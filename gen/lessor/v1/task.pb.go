@@ -709,7 +709,7 @@ type TaskSpec struct {
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Higher goes first within the queue. Default 0.
 	Priority int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Wall time before which the task is not granted. Absent or past: at once.
+	// Wall time before which the task is not granted, unless RetryTask opens a new round earlier. Absent or past: at once.
 	RunAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
 	// Wall time after which the task is FAILED with DEADLINE_EXCEEDED. Absent: never. At the submit it must be ahead, and later than run_at.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=deadline,proto3" json:"deadline,omitempty"`

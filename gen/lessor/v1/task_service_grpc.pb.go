@@ -46,7 +46,8 @@ const (
 type TaskServiceClient interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(ctx context.Context, in *SubmitTaskRequest, opts ...grpc.CallOption) (*SubmitTaskResponse, error)
-	// BatchSubmitTasks makes many tasks of one workspace, all or none.
+	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in the tenant's quota of tasks is RESOURCE_EXHAUSTED; one
+	// with more tasks than that quota is INVALID_ARGUMENT with the field tasks.
 	BatchSubmitTasks(ctx context.Context, in *BatchSubmitTasksRequest, opts ...grpc.CallOption) (*BatchSubmitTasksResponse, error)
 	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
 	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
@@ -63,7 +64,7 @@ type TaskServiceClient interface {
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
-	// RetryTask opens a new round for a FAILED or CANCELLED task (T9).
+	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once, even if it was cancelled before its run_at.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(ctx context.Context, in *DeleteTaskRequest, opts ...grpc.CallOption) (*DeleteTaskResponse, error)
@@ -253,7 +254,8 @@ type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 type TaskServiceServer interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
 	SubmitTask(context.Context, *SubmitTaskRequest) (*SubmitTaskResponse, error)
-	// BatchSubmitTasks makes many tasks of one workspace, all or none.
+	// BatchSubmitTasks makes many tasks of one workspace, all or none. A batch that has no room in the tenant's quota of tasks is RESOURCE_EXHAUSTED; one
+	// with more tasks than that quota is INVALID_ARGUMENT with the field tasks.
 	BatchSubmitTasks(context.Context, *BatchSubmitTasksRequest) (*BatchSubmitTasksResponse, error)
 	// SubmitStream makes tasks by the frame. You send frames of many specs; the results come back in the order of the frames, and each task is
 	// durable when you are told of it. The specs of a frame are independent of each other, whatever their workspaces: a spec that is refused has
@@ -270,7 +272,7 @@ type TaskServiceServer interface {
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// CancelTask asks a task to end (T7). Repeating it gives the same answer.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
-	// RetryTask opens a new round for a FAILED or CANCELLED task (T9).
+	// RetryTask opens a new round for a FAILED or CANCELLED task (T9). The task is READY at once, even if it was cancelled before its run_at.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// DeleteTask removes a task (T9).
 	DeleteTask(context.Context, *DeleteTaskRequest) (*DeleteTaskResponse, error)
