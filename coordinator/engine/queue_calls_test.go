@@ -480,6 +480,7 @@ func TestNewKeysDoNotStarveAnother(t *testing.T) {
 // a grant.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
+	lower(t, 128, &keptFlows)
 	for name, end := range map[string]func(r *rig, task *lease.Task){
 		"granted": func(r *rig, _ *lease.Task) {
 			g := r.leaseTypes(1, "")

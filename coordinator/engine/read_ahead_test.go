@@ -59,14 +59,16 @@ func (s *countedReads) View(fn func(store.Reader) error) error {
 	return s.Store.View(fn)
 }
 
-// A line that is too long for memory is read from the store in large pieces, also while it grows: here at most one read per 500 tasks. New tasks at the
+// A line that is too long for memory is read from the store in large pieces, also while it grows: here at most one read per 60 tasks. New tasks at the
 // end of the line must not use the memory that the next tasks need.
 func TestLongLineIsNotReadTaskByTask(t *testing.T) {
+	lower(t, 512, &lineHead)
+	lower(t, 2048, &maxIdle)
 	synctest.Test(t, func(t *testing.T) {
 		st := &countedReads{Store: memstore.New()}
 		r := &rig{T: t, st: st}
 		r.start(Config{})
-		const part, parts = 500, 40
+		const part, parts = 60, 40
 		for range maxIdle/part + 1 {
 			r.submit(many(part)...)
 		}
@@ -93,7 +95,8 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 // cancelled, leased and given back. Each task is still granted once, and in order.
 func TestReadAheadMissesNothing(t *testing.T) {
 	t.Attr("rules", "T2")
-	for seed := range uint64(2) {
+	lower(t, 1024, &lineHead)
+	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			r := &rig{T: t, st: &slowReads{Store: memstore.New()}}
@@ -179,13 +182,13 @@ func TestReadAheadMissesNothing(t *testing.T) {
 			}
 			changes := 0 // of lines while they were read ahead
 			for range 8 {
-				submitted(r.submit(specs(1000, 3)...))
+				submitted(r.submit(specs(250, 3)...))
 			}
 			for bursts := 4; len(line) > 0; {
 				switch rnd.IntN(8) {
 				case 0:
-					if len(line) > 3000 {
-						submitted(r.submit(specs(rnd.IntN(50)+1, 3)...))
+					if len(line) > 750 {
+						submitted(r.submit(specs(rnd.IntN(12)+1, 3)...))
 					}
 				case 1:
 					cancel()
@@ -200,7 +203,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					if bursts > 0 && onLoop(r, func() int { return len(r.readAheads) }) > 0 {
 						bursts--
 						for range 3 {
-							more := specs(1000, 1)
+							more := specs(250, 1)
 							for _, s := range more {
 								s.Priority = 3
 							}
@@ -208,7 +211,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 						}
 					}
 				default:
-					take(rnd.IntN(200) + 1)
+					take(rnd.IntN(50) + 1)
 				}
 				changes += onLoop(r, func() (n int) {
 					for a := range r.readAheads {
