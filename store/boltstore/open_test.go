@@ -15,13 +15,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// filledStore returns the directory of a closed store with 2,000 records.
+// filledStore returns the directory of a closed store with 400 records.
 func filledStore(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := mustOpen(t, dir)
 	var b store.Batch
-	for seq := range uint64(2000) {
+	for seq := range uint64(400) {
 		b.PutSealed(store.Spec, store.AppendSpacePrefix(nil, uint32(seq)), 1, make([]byte, 100))
 	}
 	if err := errors.Join(s.Commit(t.Context(), &b), s.Close()); err != nil {
