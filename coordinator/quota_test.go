@@ -462,6 +462,7 @@ func TestQuotaOfTasks(t *testing.T) {
 		wantFull := func(r *rig) {
 			t.Helper()
 			wantQuotaError(t, batch(r, "", "a"), quota.Tasks, "tenant", "3")
+			wantQuotaError(t, batch(r, "new", "new", "new", "new"), quota.Tasks, "tenant", "3") // one task
 			stream, err := r.tasks.SubmitStream(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -475,7 +476,7 @@ func TestQuotaOfTasks(t *testing.T) {
 				t.Errorf("%v, want the existing task and a refusal by the quota", res)
 			}
 		}
-		if err := batch(r, "a", "b", "c", "d"); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "tasks: has 4 entries;") {
+		if err := batch(r, "a", "b", "c", "d"); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "tasks: makes 4 tasks;") {
 			t.Errorf("a batch that never has room: %v, want INVALID_ARGUMENT that names its size", err)
 		}
 		if err := batch(r, "a", "b", "a", "c", "b"); err != nil {

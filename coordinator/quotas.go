@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -22,14 +23,29 @@ func (e *edge) ifTaskLimit(who gate.Identity, err error) error {
 	return err
 }
 
-// ifTooMany replaces the refusal by the quota of tasks, if a batch of n has more tasks than the tenant may ever have: a repeat would not help, but smaller
+// ifTooMany replaces the refusal by the quota of tasks, if a batch makes more tasks than the tenant may ever have: a repeat would not help, but smaller
 // batches do. It returns any other error unchanged.
-func (e *edge) ifTooMany(tenant string, n int, err error) error {
+func (e *edge) ifTooMany(tenant string, batch []*lessorv1.TaskSpec, err error) error {
 	over, ok := errors.AsType[*quota.Error](err)
-	if most := e.quotas.Most(tenant, quota.Tasks); ok && over.Limit == quota.Tasks && n > max(most, 1) {
-		return &lease.FieldError{Field: "tasks", Problem: fmt.Sprintf("has %d entries; the tenant's quota of tasks that have not ended is %d", n, most)}
+	if !ok || over.Limit != quota.Tasks {
+		return err
+	}
+	if n, most := tasksOf(batch), e.quotas.Most(tenant, quota.Tasks); n > max(most, 1) {
+		return &lease.FieldError{Field: "tasks", Problem: fmt.Sprintf("makes %d tasks; the tenant's quota of tasks that have not ended is %d", n, most)}
 	}
 	return err
+}
+
+// tasksOf returns how many tasks a batch makes if none of them exists: one for all specs with the same idempotency key.
+func tasksOf(batch []*lessorv1.TaskSpec) (n int) {
+	keys := map[string]bool{}
+	for _, spec := range batch {
+		if key := spec.GetIdempotencyKey(); key == "" || !keys[key] {
+			keys[key] = true
+			n++
+		}
+	}
+	return n
 }
 
 // newQuotas returns the book of quotas, and a metric that counts refusals. Refusals by one limit are logged at most once a minute, so that a

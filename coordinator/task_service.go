@@ -52,7 +52,7 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	}
 	done, err := s.submit(ctx, req.GetTasks(), func(i int) string { return fmt.Sprintf("tasks[%d]", i) })
 	if err != nil {
-		return nil, refusal.Status(s.ifTooMany(gate.TenantOf(ctx), len(req.GetTasks()), err))
+		return nil, refusal.Status(s.ifTooMany(gate.TenantOf(ctx), req.GetTasks(), err))
 	}
 	results := make([]*lessorv1.SubmitResult, len(done))
 	for i, d := range done {

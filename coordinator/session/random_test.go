@@ -664,7 +664,8 @@ func (w *world) sleeps() {
 
 // restarts stops or kills the coordinator, and starts it again.
 func (w *world) restarts() {
-	kill, away := w.one(2), pick(w, 0, 0, time.Second)
+	// No process starts in the nanosecond in which the one before it has issued a session token: the time orders tokens over restarts.
+	kill, away := w.one(2), pick(w, time.Microsecond, time.Microsecond, time.Second)
 	w.note("restart, killed: %v, away %v", kill, away)
 	w.shutDown(kill)
 	time.Sleep(away)
