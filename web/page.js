@@ -3,25 +3,45 @@
 
 const every = 3000; // milliseconds
 
+// show puts what is new in the place of what main has. What the reader has opened, scrolled or focused stays so.
+function show(main, next) {
+  const kept = ["details", "summary", "pre", "a"].map((kind) => {
+    const old = [...main.querySelectorAll(kind)];
+    return { kind, old, scrolled: old.map((each) => each.scrollTop), focused: old.indexOf(document.activeElement) };
+  });
+  main.replaceChildren(...next.childNodes);
+  main.toggleAttribute("data-live", next.hasAttribute("data-live"));
+  for (const { kind, old, scrolled, focused } of kept) {
+    main.querySelectorAll(kind).forEach((each, n) => {
+      if (n >= old.length) return;
+      if (kind === "details") each.open = old[n].open;
+      each.scrollTop = scrolled[n];
+      if (n === focused) each.focus({ preventScroll: true });
+    });
+  }
+}
+
+// stale says why the page is no longer up to date.
+function stale(why) {
+  document.querySelector(".stale").textContent = `This is no longer up to date: ${why}.`;
+  document.body.classList.add("lost");
+}
+
 async function refresh() {
   const main = document.querySelector("main[data-live]");
   if (main && !document.hidden && getSelection().isCollapsed) {
     try {
       const answer = await fetch(location.href, { cache: "no-store" });
-      if (answer.status === 401 || answer.status === 403) { // not again: refused credentials count against this machine
-        document.body.classList.add("lost");
-        return;
+      if (answer.ok) {
+        const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+        show(main, next);
+        document.body.classList.remove("lost");
+      } else {
+        stale(`the coordinator answers ${answer.status} ${answer.statusText}`);
+        if (answer.status === 401 || answer.status === 403) return; // not again: refused credentials count against this machine
       }
-      if (!answer.ok) throw new Error(answer.statusText);
-      const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-      main.querySelectorAll("details").forEach((each, n) => {
-        const same = next.querySelectorAll("details")[n];
-        if (same) same.open = each.open;
-      });
-      main.replaceWith(next);
-      document.body.classList.remove("lost");
     } catch {
-      document.body.classList.add("lost");
+      stale("the coordinator does not answer");
     }
   }
   setTimeout(refresh, every);
