@@ -36,6 +36,8 @@ var functions = template.FuncMap{
 	"content":    contentOf,
 	"link":       link,
 	"quoted":     quoted,
+	"argument":   argument,
+	"printed":    printed,
 	"percent":    func(fraction float64) string { return fmt.Sprintf("%.0f %%", fraction*100) },
 }
 
@@ -86,6 +88,14 @@ func link(path string, query ...string) string {
 		return path
 	}
 	return path + "?" + values.Encode()
+}
+
+// argument returns the last word of a command, which is a name even if it looks like a flag.
+func argument(name string) string {
+	if strings.HasPrefix(name, "-") {
+		return "-- " + quoted(name)
+	}
+	return quoted(name)
 }
 
 // quoted returns a word of a command as a shell needs it.

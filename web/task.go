@@ -22,7 +22,7 @@ func (p *pages) task(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	t := got.GetTask()
-	return view{Title: "Task " + id, Template: "task", Live: !ended(t.GetState()), Data: struct {
+	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: !ended(t.GetState()), Data: struct {
 		Task    *lessorv1.Task
 		Explain *lessorv1.ExplainTaskResponse
 		Ended   bool
@@ -40,6 +40,9 @@ type content struct {
 	Data bool // they are not text
 }
 
+// deepest is how far JSON may be nested to be indented: the indentation of a few KiB of brackets would take tens of MiB.
+const deepest = 32
+
 // contentOf prepares bytes. JSON is indented.
 func contentOf(data []byte) content {
 	c := content{Size: words.Bytes(uint64(len(data)))}
@@ -52,9 +55,33 @@ func contentOf(data []byte) content {
 		return c
 	}
 	var indented bytes.Buffer
-	if json.Indent(&indented, data, "", "  ") == nil {
+	if depth(data) <= deepest && json.Indent(&indented, data, "", "  ") == nil {
 		data = indented.Bytes()
 	}
 	c.Text = string(data)
 	return c
+}
+
+// depth returns how many brackets are open at most. Those in texts count, too.
+func depth(data []byte) (most int) {
+	open := 0
+	for _, b := range data {
+		switch b {
+		case '[', '{':
+			open++
+			most = max(most, open)
+		case ']', '}':
+			open--
+		}
+	}
+	return most
+}
+
+// printed returns what a page shows of something that a task printed.
+func printed(c *lessorv1.FeedbackChunk) string {
+	data := c.GetData()
+	if !utf8.Valid(data) {
+		return "(" + words.Bytes(uint64(len(data))) + " that are not text)\n"
+	}
+	return c.GetText() + string(data) // it has one of them
 }

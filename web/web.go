@@ -2,10 +2,14 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"html/template"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,10 +44,11 @@ type pages struct {
 
 // view is one page: its template, and what that shows.
 type view struct {
-	Title    string
-	Template string
-	Live     bool // page.js asks for it again and again
-	Data     any
+	Title     string
+	Template  string
+	Workspace string // of what it shows; empty: the one in the query
+	Live      bool   // page.js asks for it again and again
+	Data      any
 }
 
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
@@ -88,7 +93,11 @@ func secured(next http.Handler) http.Handler {
 // shown answers with a page, or with one that says why it cannot be shown.
 func (p *pages) shown(show func(*http.Request) (view, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, err := show(r)
+		var v view
+		err := readable(r)
+		if err == nil {
+			v, err = show(r)
+		}
 		code := http.StatusOK
 		if err != nil {
 			told := status.Convert(err)
@@ -130,11 +139,13 @@ func codeOf(c codes.Code) int {
 // framed is a view with what the frame around it needs.
 type framed struct {
 	view
-	Path      string
-	Workspace string
+	Path string
 }
 
-func (v view) in(r *http.Request) framed { return framed{v, r.URL.Path, workspaceOf(r)} }
+func (v view) in(r *http.Request) framed {
+	v.Workspace = cmp.Or(v.Workspace, workspaceOf(r))
+	return framed{v, r.URL.Path}
+}
 
 // workspaceOf returns the workspace that a request is about.
 func workspaceOf(r *http.Request) string {
@@ -142,6 +153,20 @@ func workspaceOf(r *http.Request) string {
 		return name
 	}
 	return "default"
+}
+
+// readable refuses what is not a query, which net/url would leave out, and what is not text, which no other client of the services can send.
+func readable(r *http.Request) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return malformed("query", err.Error())
+	}
+	for name, values := range query {
+		if !utf8.ValidString(name) || !utf8.ValidString(strings.Join(values, "&")) {
+			return malformed(strings.ToValidUTF8(name, "\uFFFD"), "must be UTF-8")
+		}
+	}
+	return nil
 }
 
 // malformed refuses a part of the query.

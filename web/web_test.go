@@ -237,7 +237,11 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	for query, why := range map[string]string{"state=GONE": "state: there is no state GONE", "state=UNSPECIFIED": "state:", "label=x": "label: write key=value"} {
+	for query, why := range map[string]string{
+		"state=GONE": "state: there is no state GONE", "state=UNSPECIFIED": "state:", "label=x": "label: write key=value",
+		"queue=a;b": "query: ", "queue=%zz": "query: ", "queue=%ff": "queue: must be UTF-8", "state=%ff": "state: must be UTF-8", "%ff=x": "\uFFFD: must be UTF-8",
+		"queue=%c3&queue=%a9": "queue: must be UTF-8",
+	} {
 		a := &answers{}
 		if w := get(t, a, "/ui/tasks?"+query); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), why) || a.asked != nil {
 			t.Errorf("%s: status %d, want 400 with %q and no call:\n%s", query, w.Code, why, w.Body)
@@ -272,6 +276,16 @@ func TestQueue(t *testing.T) {
 	body := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String()
 	if !strings.Contains(body, "ours") || strings.Contains(body, "theirs") {
 		t.Errorf("the workers are not those of the workspace:\n%s", body)
+	}
+	const others, none = "There may be more", "No worker has a session"
+	for token, want := range map[string]string{"": none, "more": others} {
+		a.by[lessorv1.AdminService_ListWorkers_FullMethodName] = &lessorv1.ListWorkersResponse{
+			Workers: []*lessorv1.Worker{{WorkerId: "theirs", WorkspaceId: "default"}}, NextPageToken: token,
+		}
+		got := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String()
+		if strings.Contains(got, none) != (want == none) || strings.Contains(got, others) != (want == others) {
+			t.Errorf("with only foreign workers and the token %q, it does not say %q:\n%s", token, want, got)
+		}
 	}
 	at := 0
 	for _, state := range []string{"SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"} {
@@ -334,12 +348,16 @@ func TestFilter(t *testing.T) {
 // Of bytes the page shows the beginning, or their size.
 func TestContent(t *testing.T) {
 	long := strings.Repeat("é", mostShown)
+	deep := strings.Repeat("[", mostShown/2) + strings.Repeat("]", mostShown/2)
 	for data, want := range map[string]content{
 		"":             {Size: "0 B"},
 		"text\n":       {Text: "text\n", Size: "5 B"},
 		`{"a":[1]}`:    {Text: "{\n  \"a\": [\n    1\n  ]\n}", Size: "9 B"},
 		"\xff\x00\x01": {Size: "3 B", Data: true},
-		"x" + long:     {Text: "x" + strings.Repeat("é", mostShown/2-1), Size: "16.0 KiB", Cut: true},
+		// indented, it would have 33 MB
+		deep:             {Text: deep, Size: "8.0 KiB"},
+		`[["}",` + "1]]": {Text: "[\n  [\n    \"}\",\n    1\n  ]\n]", Size: "9 B"},
+		"x" + long:       {Text: "x" + strings.Repeat("é", mostShown/2-1), Size: "16.0 KiB", Cut: true},
 	} {
 		if got := contentOf([]byte(data)); got != want {
 			t.Errorf("%.20q: got %+.60v, want %+.60v", data, got, want)
@@ -352,6 +370,88 @@ func TestQuoted(t *testing.T) {
 	for word, want := range map[string]string{"gpu-1": "gpu-1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "日": "'日'"} {
 		if got := quoted(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
+
+// commands returns the commands that a page shows.
+func commands(t *testing.T, a *answers, path string) []string {
+	t.Helper()
+	shown := regexp.MustCompile(`(?s)<pre class="command">(.*?)</pre>`).FindStringSubmatch(get(t, a, path).Body.String())
+	if shown == nil {
+		t.Fatalf("%s shows no commands", path)
+	}
+	return strings.Split(html.UnescapeString(strings.NewReplacer("<bdi>", "", "</bdi>", "").Replace(shown[1])), "\n")
+}
+
+// Names that look like flags are not taken for such by the commands that a page shows. A task has the commands that it does not refuse.
+func TestCommands(t *testing.T) {
+	queue := &lessorv1.Queue{WorkspaceId: "-w", Name: "-q"}
+	a := &answers{by: map[string]proto.Message{lessorv1.AdminService_GetQueue_FullMethodName: &lessorv1.GetQueueResponse{Queue: queue}}}
+	wantCommands := func(path string, want ...string) {
+		t.Helper()
+		if got := commands(t, a, path); !slices.Equal(got, want) {
+			t.Errorf("%s shows %q, want %q", path, got, want)
+		}
+	}
+	update := "lessor queue update --workspace=-w --max-inflight 20 --rate 5/s -- -q"
+	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue pause --workspace=-w -- -q", update)
+	queue.Paused = true
+	wantCommands("/ui/queue?name=-q&workspace=-w", "lessor queue resume --workspace=-w -- -q", update)
+	wantCommands("/ui/worker?name=-w%201", "lessor worker drain -- '-w 1'", "lessor worker kick -- '-w 1'")
+	wantCommands("/ui/worker?name=w", "lessor worker drain w", "lessor worker kick w")
+	wantCommands("/ui/", "lessor submit --queue mail --type send --payload hello")
+	wantCommands("/ui/?workspace=-w", "lessor submit --queue mail --type send --payload hello --workspace=-w")
+
+	const (
+		get, output, retry   = "lessor task get t1 --json", "lessor task get t1 --output", "lessor task retry t1"
+		watch, cancel, adopt = "lessor task watch t1", "lessor task cancel t1", "lessor task adopt t1"
+	)
+	task := &lessorv1.Task{TaskId: "t1", Spec: &lessorv1.TaskSpec{}}
+	a.by[lessorv1.TaskService_GetTask_FullMethodName] = &lessorv1.GetTaskResponse{Task: task}
+	for _, late := range [][]*lessorv1.DiscardedResult{nil, {{Attempt: 1}}} {
+		adopted := []string{adopt, get}
+		if task.Discarded = late; late == nil {
+			adopted = []string{get}
+		}
+		for state, want := range map[lessorv1.TaskState][]string{
+			lessorv1.TaskState_TASK_STATE_READY:     append([]string{watch, cancel}, adopted...),
+			lessorv1.TaskState_TASK_STATE_FAILED:    append([]string{retry}, adopted...),
+			lessorv1.TaskState_TASK_STATE_CANCELLED: append([]string{retry}, adopted...),
+			lessorv1.TaskState_TASK_STATE_COMPLETED: {output, get},
+		} {
+			task.State = state
+			wantCommands("/ui/tasks/t1", want...)
+		}
+		task.State, task.Lease = lessorv1.TaskState_TASK_STATE_RUNNING, &lessorv1.LeaseInfo{WorkerId: "w"}
+		wantCommands("/ui/tasks/t1", watch, cancel, get)
+		task.Lease = nil
+	}
+}
+
+// From a task, the links of the frame lead to its workspace.
+func TestWorkspaceOfATask(t *testing.T) {
+	a := &answers{by: map[string]proto.Message{
+		lessorv1.TaskService_GetTask_FullMethodName: &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{WorkspaceId: "other"}}},
+	}}
+	body := get(t, a, "/ui/tasks/t1").Body.String()
+	for _, part := range []string{`href="/ui/?workspace=other"`, `href="/ui/tasks?workspace=other"`, `value="other"`} {
+		if !strings.Contains(body, part) {
+			t.Errorf("the page of a task in another workspace has no %s:\n%s", part, body)
+		}
+	}
+}
+
+// What a task prints is shown as it came, even if it looks like JSON, unless it is not text.
+func TestPrinted(t *testing.T) {
+	for want, c := range map[string]*lessorv1.FeedbackChunk{
+		"line\n":                    {Body: &lessorv1.FeedbackChunk_Text{Text: "line\n"}},
+		"[1,\n2]\n":                 {Body: &lessorv1.FeedbackChunk_Data{Data: []byte("[1,\n2]\n")}},
+		"(2 B that are not text)\n": {Body: &lessorv1.FeedbackChunk_Data{Data: []byte("\xff\x00")}},
+		strings.Repeat("x", 60<<10): {Body: &lessorv1.FeedbackChunk_Data{Data: []byte(strings.Repeat("x", 60<<10))}},
+	} {
+		if got := printed(c); got != want {
+			t.Errorf("got %.40q, want %.40q", got, want)
 		}
 	}
 }
