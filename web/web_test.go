@@ -442,6 +442,19 @@ func TestWorkspaceOfATask(t *testing.T) {
 	}
 }
 
+// Progress is shown if the worker has reported some, with its numbers.
+func TestProgress(t *testing.T) {
+	task := &lessorv1.Task{Spec: &lessorv1.TaskSpec{}, Progress: &lessorv1.Progress{}}
+	a := &answers{by: map[string]proto.Message{lessorv1.TaskService_GetTask_FullMethodName: &lessorv1.GetTaskResponse{Task: task}}}
+	if body := get(t, a, "/ui/tasks/t1").Body.String(); strings.Contains(body, "<progress") {
+		t.Errorf("a task without progress has a bar:\n%s", body)
+	}
+	task.Progress = &lessorv1.Progress{Fraction: 0.25, Stage: "fit", Metrics: map[string]float64{"loss": 0.5}}
+	if body := get(t, a, "/ui/tasks/t1").Body.String(); !strings.Contains(body, `value="0.25"`) || !strings.Contains(body, "25 % fit  loss=0.5</p>") {
+		t.Errorf("the progress is not shown:\n%s", body)
+	}
+}
+
 // What a task prints is shown as it came, even if it looks like JSON, unless it is not text.
 func TestPrinted(t *testing.T) {
 	for want, c := range map[string]*lessorv1.FeedbackChunk{
