@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -35,10 +36,7 @@ const (
 // the run as a whole. See docs/testing/models.md.
 func TestSimulation(t *testing.T) {
 	t.Attr("rules", "A1 A2 A3 A4 A5 A8 A9 A10 A11 V14 V15 T2 T3 T5 T7 T10 T11 T13")
-	first := *simSeed
-	if first == 0 {
-		first = rand.Uint64N(1<<40) + 1
-	}
+	first := cmp.Or(*simSeed, rand.Uint64N(1<<40)+1)
 	seen := newCoverage()
 	steps := simulateMany(t, first, seen)
 	t.Logf("%d steps", steps)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // rowsPerPage is how many rows a table has; a link leads to the next ones.
@@ -45,7 +46,7 @@ func (p *pages) queue(r *http.Request) (view, error) {
 		Workers []*lessorv1.Worker
 		More    bool
 		States  []lessorv1.TaskState
-	}{queue.GetQueue(), inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", states()}}, nil
+	}{queue.GetQueue(), inWorkspace(workers.GetWorkers(), workspaceOf(r)), workers.GetNextPageToken() != "", words.States()}}, nil
 }
 
 // inWorkspace returns the workers whose queues are those of a workspace: another workspace may have a queue of the same name.

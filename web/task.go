@@ -22,11 +22,12 @@ func (p *pages) task(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	t := got.GetTask()
-	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: !ended(t.GetState()), Data: struct {
+	ended := words.Final(t.GetState())
+	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: !ended, Data: struct {
 		Task    *lessorv1.Task
 		Explain *lessorv1.ExplainTaskResponse
 		Ended   bool
-	}{t, explained, ended(t.GetState())}}, nil
+	}{t, explained, ended}}, nil
 }
 
 // mostShown is how many bytes of a payload, an output or a checkpoint a page shows.

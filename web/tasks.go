@@ -2,10 +2,10 @@ package web
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // list shows the tasks that match the filter in the query.
@@ -24,7 +24,7 @@ func (p *pages) list(r *http.Request) (view, error) {
 		States []lessorv1.TaskState
 		Tasks  []*lessorv1.Task
 		Next   string
-	}{filter, r.URL.Query().Get("label"), states(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
+	}{filter, r.URL.Query().Get("label"), words.States(), tasks.GetTasks(), next(r, tasks.GetNextPageToken())}}, nil
 }
 
 // filterOf reads a filter. What is empty in the form selects all.
@@ -51,25 +51,4 @@ func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
 		filter.Labels = map[string]string{key: value}
 	}
 	return filter, nil
-}
-
-// states returns the states that a task can have, in the order of its life.
-func states() (all []lessorv1.TaskState) {
-	for number := range lessorv1.TaskState_name {
-		if number != 0 {
-			all = append(all, lessorv1.TaskState(number))
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// ended reports whether nothing happens to a task any more unless an operator asks for it.
-func ended(s lessorv1.TaskState) bool {
-	switch s {
-	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
-		return true
-	default:
-		return false
-	}
 }

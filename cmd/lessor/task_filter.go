@@ -55,12 +55,9 @@ func parseStates(names []string) ([]lessorv1.TaskState, error) {
 	return states, nil
 }
 
-func stateNames() []string {
-	var names []string
-	for number := range int32(len(lessorv1.TaskState_name)) {
-		if number > 0 {
-			names = append(names, words.Name(lessorv1.TaskState(number)))
-		}
+func stateNames() (names []string) {
+	for _, state := range words.States() {
+		names = append(names, words.Name(state))
 	}
 	return names
 }

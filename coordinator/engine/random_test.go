@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,10 +40,7 @@ const historyCalls = 150
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A2 A11 T1 T2 T11 T12 T13 W5 W8 W9 W12 X2 X5")
 	small(t)
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64N(1<<40) + 1
-	}
+	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
 	for n := 0; n < *randomHistories && !t.Failed(); n++ {
 		playHistory(t, first+uint64(n))
 	}

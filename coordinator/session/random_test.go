@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -54,10 +55,7 @@ var home = engine.Space{Tenant: "acme", Workspace: "default"}
 // The seed decides the steps and the faults. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10")
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64N(1<<40) + 1
-	}
+	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
 	for n := 0; n < *randomHistories && !t.Failed(); n++ {
 		playHistory(t, first+uint64(n))
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // follower prints the lines of a run until all have ended.
@@ -97,7 +98,7 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 		if f.printed.has(lineOf(task)) {
 			return nil
 		}
-		if !final(task.GetState()) {
+		if !words.Final(task.GetState()) {
 			open++
 			return nil
 		}
@@ -117,7 +118,7 @@ func (f *follower) printRest(ctx context.Context, inOrder bool) error {
 		switch {
 		case f.printed.has(lineOf(task)):
 			return nil
-		case final(task.GetState()):
+		case words.Final(task.GetState()):
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
 		case inOrder:
@@ -177,7 +178,7 @@ func (f *follower) printWhenEnded(ctx context.Context, taskID string) error {
 		if err != nil {
 			return err
 		}
-		if final(task.GetState()) {
+		if words.Final(task.GetState()) {
 			return f.print(task)
 		}
 		if err := retryWhileAway(ctx, func() error { return f.await(ctx, taskID) }); err != nil {

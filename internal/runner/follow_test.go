@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // fakeCoordinator keeps tasks. It has no workers: a test decides when and how the task of a line ends.
@@ -209,7 +210,7 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	}
 	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), events: make(chan *lessorv1.WatchTaskResponse, 100)}
 	if w.task != "" {
-		if i, err := f.find(w.task); err != nil || final(f.tasks[i].GetState()) {
+		if i, err := f.find(w.task); err != nil || words.Final(f.tasks[i].GetState()) {
 			w.err = err
 			close(w.events)
 			return w, nil

@@ -15,6 +15,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/execworker"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // printer prints every line that has ended, and each line only once.
@@ -49,7 +50,7 @@ func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error
 // print prints a task that has ended, unless it was printed before. It checks the state of the task and not the event, because somebody may have
 // retried the task since the event.
 func (p *printer) print(task *lessorv1.Task) error {
-	if !final(task.GetState()) || !p.printed.mark(lineOf(task)) {
+	if !words.Final(task.GetState()) || !p.printed.mark(lineOf(task)) {
 		return nil
 	}
 	p.summary.add(task)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // watcher follows the events of a run.
@@ -91,7 +92,7 @@ func (w *watcher) take(ctx context.Context, e *lessorv1.WatchTaskResponse) {
 	switch event := e.GetEvent().(type) {
 	case *lessorv1.WatchTaskResponse_History:
 		w.tally.event(event.History)
-		if w.ended != nil && final(event.History.GetTaskState()) {
+		if w.ended != nil && words.Final(event.History.GetTaskState()) {
 			w.end(ctx, e.GetTaskId())
 		}
 	case *lessorv1.WatchTaskResponse_Missed:
@@ -115,13 +116,4 @@ func (w *watcher) signalEventsMissed() {
 	case w.eventsMissed <- struct{}{}:
 	default: // the signal is not received yet, and one is enough
 	}
-}
-
-// final reports whether the state is final: COMPLETED, FAILED or CANCELLED.
-func final(s lessorv1.TaskState) bool {
-	switch s {
-	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
-		return true
-	}
-	return false
 }

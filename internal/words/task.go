@@ -2,10 +2,32 @@ package words
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+// States returns the states that a task can have, in the order of a life.
+func States() (all []lessorv1.TaskState) {
+	for number := range lessorv1.TaskState_name {
+		if number != 0 {
+			all = append(all, lessorv1.TaskState(number))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Final reports whether a state is final: COMPLETED, FAILED or CANCELLED.
+func Final(s lessorv1.TaskState) bool {
+	switch s {
+	case lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_CANCELLED:
+		return true
+	default:
+		return false
+	}
+}
 
 // Attempts says how often a task was tried, and how much of its budgets is used.
 func Attempts(t *lessorv1.Task) string {

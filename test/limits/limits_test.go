@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"flag"
 	"maps"
 	"math/rand/v2"
@@ -25,10 +26,7 @@ const historySteps = 170
 // each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T5 T11 T12 T13 V7 V17 W10 X3 X5")
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64N(1<<40) + 1
-	}
+	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
 	for n := 0; n < *randomHistories && !t.Failed(); n++ {
 		playHistory(t, first+uint64(n))
 	}
