@@ -250,6 +250,7 @@ func TestStopEndsABackup(t *testing.T) {
 		}
 		synctest.Wait()
 		r.stop()
+		synctest.Wait() // otherwise the rest might be sent before the coordinator sees that it shall stop
 		if _, _, _, err := receiveBackup(stream); status.Code(err) != codes.Unavailable {
 			t.Errorf("the backup ended with %v, want UNAVAILABLE", err)
 		}
