@@ -61,6 +61,8 @@
 //	                          ids; it is the writer      reader's end, backoff timer
 //	caller   1                the call that opens a      credentials, the connection      when the call returns; then
 //	                          stream                                                      the runner has the stream
+//	meter    up to 1          measuring the gauges,      the writer, before a         when it has measured
+//	                          Config.Metrics             heartbeat
 //	reader   1 per stream     receiving                  frames                           with the stream
 //	handler  up to 1 per      the handler's call, one    a dispatch; it goes on with      when no attempt waits for
 //	         attempt          slot                       the next attempt that waits      a goroutine

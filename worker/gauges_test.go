@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,54 @@ func TestGauges(t *testing.T) {
 			t.Errorf("Metrics was called %d times in an interval, want once", n)
 		}
 		r.shutdown()
+	})
+}
+
+// A disk or a Metrics hook that does not return holds up nothing else: leases are renewed, outcomes are reported, and a
+// drain ends. It is not called again meanwhile, and when it has returned, heartbeats have gauges again.
+func TestGaugesThatHang(t *testing.T) {
+	t.Attr("rules", "W9")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hang, finish := make(chan struct{}), make(chan struct{})
+		var calls atomic.Int32
+		r := c.run(worker.Config{Metrics: func(m map[string]float64) map[string]float64 {
+			if calls.Add(1) > 1 {
+				<-hang
+			}
+			return m
+		}}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-finish
+			return nil, context.Cause(ctx)
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		for begun := time.Now(); time.Since(begun) < 3*ttl; {
+			s.renew(s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil }))
+		}
+		if n := calls.Load(); n != 2 {
+			t.Errorf("Metrics was called %d times, want a second time that hangs", n)
+		}
+		close(finish)
+		f, report := s.outcome()
+		if report.GetComplete() == nil {
+			t.Errorf("report = %v, want a complete", report)
+		}
+		s.commit(f)
+		close(hang)
+		s.next("heartbeat with gauges", func(f *lessorv1.SessionRequest) bool { return len(f.GetHeartbeat().GetMetrics()) > 0 })
+		r.shutdown()
+	})
+	t.Run("drain", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			hang := make(chan struct{})
+			r := c.run(worker.Config{Metrics: func(m map[string]float64) map[string]float64 { <-hang; return m }}, echo)
+			c.accept()
+			r.shutdown()
+			close(hang)
+		})
 	})
 }
 

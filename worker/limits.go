@@ -74,6 +74,8 @@ const (
 	firstConnectTimeout = time.Second
 	// callTimeout is how long the call that opens a stream may take to return after its context has ended.
 	callTimeout = time.Second
+	// gaugesTimeout is how long the gauges of a heartbeat may take to measure.
+	gaugesTimeout = time.Second
 	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.
 	goodbyeTimeout = 2 * time.Second
 	// slotWait is how long a dispatched task may wait for a slot that the coordinator already counts as free: a handler whose lease was

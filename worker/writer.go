@@ -22,7 +22,7 @@ func (s *session) write() error {
 		runtime.Gosched()
 		var gauges map[string]float64
 		if beat {
-			gauges = s.w.gauges(time.Now())
+			gauges = s.w.gaugesInTime()
 		}
 		out, err := s.collect(time.Now(), gauges)
 		if err == nil {
