@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -204,7 +205,7 @@ func TestDrainOnBlockedStream(t *testing.T) {
 	})
 }
 
-// K5: a report that is given up after ReportTries during a drain is an error of Run.
+// K5: a report that is given up during a drain, after ReportTries and the end of its lease, is an error of Run.
 func TestReportIsGivenUpDuringADrain(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -213,14 +214,17 @@ func TestReportIsGivenUpDuringADrain(t *testing.T) {
 		r := c.run(worker.Config{ReportTries: 2}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
 		s := c.accept()
 		s.dispatch("t1")
-		s.started("t1")
+		s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+			return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(time.Second)}
+		})
+		synctest.Wait()
 		begun := time.Now()
 		r.stop()
 		close(release)
 		for range 2 {
 			f, _ := s.outcome()
 			s.answer(f, func(*lessorv1.Report) *lessorv1.ReportVerdict {
-				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL"}}
+				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Second)}}
 			})
 		}
 		if err := r.done(); !errors.Is(err, worker.ErrUndelivered) || !r.gotError(worker.ErrUndelivered) || time.Since(begun) > 10*time.Second {

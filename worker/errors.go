@@ -39,8 +39,8 @@ var (
 	ErrNoConnection = errors.New("no connection to the coordinator")
 	// ErrStuck: a handler was still running Config.StopTimeout after the drain had ended its context.
 	ErrStuck = errors.New("handler did not stop")
-	// ErrUndelivered: a report got no verdict within Config.ReportTries tries, or before the worker had to stop. Its lease
-	// will expire.
+	// ErrUndelivered: an outcome got no verdict within Config.ReportTries tries and the life of its lease, or before the worker had to stop. Its
+	// lease expires.
 	ErrUndelivered = errors.New("report undelivered")
 )
 

@@ -122,14 +122,15 @@ func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 	}
 }
 
-// retryLocked queues r again, unless it was sent often enough (K5).
+// retryLocked queues r again, unless it was sent often enough (K5). An outcome is not given up while its lease may be live: the work is done, and if
+// the coordinator recovers in time, it is not lost.
 func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
-	switch {
+	switch often := r.tries >= w.cfg.ReportTries; {
 	case r.obsolete():
-	case r.tries >= w.cfg.ReportTries && r.isOutcome():
-		w.giveUpReportLocked(r.a, why)
-	case r.tries >= w.cfg.ReportTries:
+	case often && !r.isOutcome():
 		// A Start may be missing (V19); heartbeats renew the lease.
+	case often && r.a.lease.left(time.Now()) <= 0:
+		w.giveUpReportLocked(r.a, why)
 	default:
 		w.afterDelayLocked(delay(r.tries), func() { w.requeueLocked(r) })
 	}

@@ -131,8 +131,8 @@ func TestVerdictsAreFinal(t *testing.T) {
 	}
 }
 
-// K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier than the coordinator asks. After ReportTries the
-// worker gives it up, and OnError gets ErrUndelivered.
+// K5: a report that got an item error instead of a verdict is sent again, unchanged, and no earlier than the coordinator asks. After ReportTries and
+// the end of its lease the worker gives it up, and OnError gets ErrUndelivered.
 func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 	t.Attr("rules", "K5")
 	synctest.Test(t, func(t *testing.T) {
@@ -166,6 +166,49 @@ func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 		}
 		r.shutdown()
 	})
+}
+
+// K5: an outcome is not given up while its lease lives, even if it was sent more often than ReportTries: a coordinator that is overloaded, or breaks
+// each stream, for a minute loses no work.
+func TestOutcomeIsNotGivenUpWhileItsLeaseLives(t *testing.T) {
+	t.Attr("rules", "K5")
+	for _, test := range []struct {
+		name string
+		fail func(*coordinator, *stream, *lessorv1.SessionRequest) *stream
+	}{
+		{"overload", func(_ *coordinator, s *stream, f *lessorv1.SessionRequest) *stream {
+			s.answer(f, func(*lessorv1.Report) *lessorv1.ReportVerdict {
+				return &lessorv1.ReportVerdict{Error: &lessorv1.ItemError{Code: "E.COORDINATOR.OVERLOADED"}}
+			})
+			return s
+		}},
+		{"broken streams", func(c *coordinator, s *stream, _ *lessorv1.SessionRequest) *stream {
+			s.finish(errBroken)
+			return c.accept()
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{ReportTries: 2}, echo)
+				s := c.accept()
+				s.dispatch("t1")
+				f, first := s.outcome()
+				for begun := time.Now(); time.Since(begun) < ttl*2/3; {
+					s = test.fail(c, s, f)
+					var again *lessorv1.Report
+					if f, again = s.outcome(); !proto.Equal(first, again) {
+						t.Fatalf("report = %v, want the same as before: %v", again, first)
+					}
+				}
+				s.commit(f)
+				r.shutdown()
+				if r.gotError(worker.ErrUndelivered) || len(r.verdicts) != 1 {
+					t.Errorf("OnError got %v and OnVerdict %v, want one verdict", r.errors, r.verdicts)
+				}
+			})
+		})
+	}
 }
 
 // K5: a report whose frame is answered with an error frame got no verdict: it is sent again, unchanged.
