@@ -67,19 +67,21 @@ func TestBackoffBeginsAnewAfterASession(t *testing.T) {
 	})
 }
 
-// A reset from the coordinator may say how long the worker has to wait before it opens another stream.
+// W1: a reset from the coordinator may say how long the worker has to wait before it opens another stream. The worker adds its own backoff, which is
+// random: a coordinator that stops tells all its workers the same.
 func TestResetRetryAfter(t *testing.T) {
+	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		r := c.run(worker.Config{}, echo)
+		r := c.run(worker.Config{MinBackoff: time.Second}, echo)
 		s := c.accept()
 		begun := time.Now()
 		s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: &lessorv1.Reset{
 			Code: "E.INTERNAL", RetryAfter: durationpb.New(time.Minute),
 		}}})
 		c.accept()
-		if got := time.Since(begun); got < time.Minute {
-			t.Errorf("the worker came back after %v, want at least the retry_after of 1m", got)
+		if got := time.Since(begun); got < time.Minute+time.Second/2 || got > time.Minute+time.Second {
+			t.Errorf("the worker came back after %v, want the retry_after of 1m and a backoff of 0.5 s to 1 s", got)
 		}
 		r.shutdown()
 	})

@@ -62,7 +62,7 @@ func (w *Worker) serve() error {
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			return w.abort(refused)
 		}
-		w.pause(err, max(retry.next(lasted), retryAfterOf(err)))
+		w.pause(err, retryAfterOf(err)+retry.next(lasted)) // the sum, so that workers that were told the same do not all come back at the same moment
 	}
 }
 
