@@ -74,6 +74,8 @@ const (
 	firstConnectTimeout = time.Second
 	// callTimeout is how long the call that opens a stream may take to return after its context has ended.
 	callTimeout = time.Second
+	// credentialGrace is how long at least a worker that was accepted before waits for a valid credential.
+	credentialGrace = 5 * time.Minute
 	// gaugesTimeout is how long the gauges of a heartbeat may take to measure.
 	gaugesTimeout = time.Second
 	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.

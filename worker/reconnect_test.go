@@ -253,8 +253,60 @@ func TestEstablishedSessionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-// A worker whose next session the coordinator refuses for good can neither renew nor report: its handlers end with ErrLeaseLost, and Run with the
-// refusal.
+// A token that is renewed late costs no work: while its credential is refused, the handlers of a worker that was accepted before go on as long as their
+// leases live, and their outcomes are reported when the worker is let in again. OnError gets the refusal.
+func TestCredentialThatIsRenewedLate(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		ttl, after time.Duration
+	}{
+		{"within the lease", ttl, time.Minute},
+		{"after the work was done", 10 * time.Minute, 9 * time.Minute},
+		{"while idle", 0, 4 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+					time.Sleep(30 * time.Second)
+					return nil, context.Cause(ctx)
+				})
+				s := c.accept()
+				if test.ttl > 0 {
+					s.dispatch("t1")
+					s.answer(s.reports(), func(*lessorv1.Report) *lessorv1.ReportVerdict {
+						return &lessorv1.ReportVerdict{Verdict: lessorv1.Verdict_VERDICT_COMMITTED, ExpiresIn: durationpb.New(test.ttl)}
+					})
+					synctest.Wait()
+				}
+				renewed := time.Now().Add(test.after)
+				c.refuse = func(*stream) error {
+					if time.Now().After(renewed) {
+						c.refuse = nil
+					}
+					return coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN")
+				}
+				s.finish(errBroken)
+				s = c.accept()
+				if test.ttl > 0 {
+					f, report := s.outcome()
+					if report.GetComplete() == nil {
+						t.Errorf("report = %v, want a complete", report)
+					}
+					s.commit(f)
+				}
+				r.shutdown()
+				var refused *worker.RefusedError
+				if !slices.ContainsFunc(r.errors, func(err error) bool { return errors.As(err, &refused) }) {
+					t.Errorf("OnError got %v, want a refusal among them", r.errors)
+				}
+			})
+		})
+	}
+}
+
+// A worker whose credential stays refused can neither renew nor report: its handlers end with ErrLeaseLost when their leases expire, and Run with the
+// refusal, five minutes after the first one.
 func TestRefusalStopsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
@@ -264,6 +316,7 @@ func TestRefusalStopsHandlers(t *testing.T) {
 		s.dispatch("t1")
 		s.started("t1")
 		c.refuse = func(*stream) error { return coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN") }
+		begun := time.Now()
 		s.finish(errBroken)
 		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) {
 			t.Errorf("cause = %v, want %v", cause, worker.ErrLeaseLost)
@@ -271,6 +324,9 @@ func TestRefusalStopsHandlers(t *testing.T) {
 		var refused *worker.RefusedError
 		if err := r.done(); !errors.As(err, &refused) {
 			t.Errorf("Run = %v, want a refusal", err)
+		}
+		if lasted := time.Since(begun).Truncate(time.Minute); lasted != 5*time.Minute {
+			t.Errorf("Run ended %v after the first refusal, want about 5m", lasted)
 		}
 	})
 }

@@ -73,6 +73,26 @@ func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError
 	return nil
 }
 
+// authCodes begins the codes with which a coordinator refuses a credential.
+const authCodes = "E.AUTH."
+
+// awaitsCredential reports whether to try again although the coordinator refuses the worker, as it has for so long: the worker had a valid credential
+// before, and the operator, or what renews its token, may only be late. Meanwhile handlers go on while their leases live, as in any other outage.
+func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bool {
+	w.lock()
+	defer w.unlock()
+	if !w.mu.acceptedBefore || !strings.HasPrefix(refused.Code, authCodes) {
+		return false
+	}
+	now := time.Now()
+	for _, a := range w.mu.attempts {
+		if a.lease.left(now) > 0 {
+			return true
+		}
+	}
+	return since < credentialGrace
+}
+
 // codeDenied: the sender is not the one that the stream is bound to.
 const codeDenied = "E.SESSION.DENIED"
 

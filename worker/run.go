@@ -14,7 +14,7 @@ import (
 // drain ends with the process.
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
-// cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good; ErrStuck for
+// cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good, see there; ErrStuck for
 // handlers that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun. What is given up before a
 // drain is only told to Hooks.OnError.
 func (w *Worker) Run(ctx context.Context) error {
@@ -49,6 +49,7 @@ func (w *Worker) begin(ctx context.Context) error {
 // serve runs one session after another until the worker is drained or refused.
 func (w *Worker) serve() error {
 	retry := backoff{least: w.cfg.MinBackoff, most: w.cfg.MaxBackoff}
+	var refusedAt time.Time // when the first session was refused since one was served
 	for {
 		lasted, err := w.runSession(min(firstConnectTimeout<<min(retry.failures, 10), openTimeout))
 		if w.drained.Err() != nil {
@@ -59,7 +60,14 @@ func (w *Worker) serve() error {
 			w.move(waited)
 			continue
 		}
-		if refused, ok := errors.AsType[*RefusedError](err); ok {
+		refused, isRefusal := errors.AsType[*RefusedError](err)
+		switch {
+		case !isRefusal && lasted > 0:
+			refusedAt = time.Time{}
+		case isRefusal && refusedAt.IsZero():
+			refusedAt = time.Now()
+		}
+		if isRefusal && !w.awaitsCredential(refused, time.Since(refusedAt)) {
 			return w.abort(refused)
 		}
 		w.pause(err, retryAfterOf(err)+retry.next(lasted)) // the sum, so that workers that were told the same do not all come back at the same moment
