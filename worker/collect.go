@@ -142,7 +142,12 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	var reports []*report
 	var items []*lessorv1.Report
 	var lastFeedback []*lessorv1.FeedbackItem
-	size := func(r *report) int { return r.size + r.a.feedback.pendingSize() }
+	size := func(r *report) int {
+		if r.suspect {
+			return s.budget() + 1 // fills a frame
+		}
+		return r.size + r.a.feedback.pendingSize()
+	}
 	takeUntilFull(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
 		if r.obsolete() {
 			return

@@ -191,6 +191,9 @@ func (s *session) handleError(corr string, e *lessorv1.Error) error {
 	s.w.lock()
 	defer s.w.unlock()
 	f, delay := s.takeSentLocked(corr), s.w.retryAfter(e.GetRetryAfter())
+	if refusalOfFrame(e) != nil {
+		f.suspect(0)
+	}
 	s.w.retryFrameLocked(f, err.Error(), delay)
 	s.w.retryBeatsLocked(f, delay)
 	return nil

@@ -23,6 +23,9 @@ type report struct {
 	seq uint64
 	// tries is how often the report was sent.
 	tries int
+	// suspect: a frame with it was refused, or it is large and a stream broke because a frame was too large. From then on it gets a frame of its own,
+	// so that reports that only shared the frame are not lost with it.
+	suspect bool
 }
 
 // isOutcome reports whether r ends its attempt.
@@ -122,14 +125,14 @@ func (w *Worker) retryAfter(asked *durationpb.Duration) retryDelay {
 	}
 }
 
-// retryLocked queues r again, unless it was sent often enough (K5). An outcome is not given up while its lease may be live: the work is done, and if
-// the coordinator recovers in time, it is not lost.
+// retryLocked queues r again, unless it was sent often enough (K5). An outcome is not given up while its lease may be live, since the work is done,
+// and is not lost if the coordinator recovers in time; but a suspect is, because it may break stream after stream.
 func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 	switch often := r.tries >= w.cfg.ReportTries; {
 	case r.obsolete():
 	case often && !r.isOutcome():
 		// A Start may be missing (V19); heartbeats renew the lease.
-	case often && r.a.lease.left(time.Now()) <= 0:
+	case often && (r.suspect || r.a.lease.left(time.Now()) <= 0):
 		w.giveUpReportLocked(r.a, why)
 	default:
 		w.afterDelayLocked(delay(r.tries), func() { w.requeueLocked(r) })
@@ -140,6 +143,13 @@ func (w *Worker) retryLocked(r *report, why string, delay retryDelay) {
 func (w *Worker) retryFrameLocked(f *sentFrame, why string, delay retryDelay) {
 	for _, r := range f.reports {
 		w.retryLocked(r, why, delay)
+	}
+}
+
+// suspect marks the reports of a frame that have at least so many bytes.
+func (f *sentFrame) suspect(least int) {
+	for _, r := range f.reports {
+		r.suspect = r.suspect || r.size >= least
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -209,6 +211,81 @@ func TestOutcomeIsNotGivenUpWhileItsLeaseLives(t *testing.T) {
 			})
 		})
 	}
+}
+
+// K5: if a frame is refused, its reports are sent again in frames of their own: one that is refused takes no other with it. It is given up after
+// ReportTries, even if its lease lives.
+func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
+	t.Attr("rules", "K5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		release := make(chan struct{})
+		r := c.run(worker.Config{Concurrency: 3, ReportTries: 3}, func(context.Context, *worker.Task) ([]byte, error) { <-release; return nil, nil })
+		s := c.accept()
+		s.dispatch("good", "bad", "fine")
+		s.commit(s.reports())
+		s.finish(errBroken)
+		synctest.Wait()
+		close(release) // the outcomes wait for the next stream, and share a frame
+		synctest.Wait()
+		s = c.accept()
+		refused := 0
+		for f, _ := s.outcome(); ; f, _ = s.outcome() {
+			reports := f.GetReports().GetReports()
+			if n := len(reports); n != 1 && refused > 0 || n != 3 && refused == 0 {
+				t.Fatalf("a frame has %d reports after %d refusals, want 3 at first and then 1", len(reports), refused)
+			}
+			if !slices.ContainsFunc(reports, func(r *lessorv1.Report) bool { return r.GetComplete().GetTaskId() == "bad" }) {
+				s.commit(f)
+				continue
+			}
+			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{Error: &lessorv1.Error{Code: "E.REQUEST.INVALID"}}})
+			if refused++; refused == 3 {
+				break
+			}
+		}
+		time.Sleep(ttl / 2)
+		s.quiet("report after the last try", isReports)
+		if len(r.verdicts) != 2 || !r.gotError(worker.ErrUndelivered) {
+			t.Errorf("verdicts: %v, errors: %v; want 2 and %v", r.verdicts, r.errors, worker.ErrUndelivered)
+		}
+		r.shutdown()
+	})
+}
+
+// K5: an outcome that is too large for the coordinator breaks each stream on which it is sent. It is given up after ReportTries, even if its lease
+// lives, and the outcomes behind it are not.
+func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
+	t.Attr("rules", "K5")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Concurrency: 2, ReportTries: 3, MaxMessageBytes: 256 << 10}, func(_ context.Context, t *worker.Task) ([]byte, error) {
+			if t.ID == "large" {
+				return make([]byte, 100<<10), nil
+			}
+			time.Sleep(10 * time.Millisecond) // so that it returns later
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("large", "small")
+		for broken := 0; broken < 3; broken++ {
+			if _, report := s.outcome(); len(report.GetComplete().GetOutput()) == 0 {
+				t.Fatalf("the report of %s came, want the large one first", report.GetComplete().GetTaskId())
+			}
+			s.finish(status.Error(codes.ResourceExhausted, "received message larger than max"))
+			s = c.accept()
+		}
+		f, report := s.outcome()
+		if report.GetComplete().GetTaskId() != "small" {
+			t.Fatalf("the report of %s came, want that of small", report.GetComplete().GetTaskId())
+		}
+		s.commit(f)
+		synctest.Wait()
+		if len(r.verdicts) != 1 || !r.gotError(worker.ErrUndelivered) {
+			t.Errorf("verdicts: %v, errors: %v; want 1 and %v", r.verdicts, r.errors, worker.ErrUndelivered)
+		}
+		r.shutdown()
+	})
 }
 
 // K5: a report whose frame is answered with an error frame got no verdict: it is sent again, unchanged.

@@ -79,6 +79,9 @@ func (s *session) suspendLocked(err error) {
 	}
 	for _, f := range s.sent {
 		s.w.retryBeatsLocked(f, noDelay)
+		if status.Code(err) == codes.ResourceExhausted { // a frame was too large for the coordinator
+			f.suspect(s.budget())
+		}
 		if f.reports != nil {
 			r.unanswered = append(r.unanswered, f)
 		}
