@@ -43,16 +43,16 @@ type call struct {
 	ctx     context.Context //nolint:containedctx // a call whose context has ended is not sent any more
 	spec    []byte          // encoded, because the caller may change the message once Submit has returned, and it may still have to be sent then
 	hasKey  bool            // it has an idempotency_key
-	retries int             // how often it was sent again after a quota refused it
-	inDoubt bool            // it was sent on a stream that was lost, so its task may have been created
+	retries int             // how often it was sent again after an answer
+	inDoubt bool            // a try of it may have created the task: its stream was lost, or the coordinator did not say
 	reply   chan reply      // holds one
 }
 
-// answer ends a call. If the call was sent before, on a stream that was lost, then a refusal of the repeat does not say whether the first
-// try created the task, unless the refusal is about the spec.
+// answer ends a call. If an earlier try may have created the task, then a refusal of the repeat does not say whether it did, unless the refusal is
+// about the spec.
 func (c *call) answer(r reply) {
 	if code := status.Code(r.err); c.inDoubt && r.err != nil && code != codes.InvalidArgument && code != codes.AlreadyExists {
-		r.err = outcomeUnknown(r.err)
+		r.err = outcomeUnknown(withoutReason(r.err))
 	}
 	c.reply <- r
 }
@@ -179,14 +179,19 @@ func (c *Client) makeRoomLocked(n int) {
 	c.waiting = slices.Grow(c.waiting, len(c.waiting)+n) // doubles the capacity, so that this loop does not run at every call
 }
 
-// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5). It returns
-// false if the call has no retries left, or if its deadline is before the end of the wait.
+// retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5), or that has a key and got
+// no decision. It returns false if the call has no retries left, or if its deadline is before the end of the wait.
 func (c *Client) retryLater(one *call, err error) bool {
 	wait, ok := quotaretry.Wait(err, one.retries)
+	undecided := !ok && one.hasKey && repeatable(err)
+	if undecided {
+		wait, ok = retryDelayOf(err)+backoff(one.retries), true
+	}
 	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 		return false
 	}
 	one.retries++
+	one.inDoubt = one.inDoubt || undecided
 	time.AfterFunc(wait, func() { c.enqueue(one) }) // if the client is closed by then, the call has its reply already
 	return true
 }

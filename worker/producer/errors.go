@@ -2,6 +2,7 @@ package producer
 
 import (
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -19,6 +20,24 @@ func outcomeUnknown(err error) error {
 		return err
 	}
 	return status.Errorf(codes.Unavailable, "it is unknown whether the task was created: %v", status.Convert(err).Message())
+}
+
+// withoutReason returns UNAVAILABLE without its details, and any other error as it is: COORDINATOR_STOPPING would say that no task was created.
+func withoutReason(err error) error {
+	if st := status.Convert(err); st.Code() == codes.Unavailable {
+		return status.Error(st.Code(), st.Message())
+	}
+	return err
+}
+
+// retryDelayOf returns the wait that an error asks for; 0 if it asks for none.
+func retryDelayOf(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
 }
 
 // replyOf turns a result into what Submit returns.

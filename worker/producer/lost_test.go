@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker/producer"
@@ -179,4 +180,67 @@ func TestDeadlineErrorNamesTheEndOfTheStream(t *testing.T) {
 			t.Errorf("Submit = %v, want DEADLINE_EXCEEDED with %q", err, "the coordinator is away")
 		}
 	})
+}
+
+// restarting loses its first stream before the answer. On the next one it says for each spec that it is stopping, the given number of times, and then
+// accepts.
+type restarting struct {
+	lessorv1.UnimplementedTaskServiceServer
+	streams, stops int
+	wait           time.Duration
+}
+
+func (s *restarting) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]) error {
+	if s.streams++; s.streams == 1 {
+		_, _ = stream.Recv()
+		return errAway
+	}
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+		res := &lessorv1.SubmitStreamResponse{}
+		for range req.GetTasks() {
+			r := &lessorv1.SubmitResult{Created: true}
+			if s.stops > 0 {
+				r = &lessorv1.SubmitResult{Error: &lessorv1.SubmitError{
+					Status: int32(codes.Unavailable), Code: "E.COORDINATOR.STOPPING", RetryAfter: durationpb.New(s.wait),
+				}}
+			}
+			res.Results = append(res.Results, r)
+		}
+		s.stops--
+		if err := stream.Send(res); err != nil {
+			return err
+		}
+	}
+}
+
+// T1: a spec with an idempotency key is also sent again if the answer is that the coordinator is stopping, after the wait that it asks for. If ctx ends
+// before that, the error does not claim that no task was created: an earlier try, whose answer was lost, may have created it.
+func TestStoppingAfterALostAnswer(t *testing.T) {
+	t.Attr("rules", "T1")
+	for _, test := range []struct {
+		name   string
+		within time.Duration
+		want   codes.Code
+	}{{"in time", time.Minute, codes.OK}, {"too late", 5 * time.Second, codes.Unavailable}} {
+		t.Run(test.name, func(t *testing.T) {
+			withTaskService(t, &restarting{stops: 2, wait: 10 * time.Second}, func(t *testing.T, conn *grpc.ClientConn) {
+				p := producer.New(conn)
+				defer func() { _ = p.Close() }()
+				ctx, cancel := context.WithTimeout(t.Context(), test.within)
+				defer cancel()
+				begun := time.Now()
+				_, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+				if status.Code(err) != test.want || len(status.Convert(err).Details()) > 0 {
+					t.Errorf("Submit = %v with %v, want %v without details", err, status.Convert(err).Details(), test.want)
+				}
+				if took := time.Since(begun); err == nil && took < 20*time.Second {
+					t.Errorf("Submit took %v, want at least twice the retry_after of 10s", took)
+				}
+			})
+		})
+	}
 }

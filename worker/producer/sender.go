@@ -19,7 +19,7 @@ import (
 // window is how many frames may wait for their answers: one is being committed, one is in transit, and a third is being collected.
 const window = 2
 
-// Waits before a new stream is opened after a loss.
+// Waits before a new stream is opened after a loss, and before a call is sent again that got no decision.
 const (
 	leastWait = 50 * time.Millisecond
 	mostWait  = 5 * time.Second
@@ -119,12 +119,18 @@ func repeatable(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // pause waits before the next stream is opened.
 func (s *sender) pause(ctx context.Context) {
-	span := min(leastWait<<min(s.failures, 10), mostWait)
+	wait := backoff(s.failures)
 	s.failures++
 	select {
-	case <-time.After(span/2 + rand.N(span/2)):
+	case <-time.After(wait):
 	case <-ctx.Done():
 	}
+}
+
+// backoff returns the wait after the given number of earlier failures. Its second half is random.
+func backoff(failures int) time.Duration {
+	span := min(leastWait<<min(failures, 10), mostWait)
+	return span/2 + rand.N(span/2)
 }
 
 type submitStream = grpc.BidiStreamingClient[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse]
