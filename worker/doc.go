@@ -19,6 +19,9 @@
 // The context also ends if the task is cancelled (ErrCancelled) or the worker drains (ErrDraining). The lease is still live then,
 // and the result is still reported. Task.Lost is closed at the end of that grace.
 //
+// That clock may stand still while the machine is suspended. When it wakes up, a handler whose lease has ended meanwhile learns that only
+// from the next heartbeat, or from Confirm.
+//
 // What the handler returns becomes exactly one report; see Handler. The worker sends the report unchanged, a limited number of
 // times, until the coordinator answers with a verdict, and never after that (K1, K3, K5). A lost stream stops no handler: the
 // worker reconnects and continues with the leases that are still live.

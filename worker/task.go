@@ -182,7 +182,8 @@ func (t *Task) SaveCheckpoint(ctx context.Context, data []byte) error {
 // the lease. Finish the change within d, and pass FencingToken along if the other side can check it.
 //
 // Errors: ctx's cause; a *StopError if the lease is lost or the task was cancelled; ErrLeaseShort if the lease has less than d left, which
-// is always so if d is longer than HeartbeatTimeout; ErrFinished.
+// is always so if d is longer than HeartbeatTimeout; a *RejectedError if the question shared a heartbeat with a checkpoint that was refused: ask
+// again; ErrFinished.
 func (t *Task) Confirm(ctx context.Context, d time.Duration) error {
 	if err := t.a.w.beatAndWait(ctx, t.a, nil); err != nil {
 		return err
