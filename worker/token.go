@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -31,17 +28,15 @@ type Token struct {
 
 	file string // empty: the token never changes
 
-	mu       sync.Mutex
-	token    string
-	modified time.Time
-	size     int64
+	mu    sync.Mutex
+	token string
 }
 
 // StaticToken returns a token that never changes.
 func StaticToken(token string) *Token { return &Token{token: token} }
 
-// TokenFile returns a token that is read from a file; white space around it is ignored. Each call checks whether the file has changed, and
-// if so reads it again, so that a new token needs no restart. While the file cannot be read, the last token stays in use. A pipe is read only
+// TokenFile returns a token that is read from a file; white space around it is ignored. Each call reads the file again, so that a new token needs
+// no restart. While the file cannot be read, the last token stays in use. A pipe is read only
 // once, and must have a writer within 3 s.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
@@ -90,14 +85,10 @@ func checkToken(token string) error {
 	return nil
 }
 
-// read reads the file if it has changed.
+// read reads the file, but a pipe only once. Time and size of a file do not tell whether it has changed: a new token often has the same size, and some file
+// systems, or tools that copy files, keep the time.
 func (t *Token) read() error {
-	info, err := os.Stat(t.file)
-	if err != nil {
-		return fmt.Errorf("token file: %w", err)
-	}
-	isPipe := info.Mode()&fs.ModeNamedPipe != 0
-	if t.token != "" && (isPipe || info.ModTime().Equal(t.modified) && info.Size() == t.size) {
+	if t.token != "" && pipe.Is(t.file) {
 		return nil
 	}
 	text, err := pipe.ReadFile(t.file)
@@ -108,6 +99,6 @@ func (t *Token) read() error {
 	if err := checkToken(token); err != nil {
 		return fmt.Errorf("token file %s: %w", t.file, err)
 	}
-	t.token, t.modified, t.size = token, info.ModTime(), info.Size()
+	t.token = token
 	return nil
 }
