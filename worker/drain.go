@@ -119,13 +119,13 @@ func (w *Worker) endDrainLocked() {
 	w.wakeWriter()
 }
 
-// abort ends a run that the coordinator refused for good: no lease can be renewed and nothing can be reported any more, so all handlers
-// must stop.
-func (w *Worker) abort(refused *RefusedError) error {
-	w.abandonAll(refused.Error())
-	w.beginDrain("the session was refused", 0)
+// abort ends a run that cannot go on, for example because the coordinator refused the worker for good: no lease can be renewed and nothing can be
+// reported any more, so all handlers must stop.
+func (w *Worker) abort(why error) error {
+	w.abandonAll(why.Error())
+	w.beginDrain(why.Error(), 0)
 	<-w.drained.Done()
-	return errors.Join(refused, w.drainResult())
+	return errors.Join(why, w.drainResult())
 }
 
 func (w *Worker) abandonAll(why string) {

@@ -35,6 +35,8 @@ var (
 var (
 	// ErrAlreadyRun: Run was called twice on one Worker.
 	ErrAlreadyRun = errors.New("worker has run already")
+	// ErrConnClosed: the caller has closed the connection while Run used it.
+	ErrConnClosed = errors.New("the connection was closed before Run returned")
 	// ErrNoConnection: for some time, the worker could not connect to the coordinator. It continues to try.
 	ErrNoConnection = errors.New("no connection to the coordinator")
 	// ErrStuck: a handler was still running Config.StopTimeout after the drain had ended its context.

@@ -331,6 +331,26 @@ func TestRefusalStopsHandlers(t *testing.T) {
 	})
 }
 
+// If the caller closes the connection too early, no session can be opened again: handlers end with ErrLeaseLost, and Run with ErrConnClosed.
+func TestConnectionIsClosedTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		causes := make(chan error, 1)
+		r := c.run(worker.Config{}, untilStopped(causes))
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		begun := time.Now()
+		_ = c.conn.Close()
+		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) {
+			t.Errorf("cause = %v, want %v", cause, worker.ErrLeaseLost)
+		}
+		if err := r.done(); !errors.Is(err, worker.ErrConnClosed) || time.Since(begun) > time.Second {
+			t.Errorf("Run = %v after %v, want %v at once", err, time.Since(begun), worker.ErrConnClosed)
+		}
+	})
+}
+
 // If the coordinator does not answer the handshake, the worker gives up the stream after some time and opens another.
 func TestSilentCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

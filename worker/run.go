@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"google.golang.org/grpc/connectivity"
 )
 
 // Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
@@ -15,7 +17,7 @@ import (
 //
 // A broken stream ends nothing: handlers go on while their leases live, and Run reconnects with growing waits. Run returns an error if it
 // cannot go on, or if the drain had to give something up: a *RefusedError if the coordinator refuses the worker for good, see there; ErrStuck for
-// handlers that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun. What is given up before a
+// handlers that were still running at the end, and ErrUndelivered for reports without a verdict; ErrAlreadyRun; ErrConnClosed. What is given up before a
 // drain is only told to Hooks.OnError.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
@@ -70,8 +72,17 @@ func (w *Worker) serve() error {
 		if isRefusal && !w.awaitsCredential(refused, time.Since(refusedAt)) {
 			return w.abort(refused)
 		}
+		if w.connClosed() {
+			return w.abort(ErrConnClosed)
+		}
 		w.pause(err, retryAfterOf(err)+retry.next(lasted)) // the sum, so that workers that were told the same do not all come back at the same moment
 	}
+}
+
+// connClosed reports whether the caller has closed the connection, so that no session can be opened any more.
+func (w *Worker) connClosed() bool {
+	conn, ok := w.conn.(interface{ GetState() connectivity.State })
+	return ok && conn.GetState() == connectivity.Shutdown
 }
 
 // pause waits between two sessions.

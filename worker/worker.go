@@ -42,6 +42,7 @@ type Handler func(ctx context.Context, t *Task) (output []byte, err error)
 type Worker struct {
 	cfg    Config
 	queues []string
+	conn   grpc.ClientConnInterface
 	client lessorv1.WorkerServiceClient
 	// instance distinguishes this process from other processes with the same worker name.
 	instance string
@@ -116,6 +117,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	w := &Worker{
 		cfg:         cfg,
 		queues:      slices.Clone(queues),
+		conn:        conn,
 		client:      lessorv1.NewWorkerServiceClient(conn),
 		instance:    rand.Text(),
 		log:         cfg.Logger.With("worker", cfg.Name),
