@@ -18,3 +18,6 @@ func lockedFileField(s *Store) **os.File {
 	field := reflect.ValueOf(s.db).Elem().FieldByName("file")
 	return (**os.File)(unsafe.Pointer(field.UnsafeAddr()))
 }
+
+// mappedBytes returns how much of the address space bbolt has mapped for the file.
+func mappedBytes(s *Store) int64 { return reflect.ValueOf(s.db).Elem().FieldByName("datasz").Int() }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -29,8 +31,9 @@ const (
 type Options struct {
 	// MaxBytes is how large the file may become; a commit beyond it fails. 0 is no limit.
 	MaxBytes int64
-	// MapBytes is how much address space is mapped from the start; it costs no memory. While the file is smaller, a
-	// commit never waits for a View, nor for the check that runs after Open. 0 is 1 GiB.
+	// MapBytes is how much address space is mapped from the start, or the size of the file and a quarter of MapBytes if that is more; it costs no
+	// memory. While the file is smaller, a commit never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or less if the
+	// address space of the process is limited.
 	MapBytes int64
 	// LockTimeout is how long Open waits for another process to close the store. 0 is one second.
 	LockTimeout time.Duration
@@ -38,13 +41,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-const (
-	defaultMapBytes    = 1 << 30
-	defaultLockTimeout = time.Second
-)
+const defaultLockTimeout = time.Second
 
 func (o Options) withDefaults() Options {
-	o.MapBytes = cmp.Or(o.MapBytes, defaultMapBytes)
+	o.MapBytes = cmp.Or(o.MapBytes, defaultMapBytes())
 	o.LockTimeout = cmp.Or(o.LockTimeout, defaultLockTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
@@ -161,6 +161,17 @@ func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error
 		return nil
 	})
 	return format, cmp.Or(damaged(s.path, fault), err)
+}
+
+// defaultMapBytes leaves room for what a store grows by during the longest backup: bbolt maps more only when nobody reads, and until then all commits would wait.
+// On systems of 64 bits, address space is plentiful unless it is limited (ulimit -v).
+func defaultMapBytes() int64 {
+	const least, most = 1 << 30, 1 << (30 + 6*(math.MaxUint>>63))
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_AS, &limit) != nil {
+		return least
+	}
+	return int64(max(least, min(most, uint64(limit.Cur)/4))) //nolint:unconvert // the type differs from system to system
 }
 
 func boltOptions(opts Options) *bbolt.Options {

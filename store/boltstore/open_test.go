@@ -460,3 +460,24 @@ func TestParentThatCannotBeSynced(t *testing.T) {
 		t.Errorf("syncParent of a directory that does not exist = %v, want fs.ErrNotExist", err)
 	}
 }
+
+// A commit for which bbolt has to map more of the file waits until a Snapshot ends, and with it all reads that begin meanwhile. So there is room for what a
+// store grows by during the longest backup, however large it was when it was opened.
+func TestRoomToGrowDuringASnapshot(t *testing.T) {
+	dir := filledStore(t)
+	for _, size := range []int64{0, 100 << 30} { // the larger file has a hole, so it takes no space
+		if size > 0 {
+			if err := os.Truncate(filepath.Join(dir, fileName), size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := mustOpen(t, dir)
+		const hour = 3600
+		if room := mappedBytes(s) - s.Stats().FileBytes; room < 4<<20*hour {
+			t.Errorf("with a file of %d bytes there is room for %d more, want 4 MiB for each second of an hour", s.Stats().FileBytes, room)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
