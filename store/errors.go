@@ -85,6 +85,17 @@ func (e *UnfinishedError) Error() string {
 	return fmt.Sprintf("a restore into %s did not finish: it left %s there, but no store", e.Dir, e.Name)
 }
 
+// LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
+type LostError struct {
+	Dir  string
+	File string // name of the file that is missing
+	Name string // name of a file beside it that the store has left
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, e.Name, e.File)
+}
+
 // NotEmptyError refuses a restore into a directory that is not empty.
 type NotEmptyError struct {
 	Dir  string

@@ -29,6 +29,7 @@ func storeError(dir string, err error) error {
 		corrupt *store.CorruptError
 		half    *store.UnfinishedError
 		full    *store.NotEmptyError
+		lost    *store.LostError
 		torn    *store.TornError
 		told    *failure
 	)
@@ -39,6 +40,9 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, "run lessor restore again; it starts from the beginning", "%v", half)
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "name an empty directory; keep an old store until the new one serves", "%v", full)
+	case errors.As(err, &lost):
+		hint := "put " + lost.File + " back, or restore a backup into another directory; remove " + lost.Name + " to begin with an empty store"
+		return fail(exitCannotStart, hint, "%v", lost)
 	case errors.As(err, &inUse):
 		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)
 	case errors.As(err, &newer):

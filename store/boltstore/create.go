@@ -13,10 +13,13 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists. bbolt cannot open a file again if a loss of
+// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists, or refuseLost finds that it was lost. bbolt cannot open a file again if a loss of
 // power interrupted its creation, so the store gets its name only when it is complete and on the disk.
 func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := refuseLost(path); err != nil {
 		return err
 	}
 	if _, err := makeDir(filepath.Dir(path)); err != nil {
@@ -32,6 +35,17 @@ func createIfMissing(path string, migrations store.Migrations) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// refuseLost returns a *store.LostError if there is no file at path, but another one that only a store leaves there.
+func refuseLost(path string) error {
+	dir := filepath.Dir(path)
+	for _, name := range []string{markName, reserveName} {
+		if fileExists(filepath.Join(dir, name)) && !fileExists(path) { // in this order: another process may be making the store
+			return &store.LostError{Dir: dir, File: fileName, Name: name}
+		}
+	}
+	return nil
 }
 
 // createTemp makes a complete and synced store under a temporary name in the directory of path, and returns that name.

@@ -25,6 +25,7 @@ const (
 	restoringName  = fileName + ".restoring" // a store that Restore has not finished
 	ownerName      = "lessor.owner"          // see owner
 	markName       = fileName + ".checked"   // see mark
+	reserveName    = "lessor.reserve"        // see package reserve
 )
 
 // Options configure how a store is opened. The zero Options suit most callers.
@@ -57,8 +58,8 @@ func (o Options) withDefaults() Options {
 // If the newest commit is in the file only in part, and the commit before it is whole, Open takes the newest one back: the power was lost while it was
 // under way, and nobody was told of it.
 //
-// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError and *store.UnfinishedError;
-// others come from the operating system and name the directory or the file.
+// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError, *store.UnfinishedError and
+// *store.LostError; others come from the operating system and name the directory or the file.
 func Open(dir string, opts Options) (*Store, error) {
 	return open(dir, opts.withDefaults(), store.Current())
 }

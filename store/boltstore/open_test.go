@@ -461,6 +461,28 @@ func TestParentThatCannotBeSynced(t *testing.T) {
 	}
 }
 
+// If the file of a store is missing, but not what the store has left beside it, Open makes no empty store in its place: the loss would go unnoticed. When
+// those files are removed, it does.
+func TestLostStoreIsNotReplaced(t *testing.T) {
+	for _, name := range []string{markName, reserveName} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lost := new(store.LostError)
+		if _, err := Open(dir, Options{}); !errors.As(err, &lost) || *lost != (store.LostError{Dir: dir, File: fileName, Name: name}) {
+			t.Errorf("Open of a directory with %s = %v, want a LostError that names it", name, err)
+		}
+		if names := fileNames(t, dir); names != name {
+			t.Errorf("files after the refusal: %s, want %s", names, name)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		mustOpen(t, dir)
+	}
+}
+
 // A commit for which bbolt has to map more of the file waits until a Snapshot ends, and with it all reads that begin meanwhile. So there is room for what a
 // store grows by during the longest backup, however large it was when it was opened.
 func TestRoomToGrowDuringASnapshot(t *testing.T) {
