@@ -11,6 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // adminService serves operators.
@@ -18,9 +19,12 @@ type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
 	open    *session.Registry
-	noAuth  bool        // no credentials are required
-	backup  atomic.Bool // a backup is under way
+	noAuth  bool // no credentials are required
 	started lease.Wall
+
+	backup      atomic.Bool     // a backup is under way
+	backups     records.Backups // when the last ones ended; only the backup under way may use it
+	showBackups func(records.Backups)
 }
 
 // GetStatus describes the coordinator itself.

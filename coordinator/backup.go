@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
@@ -68,8 +69,33 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 	defer cancel()
 	out := &backupWriter{ctx: ctx, stall: rules.Stall, send: stream.Send, sum: sha256.New()}
 	err := s.copyTo(out)
-	s.backedUp(err)
+	s.keepTime(err == nil)
 	return refusal.Status(err)
+}
+
+// keepTime notes that a backup has ended, for the metrics and for those of later starts. If the time cannot be stored, only a restart loses it.
+func (s *adminService) keepTime(done bool) {
+	now := s.engine.Now().Wall
+	if done {
+		s.backups.Done = now
+	} else {
+		s.backups.Failed = now
+	}
+	times := s.backups
+	s.showBackups(times)
+	err := s.engine.Keep(context.Background(), s.cfg.Backup.Tenant, func(b *store.Batch) { records.PutBackups(b, times) })
+	if err != nil {
+		s.cfg.Logger.Warn("the time of a backup is not stored", "error", err)
+	}
+}
+
+// lastBackups reads when earlier backups ended.
+func lastBackups(st store.Store) (times records.Backups, err error) {
+	err = st.View(func(r store.Reader) (err error) {
+		times, err = records.LastBackups(r)
+		return err
+	})
+	return times, err
 }
 
 // copyTo sends all parts of a backup. It releases the snapshot when it returns, even if the client has stopped reading.

@@ -26,7 +26,6 @@ type edge struct {
 	stopping context.Context
 	quotas   *quota.Book
 	rejects  quota.Rejects
-	backedUp func(error) // counts a backup that has ended
 	room     *submitRoom
 }
 

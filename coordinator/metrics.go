@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so the number of series is bounded.
@@ -78,11 +79,11 @@ func newMetrics() *metrics {
 		calls: newCallMetrics(),
 		backupDone: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lessor_backup_last_success_timestamp_seconds",
-			Help: "When the last backup since the start was sent completely, in seconds since 1970; 0 if there was none.",
+			Help: "When a backup was last sent completely, in seconds since 1970; 0 if none was.",
 		}),
 		backupFailed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lessor_backup_last_failure_timestamp_seconds",
-			Help: "When the last backup since the start failed, in seconds since 1970; 0 if none has.",
+			Help: "When a backup last failed, in seconds since 1970; 0 if none has.",
 		}),
 	}
 	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
@@ -166,13 +167,10 @@ func (m *metrics) answered(route string, status int) {
 	m.requests.WithLabelValues(cmp.Or(route, "none"), strconv.Itoa(status)).Inc()
 }
 
-// backedUp notes when a backup has ended.
-func (m *metrics) backedUp(err error) {
-	if err != nil {
-		m.backupFailed.SetToCurrentTime()
-		return
-	}
-	m.backupDone.SetToCurrentTime()
+// showBackups shows when the last backups ended.
+func (m *metrics) showBackups(b records.Backups) {
+	m.backupDone.Set(float64(b.Done) / float64(time.Second))
+	m.backupFailed.Set(float64(b.Failed) / float64(time.Second))
 }
 
 // watch adds the metrics whose values are read at each scrape.

@@ -146,9 +146,10 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// The metrics say when the last backup was sent completely, and when the last one failed.
+// The metrics say when the last backup was sent completely, and when the last one failed, also after a restart.
 func TestTimesOfBackups(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
 		r.wantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
 		if err := r.takeBackup(t); err != nil {
 			t.Fatal(err)
@@ -156,13 +157,18 @@ func TestTimesOfBackups(t *testing.T) {
 		r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", time.Now())
 		r.wantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
 	})
-	serve(t, shortStore{memstore.New()}, func(t *testing.T, r *rig) {
-		if err := r.takeBackup(t); err == nil {
-			t.Fatal("the backup succeeded")
-		}
-		r.wantMetric(t, "lessor_backup_last_success_timestamp_seconds", 0)
-		r.wantTimestamp(t, "lessor_backup_last_failure_timestamp_seconds", time.Now())
-	})
+	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the fake clock
+	for range 2 {
+		serve(t, shortStore{st}, func(t *testing.T, r *rig) {
+			r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", began)
+			time.Sleep(time.Minute)
+			if err := r.takeBackup(t); err == nil {
+				t.Fatal("the backup succeeded")
+			}
+			r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", began)
+			r.wantTimestamp(t, "lessor_backup_last_failure_timestamp_seconds", began.Add(time.Minute))
+		})
+	}
 }
 
 // wantTimestamp checks a metric that is a time.

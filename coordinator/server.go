@@ -90,11 +90,18 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
-		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(), backedUp: m.backedUp,
+		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
 		assigner: &convert.Assigner{Tokens: tokens}, room: room,
 	}
+	backups, err := lastBackups(st)
+	if err != nil {
+		return nil, err
+	}
+	m.showBackups(backups)
 	inside := newLocal(through)
-	c.register(c.edge, open, inside)
+	c.register(&adminService{
+		edge: c.edge, noAuth: c.gate.Open(), open: open, started: eng.Now().Wall, backups: backups, showBackups: m.showBackups,
+	}, open, inside)
 	c.http = c.newHTTP(inside, m)
 	return c, nil
 }
@@ -112,10 +119,10 @@ func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
 }
 
 // register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
-func (c *Coordinator) register(e *edge, open *session.Registry, inside *local) {
+func (c *Coordinator) register(admin *adminService, open *session.Registry, inside *local) {
+	e := admin.edge
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(open)}
-	admin := &adminService{edge: e, noAuth: c.gate.Open(), open: open, started: c.engine.Now().Wall}
 	c.grpc.RegisterService(e.room.unary(guarded(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)

@@ -12,6 +12,7 @@ const (
 	MetaFormat   = "format"   // version of the layout; see Migrations
 	MetaIdentity = "identity" // epoch and the key that signs leases
 	MetaClock    = "clock"    // serving clock
+	MetaBackups  = "backups"  // when the last backups ended
 )
 
 // Sizes of the parts of keys in bytes.

@@ -46,6 +46,30 @@ func ServingClock(r store.Reader) (lease.Instant, error) {
 	return *kept, nil
 }
 
+// Backups tells when a backup was last sent completely, and when one last failed; 0: never. In a backup these are the times of earlier backups.
+type Backups struct {
+	Done, Failed lease.Wall
+}
+
+func backupsFields(c *codec, b *Backups) {
+	num(c, &b.Done)
+	num(c, &b.Failed)
+}
+
+// PutBackups stores the times of the last backups.
+func PutBackups(to *store.Batch, b Backups) {
+	put(to, store.Meta, []byte(store.MetaBackups), &b, backupsFields)
+}
+
+// LastBackups reads the times of the last backups.
+func LastBackups(r store.Reader) (Backups, error) {
+	kept, err := read(r, store.Meta, []byte(store.MetaBackups), backupsFields)
+	if kept == nil {
+		return Backups{}, err
+	}
+	return *kept, nil
+}
+
 // Space is a workspace of a tenant, with its number and the sequence number of its next task.
 type Space struct {
 	Tenant, Workspace string

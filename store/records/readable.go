@@ -102,6 +102,8 @@ func checkMeta(key, value []byte) error {
 		return decode(store.Meta, key, value, new(Identity), identityFields)
 	case store.MetaClock:
 		return decode(store.Meta, key, value, new(lease.Instant), clockFields)
+	case store.MetaBackups:
+		return decode(store.Meta, key, value, new(Backups), backupsFields)
 	case store.MetaFormat:
 		_, _, err := store.Open(store.Meta, key, value)
 		return err

@@ -259,14 +259,15 @@ func TestFeedbackRoundTrip(t *testing.T) {
 	})
 }
 
-// The identity of the coordinator and the serving clock are read back as they were put.
-func TestIdentityAndClockRoundTrip(t *testing.T) {
+// The identity of the coordinator, the serving clock and the times of backups are read back as they were put.
+func TestMetaRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
-		identity, now := random[records.Identity](f), random[lease.Instant](f)
+		identity, now, backups := random[records.Identity](f), random[lease.Instant](f), random[records.Backups](f)
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) {
 			records.PutIdentity(b, identity)
 			records.PutClock(b, now)
+			records.PutBackups(b, backups)
 		})
 		view(t, s, func(r store.Reader) error {
 			got, found, err := records.ReadIdentity(r)
@@ -275,6 +276,17 @@ func TestIdentityAndClockRoundTrip(t *testing.T) {
 			}
 			if got, err := records.ServingClock(r); got != now || err != nil {
 				t.Errorf("clock = %v, error %v; want %v", got, err, now)
+			}
+			if got, err := records.LastBackups(r); got != backups || err != nil {
+				t.Errorf("times of backups = %v, error %v; want %v", got, err, backups)
+			}
+			if err := r.Scan(store.Meta, nil, nil, func(key, value []byte) bool {
+				if err := records.CheckRecord(store.Meta, key, value); err != nil {
+					t.Error(err)
+				}
+				return true
+			}); err != nil {
+				t.Error(err)
 			}
 			return nil
 		})
