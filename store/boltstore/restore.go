@@ -38,10 +38,10 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 		}
 		err = errors.Join(err, lock.Close())
 	}()
-	if err := requireEmpty(dir); err != nil {
+	temp := filepath.Join(dir, restoringName)
+	if err := requireEmpty(dir, isSame(file, temp)); err != nil {
 		return err
 	}
-	temp := filepath.Join(dir, restoringName)
 	err = copyFile(file, temp)
 	if err == nil {
 		err = prepareStore(temp, opts.withDefaults(), prepare)
@@ -73,14 +73,21 @@ func lockDir(dir string) (*os.File, error) {
 	return nil, errors.Join(err, d.Close())
 }
 
-// requireEmpty refuses a directory in which there is anything but an unfinished restore.
-func requireEmpty(dir string) error {
+// isSame reports whether two names are of the same file.
+func isSame(a, b string) bool {
+	of, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(of, other)
+}
+
+// requireEmpty refuses a directory in which there is anything but an unfinished restore. That is refused, too, if it is needed, because it would be overwritten.
+func requireEmpty(dir string, needed bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		if entry.Name() != restoringName {
+		if entry.Name() != restoringName || needed {
 			return &store.NotEmptyError{Dir: dir, Name: entry.Name()}
 		}
 	}

@@ -150,6 +150,32 @@ func TestRestoreWantsNoOtherFile(t *testing.T) {
 	}
 }
 
+// Restore refuses to restore the copy that an interrupted restore into the same directory has left, and keeps it: it would overwrite what it reads.
+func TestRestoreKeepsItsOwnSource(t *testing.T) {
+	for _, link := range []bool{false, true} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, restoringName)
+		if err := os.Rename(backupFile(t), file); err != nil {
+			t.Fatal(err)
+		}
+		from := file
+		if link {
+			from = filepath.Join(t.TempDir(), "backup")
+			if err := os.Symlink(file, from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Restore(from, dir, Options{}, noCheck); !errors.As(err, new(*store.NotEmptyError)) {
+			t.Errorf("Restore = %v, want a NotEmptyError", err)
+		}
+		if st, err := OpenReadOnly(from, Options{}); err != nil {
+			t.Errorf("the file can no longer be opened: %v", err)
+		} else if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A backup of an older format is upgraded before prepare gets it.
 func TestRestoreUpgrades(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "backup")
