@@ -268,10 +268,10 @@ const maxReserve = 1 << 20
 // the disk has no other free space; it is nil without a reserve.
 func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
 	if c.Reserve == 0 {
-		return st, nil, reserve.Release(c.Data)
+		return st, nil, reserve.Release(boltstore.DiskDir(c.Data))
 	}
 	reusable := func() int64 { return st.Stats().ReusableBytes }
-	r := reserve.Open(c.Data, int64(c.Reserve)<<20, reusable, log)
+	r := reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, reusable, log)
 	return reserve.Guard(st, r), r.Full, nil
 }
 
@@ -283,7 +283,7 @@ func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (
 	}
 	opts := boltstore.Options{Logger: log}
 	st, err := boltstore.Open(dir, opts)
-	if noSpace(err) && reserve.Release(dir) == nil {
+	if noSpace(err) && reserve.Release(boltstore.DiskDir(dir)) == nil {
 		st, err = boltstore.Open(dir, opts)
 	}
 	if err != nil {

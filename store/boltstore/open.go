@@ -99,6 +99,14 @@ func Exists(dir string) bool {
 	return fileExists(filepath.Join(dir, fileName))
 }
 
+// DiskDir returns a directory on the disk that holds the file of the store in dir, which a symbolic link may have put on another one.
+func DiskDir(dir string) string {
+	if file, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)); err == nil {
+		return filepath.Dir(file)
+	}
+	return dir
+}
+
 // OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot wrote. OpenReadOnly checks the store as Open does, but does
 // not change or upgrade it. No process may have the store open for writing. Commit fails. The errors are those of Open, also *store.TornError if Open would
 // take a commit back, and fs.ErrNotExist if there is no store.
