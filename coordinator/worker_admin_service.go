@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // The calls of AdminService that are about workers (W10).
@@ -63,9 +64,13 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 
 // GetWorker returns the sessions of a worker.
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
-	found, err := s.sessionsNamed(ctx, s.fields(), req)
+	name, err := parseWorkerName(ctx, s.fields(), req)
 	if err != nil {
-		return nil, refusal.Status(err)
+		return nil, err
+	}
+	found, err := s.sessionsNamed(ctx, name)
+	if err != nil {
+		return nil, err
 	}
 	res := &lessorv1.GetWorkerResponse{Sessions: uint32(len(found))}
 	page := pageSize{most: len(found)}
@@ -94,16 +99,12 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() && (req.GetReason() != "" || req.GetDeadline() != nil) {
 		f.Fail("undo", "cannot be set together with a reason or a deadline")
 	}
-	found, err := s.sessionsNamed(ctx, f, req)
+	found, held, err := s.sessionsToChange(ctx, f, req)
 	if err != nil {
-		return nil, refusal.Status(err)
+		return nil, err
 	}
 	if req.GetUndo() {
 		d = nil
-	}
-	held, err := s.held(ctx)
-	if err != nil {
-		return nil, err
 	}
 	drained := s.open.Drain(found, d)
 	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
@@ -120,64 +121,91 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if req.GetRetryAfter() == nil {
 		away = kickedFor
 	}
-	found, err := s.sessionsNamed(ctx, f, req)
-	if err != nil {
-		return nil, refusal.Status(err)
-	}
-	held, err := s.held(ctx)
+	found, held, err := s.sessionsToChange(ctx, f, req)
 	if err != nil {
 		return nil, err
 	}
-	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
-	for _, ss := range found {
-		if err := s.kick(ctx, ss, reason, away, req.GetRequeue()); err != nil {
+	if req.GetRequeue() {
+		if found, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
 			return nil, refusal.Status(err)
 		}
+	}
+	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
+	for _, ss := range found {
+		ss.Kick(reason, away, req.GetRequeue())
 	}
 	return res, nil
 }
 
-// kick ends one session. If requeue is set, kick first ends the leases of the session, so that no report of the worker can arrive in between.
-func (s *adminService) kick(ctx context.Context, ss *session.Session, reason string, away time.Duration, requeue bool) error {
-	if requeue {
-		why := "an operator revoked the worker's leases"
-		if reason != "" {
-			why += ": " + reason
+// revoke ends the leases of the instances of some sessions, before these sessions are ended, so that no report of the worker can arrive in between. It
+// returns the sessions to end: also those that have taken leases over from the given ones meanwhile. If one session is named by its id and has not taken
+// over the leases of its instance yet, they stay with the session that has them.
+func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID bool, reason string) (all []*session.Session, err error) {
+	why := "an operator revoked the worker's leases"
+	if reason != "" {
+		why += ": " + reason
+	}
+	joined := make([]bool, len(some))
+	for i, ss := range some {
+		joined[i] = ss.Bar()
+	}
+	all = some
+	for i, ss := range some {
+		m, err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, lease.InstanceOf(ss.ID()), byID && !joined[i], why)
+		if err != nil {
+			return nil, err
 		}
-		if err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, ss.ID(), why); err != nil {
-			return err
+		if other := s.open.Having(m); other != nil && !slices.Contains(all, other) {
+			all = append(all, other)
 		}
 	}
-	ss.Kick(reason, away, requeue)
-	return nil
+	return all, nil
 }
 
-// sessionsNamed returns the sessions that a request names. The caller has read the other fields with f; sessionsNamed returns their error too.
-func (s *adminService) sessionsNamed(ctx context.Context, f *convert.Fields, req interface {
+// namesWorker is a request about a worker, or one of its sessions.
+type namesWorker interface {
 	GetWorkerId() string
 	GetSessionId() string
-},
-) ([]*session.Session, error) {
-	worker, session := f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())
+}
+
+// workerName is the worker, and if it is not empty the session, that a request names.
+type workerName struct{ worker, session string }
+
+// parseWorkerName reads the name in a request. The caller has read the other fields with f; the error is a status and is about any of them.
+func parseWorkerName(ctx context.Context, f *convert.Fields, req namesWorker) (workerName, error) {
+	name := workerName{f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())}
 	if f.Err != nil {
-		return nil, f.Err
+		return name, refusal.Status(f.Err)
 	}
-	logFields(ctx, "id", worker)
-	found := s.open.Named(gate.Identify(ctx).Tenant, worker, session)
+	logFields(ctx, "id", name.worker)
+	return name, nil
+}
+
+// sessionsNamed returns the sessions of that name, at least one. The error is a status.
+func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*session.Session, error) {
+	found := s.open.Named(gate.Identify(ctx).Tenant, name.worker, name.session)
 	switch {
 	case len(found) > 0:
 		return found, nil
-	case session != "":
-		return nil, refusal.ErrNoSession
+	case name.session != "":
+		return nil, refusal.Status(refusal.ErrNoSession)
 	}
-	return nil, refusal.ErrNoWorker
+	return nil, refusal.Status(refusal.ErrNoWorker)
 }
 
-// held returns how many leases each session of the caller's tenant holds. A call asks for it before it changes anything: if its caller left while it asked
-// afterwards, the call would end with an error, and the audit would have no entry about the change (X4). The error is a status.
-func (s *adminService) held(ctx context.Context) (map[string]int, error) {
-	held, err := s.engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant)
-	return held, refusal.Status(err)
+// sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. It asks for the leases first: while it
+// waits for the engine, a worker may open another session, which must be among those found; and if the caller leaves meanwhile, nothing has changed yet. If
+// a call asked after its change, it would then end with an error, and the audit would have no entry about the change (X4). The error is a status.
+func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker) (found []*session.Session, held map[string]int, err error) {
+	name, err := parseWorkerName(ctx, f, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if held, err = s.engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
+		return nil, nil, refusal.Status(err)
+	}
+	found, err = s.sessionsNamed(ctx, name)
+	return found, held, err
 }
 
 // described describes sessions and the number of their leases, as many as fit into a page.

@@ -199,6 +199,64 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 	})
 }
 
+// W10: a kick with requeue also ends the leases, and the session, of a stream that takes over from one of the kicked ones before the kick comes to it: with
+// the token of the session or as a new one.
+func TestKickBesideANewSession(t *testing.T) {
+	t.Attr("rules", "W10")
+	for _, resume := range []bool{true, false} {
+		st := &slowStore{Store: memstore.New()}
+		serve(t, st, func(t *testing.T, r *rig) {
+			hellos := map[string]*lessorv1.Handshake{}
+			for _, instance := range []string{"a", "b"} {
+				hello := &lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "w", InstanceId: instance}}
+				worker := r.openStream(t, "w")
+				worker.send(hello)
+				accept := nextPayload[*lessorv1.Accept](worker)
+				if resume {
+					hello.Resume = &lessorv1.Resume{SessionId: accept.GetSessionId(), SessionToken: accept.GetSessionToken(), LastSeenSeq: 2}
+				}
+				hellos[accept.GetSessionId()] = hello
+				worker.send(registration(1))
+				r.submitAll(t, 1)
+				wantCommitted(t, worker.report(started(worker.receiveAssignments(1)[0])))
+			}
+			last := r.open(t)[1]
+			st.commitTime.Store(int64(3 * time.Second))
+			answered := make(chan []*lessorv1.Worker, 1)
+			go func() {
+				res, err := r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true})
+				if err != nil {
+					t.Error(err)
+				}
+				answered <- res.GetWorkers()
+			}()
+			time.Sleep(time.Second) // a commit with the end of the first session's leases is under way
+			again := r.openStream(t, "w")
+			again.send(hellos[last.GetSessionId()])
+			nextPayload[*lessorv1.Accept](again)
+			again.send(registration(1))
+			st.commitTime.Store(0)
+			kicked := <-answered
+			wantEqual(t, "the code", nextFrameWith[*lessorv1.Reset](again).GetReset_().GetCode(), refusal.CodeKicked)
+			if want := 3; len(kicked) != want {
+				t.Errorf("%d sessions were ended, want %d: %v", len(kicked), want, kicked)
+			}
+			if left := r.open(t); len(left) != 0 {
+				t.Errorf("after the kick these sessions are open: %v", left)
+			}
+			res, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "q"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, task := range res.GetTasks() {
+				if task.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+					t.Errorf("task %s is %v, want READY", task.GetTaskId(), task.GetState())
+				}
+			}
+		})
+	}
+}
+
 // GetWorker shows the sessions of one worker with the tasks that they hold.
 func TestGetWorkerShowsItsTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {

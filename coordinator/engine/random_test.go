@@ -403,7 +403,10 @@ func (w *world) replaced() {
 		w.check(w.Dismiss(tenant, h.Session))
 		w.note("dismiss %s", h.Session)
 	case 2:
-		w.do(func(e *Engine) { w.check(e.Revoke(w.Context(), tenant, h.Session, "by chance")) })
+		w.do(func(e *Engine) {
+			_, err := e.Revoke(w.Context(), tenant, lease.InstanceOf(h.Session), false, "by chance")
+			w.check(err)
+		})
 		w.note("revoke %s", h.Session)
 	}
 }

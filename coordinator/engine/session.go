@@ -191,21 +191,24 @@ func (e *Engine) Dismiss(tenant, session string) error {
 	}})
 }
 
-// Revoke removes a session and ends all its leases with REVOKED, for an operator (W10). The leases of a session that has not joined yet wait for it,
-// unless another session of the instance has them.
-func (e *Engine) Revoke(ctx context.Context, tenant, session, detail string) error {
-	_, err := alter(ctx, e, tenant, func() (struct{}, error) {
-		instance := lease.InstanceOf(session)
-		switch t := e.sessions[session]; {
-		case t != nil:
-			e.depart(session)
-			e.requeue(t.leases, detail)
-		case e.current[instance] == "":
+// Revoke ends all leases of an instance with REVOKED, for an operator, and removes the session that holds them, whichever it is by now (W10). It returns
+// the member of that session, whose stream the caller must end; nil if no session holds them. If waiting is set, Revoke ends only the leases that wait
+// for a session. Revoke does not return before that is durable, even if ctx ends: otherwise nobody would end the stream. The error is ErrStopped or
+// ErrStore.
+func (e *Engine) Revoke(ctx context.Context, tenant, instance string, waiting bool, detail string) (removed *Member, err error) {
+	entry := EntryOf(ctx)
+	err = await(e.inbox.putAlways, tenant, func() {
+		switch t := e.sessions[e.current[instance]]; {
+		case t == nil:
 			e.requeue(e.orphans[instance], detail)
+		case !waiting:
+			removed = t.member
+			e.depart(removed.Session)
+			e.requeue(t.leases, detail)
 		}
-		return struct{}{}, nil
+		e.auditOnce(entry)
 	})
-	return err
+	return removed, err
 }
 
 const saidGoodbye = "the worker said goodbye"

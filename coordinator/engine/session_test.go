@@ -102,19 +102,17 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 	}
 }
 
-// W10: an operator can revoke the leases of a session that has not registered yet. They wait for it since the stream before was lost. If another session of the
-// instance has them, they are not touched.
+// W10: an operator can revoke the leases that wait for a session which has not registered yet. If a session of the instance has them, they are not touched.
 func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 	t.Attr("rules", "W10")
 	run(t, func(r *rig) {
 		c, _ := r.join("i", 1)
 		id := r.submit(work())[0].ID
 		r.startAll(c)
-		next := NewSessionID(home.Tenant, "w", "i")
 		revoke := func(want lease.State) {
 			r.Helper()
-			if err := r.Revoke(r.Context(), home.Tenant, next, "by hand"); err != nil {
-				r.Fatal(err)
+			if m, err := r.Revoke(r.Context(), home.Tenant, lease.InstanceOf(c.Session), true, "by hand"); m != nil || err != nil {
+				r.Fatalf("the member %v was removed (%v), want none", m, err)
 			}
 			if v := r.version(id); v.State() != want || v.Losses != 0 {
 				r.Errorf("the task is %v with %d losses, want %v and none", v.State(), v.Losses, want)
@@ -125,6 +123,45 @@ func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 			r.Fatal(err)
 		}
 		revoke(lease.Ready)
+	})
+}
+
+// W10: when an operator revokes the leases of an instance, it is all the same which of its sessions has them by then. That session gets no more work.
+func TestRevokeTakesTheLeasesOfTheNewestSession(t *testing.T) {
+	t.Attr("rules", "W10")
+	run(t, func(r *rig) {
+		first, _ := r.join("i", 1)
+		id := r.submit(work())[0].ID
+		r.startAll(first)
+		second, _ := r.join("i", 1)
+		m, err := r.Revoke(r.Context(), home.Tenant, lease.InstanceOf(first.Session), false, "by hand")
+		if m != second.Member || err != nil {
+			r.Fatalf("the member %v was removed (%v), want that of the second session", m, err)
+		}
+		if v := r.version(id); v.State() != lease.Ready || v.Losses != 0 {
+			r.Errorf("the task is %v with %d losses, want READY and none", v.State(), v.Losses)
+		}
+		if a, b := len(first.grants()), len(second.grants()); a != 1 || b != 0 {
+			r.Errorf("%d grants to the first session and %d to the second, want 1 and none", a, b)
+		}
+	})
+}
+
+// W10: a caller who does not wait for the answer of Revoke changes nothing about it: the session that is removed must be ended.
+func TestRevokeIsNotAbandoned(t *testing.T) {
+	t.Attr("rules", "W10")
+	run(t, func(r *rig) {
+		c, _ := r.join("i", 1)
+		id := r.submit(work())[0].ID
+		r.startAll(c)
+		ctx, cancel := context.WithCancel(r.Context())
+		cancel()
+		if m, err := r.Revoke(ctx, home.Tenant, lease.InstanceOf(c.Session), false, "by hand"); m != c.Member || err != nil {
+			r.Errorf("the member %v was removed (%v), want that of the session", m, err)
+		}
+		if v := r.version(id); v.State() != lease.Ready {
+			r.Errorf("the task is %v, want READY", v.State())
+		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -54,6 +55,34 @@ func (ss *Session) setDrain(d *lessorv1.Drain) {
 	if news || d == nil {
 		ss.logger().Info("drain changed by an operator", "drain", d != nil, "reason", d.GetReason())
 	}
+}
+
+// Bar keeps the session from joining the engine if it has not joined yet, so that it gets no leases any more. It reports whether the session has joined
+// before. The caller kicks the session afterwards.
+func (ss *Session) Bar() (joined bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.left = true
+	return ss.member != nil
+}
+
+// Having returns the open session of a member; nil if it has ended, or m is nil.
+func (r *Registry) Having(m *engine.Member) *Session {
+	if m == nil {
+		return nil
+	}
+	for _, ss := range r.Named(m.Wants.Space.Tenant, m.Wants.Worker, m.Session) {
+		if ss.isMember(m) {
+			return ss
+		}
+	}
+	return nil
+}
+
+func (ss *Session) isMember(m *engine.Member) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.member == m
 }
 
 // Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. requeue says, for the log, that

@@ -640,10 +640,15 @@ func (w *world) operates() {
 		w.open.Drain(some[:1], &lessorv1.Drain{Reason: "by chance"})
 	case n == 1 && !w.slow:
 		w.note("an operator kicks %s and takes its leases", name)
-		w.do(func(e *engine.Engine) error {
-			return e.Revoke(context.Background(), home.Tenant, some[0].ID(), "by chance")
+		var removed *engine.Member
+		w.do(func(e *engine.Engine) (err error) {
+			removed, err = e.Revoke(context.Background(), home.Tenant, instance, false, "by chance")
+			return err
 		})
 		some[0].Kick("by chance", 0, true)
+		if other := w.open.Having(removed); other != nil {
+			other.Kick("by chance", 0, true)
+		}
 	case n == 2:
 		w.note("an operator kicks %s", name)
 		some[0].Kick("by chance", 0, false)

@@ -142,8 +142,11 @@ func (b *book) draining(of workerOf, c *client, undo bool) (answered func(*lesso
 		if p.open--; err != nil || p.open > 0 || n != p.changes || !b.w.isCurrent(of.tenant, c) {
 			return
 		}
-		for _, i := range b.instances(of.tenant, res.GetWorkers()) {
+		for n, i := range b.instances(of.tenant, res.GetWorkers()) {
 			i.drained.is(value)
+			if w := res.GetWorkers()[n]; undo == (w.GetDrain() != nil) {
+				b.w.problem("W10: DrainWorker with undo %v answers with %v", undo, w)
+			}
 		}
 	}
 }
