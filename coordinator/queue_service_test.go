@@ -177,3 +177,26 @@ func TestBadQueueSettings(t *testing.T) {
 		}
 	})
 }
+
+// T13: a purge in several calls goes on to its end also if the queue is forgotten meanwhile, because the first calls have deleted its last task.
+func TestPurgeGoesOnWhenTheQueueIsForgotten(t *testing.T) {
+	t.Attr("rules", "T13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, func(spec *lessorv1.TaskSpec) { spec.Queue = "purged" })
+		for range 11 { // more than one call looks at
+			r.submitAll(t, 1000)
+		}
+		changed, calls := uint64(0), 0
+		for token, more := "", true; more; more = token != "" {
+			res, err := r.admin.PurgeQueue(t.Context(), &lessorv1.PurgeQueueRequest{Name: "purged", PageToken: token})
+			if err != nil {
+				t.Fatalf("call %d: %v", calls+1, err)
+			}
+			changed, token = changed+res.GetResult().GetChanged(), res.GetResult().GetNextPageToken()
+			calls++
+		}
+		if changed != 1 || calls != 2 {
+			t.Errorf("%d tasks were deleted in %d calls, want 1 in 2", changed, calls)
+		}
+	})
+}
