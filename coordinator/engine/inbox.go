@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 // maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that settle have as much room again, which is left when calls
@@ -166,32 +167,60 @@ func await(put func(tenant string, o op) error, tenant string, run func()) error
 }
 
 // ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
-// the caller does not learn the outcome, and fn may still run later. Therefore fn must report only through its answer. If ctx has ended
-// before the call, fn does not run.
+// the caller does not learn the outcome. Then fn does not run if its turn has not come yet: a caller that gives up and repeats its call must not fill the
+// memory with what waits, nor the disk with what nobody waits for. Otherwise the changes of fn may still be committed later. Therefore fn must report only
+// through its answer.
 func ask[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
 	return askAs(ctx, e, tenant, op{}, fn)
 }
 
-// askAs is ask for a call that is more than a query: o says what it is, and has neither run nor after.
+// askAs is ask for a call that is more than a query: o says what it is, and has neither run nor after. If o settles, fn runs also after its caller has given
+// up: a heartbeat that came in during a stall renews its lease (A8).
 func askAs[T any](ctx context.Context, e *Engine, tenant string, o op, fn func() (T, error)) (T, error) {
-	var none, answer T
-	var refusal error
+	var none T
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	done := make(chan error, 1)
-	o.run, o.after = func() { answer, refusal = fn() }, func(err error) { done <- err }
-	err := e.inbox.put(tenant, o)
-	if err != nil {
+	q := &question[T]{fn: fn, done: make(chan error, 1)}
+	o.run, o.after = q.run, q.after
+	if err := e.inbox.put(tenant, o); err != nil {
 		return none, err
 	}
 	select {
-	case err = <-done:
+	case err := <-q.done:
+		if err != nil {
+			return none, err
+		}
+		return q.answer, q.refusal
 	case <-ctx.Done():
+		if !o.settles {
+			q.abandon()
+		}
 		return none, context.Cause(ctx)
 	}
-	if err != nil {
-		return none, err
+}
+
+// question is a call of ask.
+type question[T any] struct {
+	fn      func() (T, error) // belongs to whoever sets taken
+	taken   atomic.Bool       // fn has its turn, or its caller has left before
+	answer  T
+	refusal error
+	done    chan error
+}
+
+// run runs fn, unless its caller has left.
+func (q *question[T]) run() {
+	if q.taken.CompareAndSwap(false, true) {
+		q.answer, q.refusal = q.fn()
 	}
-	return answer, refusal
+}
+
+func (q *question[T]) after(err error) { q.done <- err }
+
+// abandon drops fn, with all that it holds, if it has not had its turn.
+func (q *question[T]) abandon() {
+	if q.taken.CompareAndSwap(false, true) {
+		q.fn = nil
+	}
 }

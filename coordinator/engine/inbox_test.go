@@ -1,9 +1,16 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // T12: an operation waits for at most takeAtOnce operations that the loop has taken before, and then for one turn of each other tenant.
@@ -57,4 +64,68 @@ func TestSubmitsDoNotDelayOtherOperations(t *testing.T) {
 	if len(b.tenants) != 0 || b.waiting() != 0 {
 		t.Errorf("the empty inbox has %d tenants and %d operations, want none", len(b.tenants), b.waiting())
 	}
+}
+
+// X5: while the loop stands still, callers may give up and repeat their calls. What they have sent is forgotten, and makes no tasks later.
+func TestCallsThatWereGivenUpAreForgotten(t *testing.T) {
+	t.Attr("rules", "X5")
+	run(t, func(r *rig) {
+		block := make(chan struct{})
+		if err := r.inbox.put(home.Tenant, op{run: func() { <-block }}); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		var sent []weak.Pointer[lease.Spec]
+		for range 10 {
+			ctx, cancel := context.WithCancel(r.Context())
+			given := make(chan error)
+			go func() {
+				spec := work()
+				sent = append(sent, weak.Make(spec))
+				_, _, err := r.Submit(ctx, home, []*lease.Spec{spec}, make([]lease.Digest, 1))
+				given <- err
+			}()
+			synctest.Wait()
+			cancel()
+			if err := <-given; !errors.Is(err, context.Canceled) {
+				r.Errorf("the call ended with %v, want %v", err, context.Canceled)
+			}
+		}
+		synctest.Wait()
+		runtime.GC()
+		if i := slices.IndexFunc(sent, func(p weak.Pointer[lease.Spec]) bool { return p.Value() != nil }); i >= 0 {
+			r.Errorf("task %d is in memory, although nobody waits for it", i)
+		}
+		close(block)
+		synctest.Wait()
+		if n, err := r.Unended(r.Context(), home.Tenant); n != 0 || err != nil {
+			r.Errorf("%d tasks were made (%v), want none", n, err)
+		}
+	})
+}
+
+// A8: a heartbeat that came in while the loop stood still renews its lease, also if its caller has not waited so long.
+func TestHeartbeatThatWasGivenUpRenews(t *testing.T) {
+	t.Attr("rules", "A8")
+	run(t, func(r *rig) {
+		const ttl = lease.DefaultHeartbeatTimeout
+		r.submit(work())
+		g := r.lease(1, 0)[0]
+		r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
+		block := make(chan struct{})
+		if err := r.inbox.put(home.Tenant, op{run: func() { <-block }}); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		beat := &lease.Report{Kind: lease.KindHeartbeat, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID}
+		if _, err := r.Judge(ctx, home.Tenant, []*lease.Report{beat}); !errors.Is(err, context.DeadlineExceeded) {
+			r.Errorf("the heartbeat ended with %v, want %v", err, context.DeadlineExceeded)
+		}
+		time.Sleep(ttl + ttl/2)
+		close(block)
+		time.Sleep(3 * ttl / 4) // the stall alone extends the lease by one TTL
+		r.want(r.say(lease.KindHeartbeat, g), lease.VerdictCommitted, lease.None)
+	})
 }
