@@ -21,7 +21,7 @@ func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
 	}
 	all := r.sameInstances(some)
 	for _, ss := range all {
-		ss.setDrain(d)
+		ss.updateDrain(r)
 	}
 	return all
 }
@@ -41,9 +41,11 @@ func (r *Registry) sameInstances(some []*Session) []*Session {
 	return all
 }
 
-// setDrain stops new work for the session and sends the drain to the worker; with a nil d, the session may get work again.
-func (ss *Session) setDrain(d *lessorv1.Drain) {
+// updateDrain makes the session follow the drain that is remembered of its instance, which another operator may have changed meanwhile: it stops new work
+// and sends the drain to the worker, or lets the session get work again.
+func (ss *Session) updateDrain(r *Registry) {
 	ss.mu.Lock()
+	d := r.drainOf(lease.InstanceOf(ss.id))
 	news := d != nil && !proto.Equal(d, ss.drain)
 	ss.drain = d
 	tell := news && ss.state != handshaking // while handshaking, register sends it later

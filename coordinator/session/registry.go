@@ -96,6 +96,13 @@ func (r *Registry) rememberDrain(instance string, d *lessorv1.Drain) {
 	r.keepDrain(instance, d) // the streams of the instance may have ended since the caller listed them
 }
 
+// drainOf returns the drain that is remembered of an instance with an open stream, or nil.
+func (r *Registry) drainOf(instance string) *lessorv1.Drain {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.drains[instance].drain
+}
+
 // Len returns how many sessions are open.
 func (r *Registry) Len() int {
 	r.mu.Lock()

@@ -2,8 +2,12 @@ package session
 
 import (
 	"cmp"
+	"context"
+	"io"
+	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +75,38 @@ func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 				t.Errorf("another stream has ended: %v: an instance with an open stream is not drained any more after %v", another, 2*drainMemory)
 			}
 		})
+	}
+}
+
+// onLog calls a function at each line of a log.
+type onLog struct {
+	slog.Handler
+	call func()
+}
+
+// Handle implements slog.Handler.
+func (h onLog) Handle(context.Context, slog.Record) error {
+	h.call()
+	return nil
+}
+
+// W10: if another operator takes back the drain of an instance before the call that drains its worker comes to it, no session of the instance drains: its
+// next session would not either.
+func TestDrainThatIsTakenBackMeanwhile(t *testing.T) {
+	t.Attr("rules", "W10")
+	r := NewRegistry()
+	var all []*Session
+	takeBack := sync.OnceFunc(func() { r.Drain(all[1:], nil) })
+	for i, call := range []func(){takeBack, func() {}} {
+		ss := &Session{id: "instance" + strconv.Itoa(i) + "-1", view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking}}
+		ss.health.limits = defaultThresholds()
+		ss.log = slog.New(onLog{slog.NewTextHandler(io.Discard, nil), call})
+		r.add(ss)
+		all = append(all, ss)
+	}
+	r.Drain(all, &lessorv1.Drain{})
+	if first, second := all[0].operatorDrain(), all[1].operatorDrain(); first == nil || second != nil {
+		t.Errorf("the drains are %v and %v, want one and none", first, second)
 	}
 }
 
