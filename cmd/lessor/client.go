@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,17 +72,24 @@ func (c *client) epoch(ctx context.Context) (uint32, error) {
 	return s.GetEpoch(), err
 }
 
+// maxPort is the highest port of TCP.
+const maxPort = 1<<16 - 1
+
 // checkHostPort refuses an address that is not HOST:PORT. gRPC would treat it as the name of a machine, which it could not reach, and net.Listen
-// would take it for every address of this machine.
+// would take it for every address of this machine, or for any port.
 func checkHostPort(flag, addr string) error {
+	const example = "an address is, for example, 127.0.0.1:7420"
 	_, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
+	if err != nil || port == "" {
+		return fail(exitUsage, example, "--%s: %q is not HOST:PORT", flag, addr)
 	}
-	if err != nil {
-		return fail(exitUsage, "an address is, for example, 127.0.0.1:7420", "--%s: %q is not HOST:PORT", flag, addr)
+	if _, err := net.LookupPort("tcp", port); err == nil {
+		return nil
 	}
-	return nil
+	if strings.Trim(port, "-0123456789") == "" {
+		return fail(exitUsage, example, "--%s: the port of %q is out of range; ports are 0 to %d", flag, addr, maxPort)
+	}
+	return fail(exitUsage, example, "--%s: the port of %q is neither a number nor the name of a service", flag, addr)
 }
 
 // withTimeout bounds every unary call.

@@ -142,3 +142,29 @@ func TestWaitsAreNoted(t *testing.T) {
 		})
 	}
 }
+
+// A wrong address is refused with what is wrong about it.
+func TestAddressIsChecked(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:7420":   "",
+		"127.0.0.1:0":      "",
+		":65535":           "",
+		"[::1]:http":       "",
+		"nowhere":          `--listen: "nowhere" is not HOST:PORT`,
+		"127.0.0.1:":       `--listen: "127.0.0.1:" is not HOST:PORT`,
+		":65536":           `--listen: the port of ":65536" is out of range; ports are 0 to 65535`,
+		"[::1]:-1":         `--listen: the port of "[::1]:-1" is out of range; ports are 0 to 65535`,
+		":99999999999999":  `--listen: the port of ":99999999999999" is out of range; ports are 0 to 65535`,
+		"localhost:8o8o":   `--listen: the port of "localhost:8o8o" is neither a number nor the name of a service`,
+		"localhost:80x":    `--listen: the port of "localhost:80x" is neither a number nor the name of a service`,
+		"http://[::1]:123": `--listen: "http://[::1]:123" is not HOST:PORT`,
+	} {
+		got := ""
+		if err := checkHostPort("listen", addr); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", addr, got, want)
+		}
+	}
+}
