@@ -48,7 +48,7 @@ func parseStates(names []string) ([]lessorv1.TaskState, error) {
 		full := "TASK_STATE_" + strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_")
 		number, known := lessorv1.TaskState_value[full]
 		if !known || number == 0 {
-			return nil, fail(exitUsage, "states are "+strings.Join(stateNames(), ", "), "unknown state %q", name)
+			return nil, fail(exitUsage, "states are "+strings.Join(stateNames(), ", "), "--state: %q is not a state", name)
 		}
 		states = append(states, lessorv1.TaskState(number))
 	}
