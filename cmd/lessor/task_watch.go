@@ -102,9 +102,13 @@ func (c taskWatchCmd) printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
 	}
 	lead := []string{clock(at)}
 	if c.RunID != "" {
-		lead = append(lead, e.GetTaskId())
+		lead = append(lead, printable(e.GetTaskId())) // events that were missed may be of several tasks
 	}
-	lead = append(lead, words.Name(e.GetTaskState()))
+	state := "-" // for events that were missed, and for the end of a task
+	if e.GetTaskState() != lessorv1.TaskState_TASK_STATE_UNSPECIFIED {
+		state = words.Name(e.GetTaskState())
+	}
+	lead = append(lead, state)
 	text := strings.TrimRight(eventText(e), "\n")
 	for line := range strings.SplitSeq(text, "\n") {
 		if _, err := fmt.Fprintf(a.out, "%s\t%s\n", strings.Join(lead, "\t"), printable(line)); err != nil {

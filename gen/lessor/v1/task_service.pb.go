@@ -2365,7 +2365,7 @@ type WatchTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Task that the event belongs to.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// State of the task after the event.
+	// State of the task after the event; unspecified in `missed` and `deleted`.
 	TaskState TaskState `protobuf:"varint,2,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
 	// Last durable sequence at or before the event; resume after it.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
