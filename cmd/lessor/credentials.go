@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
@@ -47,7 +48,11 @@ func (c credentials) options(addr string) ([]grpc.DialOption, error) {
 		return options, err
 	}
 	if _, err := token.GetRequestMetadata(context.Background()); err != nil {
-		return nil, fail(exitUsage, `"lessor token create --out FILE" writes one`, "%s", status.Convert(err).Message())
+		flag, text := "--token", strings.TrimPrefix(status.Convert(err).Message(), "the given token: ")
+		if c.TokenFile != "" {
+			flag, text = "--token-file", strings.TrimPrefix(text, "token file")
+		}
+		return nil, fail(exitUsage, `"lessor token create --out FILE" writes one`, "%s: %s", flag, strings.TrimLeft(text, ": "))
 	}
 	token.PlainText = c.InsecureToken || onThisMachine(addr)
 	if !c.overTLS() && !token.PlainText {

@@ -78,3 +78,46 @@ func TestOtherFiles(t *testing.T) {
 		}
 	}
 }
+
+// A file may have MaxSize bytes, and no more. One without end is an error, and does not take all memory.
+func TestLargeFiles(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, make([]byte, MaxSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(name); len(text) != MaxSize || err != nil {
+		t.Errorf("read %d bytes, %v; want %d", len(text), err, MaxSize)
+	}
+	if err := os.Truncate(name, MaxSize+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, large := range []string{name, "/dev/zero"} {
+		text, err := ReadFile(large)
+		var at *fs.PathError
+		if text != nil || !errors.Is(err, ErrTooLarge) || !errors.As(err, &at) || at.Path != large {
+			t.Errorf("read %d bytes, %v; want nothing and an error that names %s", len(text), err, large)
+		}
+	}
+}
+
+// So it is with a pipe whose writer does not end.
+func TestWriterWithoutEnd(t *testing.T) {
+	name := newPipe(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = f.Close() }()
+		for err == nil { // until the reader has closed it
+			_, err = f.Write(make([]byte, 64<<10))
+		}
+	}()
+	if text, err := ReadFile(name); text != nil || !errors.Is(err, ErrTooLarge) {
+		t.Errorf("read %d bytes, %v; want nothing and %v", len(text), err, ErrTooLarge)
+	}
+	<-done
+}
