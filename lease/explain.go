@@ -337,10 +337,11 @@ func (e *Ended) story() string {
 	return s
 }
 
-// endDetail returns the detail that the history has for the end of the last lease; it may be empty.
+// endDetail returns the detail that the history has for the end of the last lease; it may be empty. A deadline ends the task and the lease with one event.
 func (t *Task) endDetail() string {
 	for _, e := range slices.Backward(t.Events()) {
-		if e.Type == EventLeaseEnded && e.Attempt == t.Last.Attempt {
+		withTask := e.Type == EventEnded && e.Reason == DeadlineExceeded && t.Last.Cause == DeadlineExceeded && e.At == t.Last.At
+		if e.Attempt == t.Last.Attempt && (e.Type == EventLeaseEnded || withTask) {
 			return e.Detail
 		}
 	}

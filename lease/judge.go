@@ -165,7 +165,7 @@ func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	case t.Attempt() > k.Attempt:
 		return cancelled(Superseded, fmt.Sprintf("attempt %d has been granted since", t.Attempt())), true
 	case t.Lease == nil:
-		return cancelled(t.Last.Cause, t.Last.String()), true
+		return cancelled(t.Last.Cause, t.describeEnd()), true
 	}
 	return Answer{}, false
 }

@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Task is one version of a task. Versions are values: the rules never write to a version that they were given, but return a new one. So any
 // goroutine may read a version, and two versions can be compared.
@@ -91,15 +94,18 @@ type Ended struct {
 	HeartbeatAt Wall // the last one; 0: none
 }
 
-// String says in words how and when the lease ended. The answer to a report that comes too late has it as detail.
-func (e Ended) String() string {
+// describeEnd says in words how and when the last lease ended. The answer to a report that comes too late has it as detail.
+func (t *Task) describeEnd() string {
 	words := map[Reason]string{
 		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
 		CoordinatorRecovered: "a recovery of the coordinator ended the lease", TaskCancelled: "the task was cancelled",
-		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or deadline passed",
+		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or the deadline passed",
 		Revoked: "the lease was revoked",
+	}[t.Last.Cause]
+	if t.Last.Cause == DeadlineExceeded {
+		words = cmp.Or(t.endDetail(), words) // which of the two, unless that is no longer in the history
 	}
-	return words[e.Cause] + " at " + e.At.Time().Format(clockTime)
+	return words + " at " + t.Last.At.Time().Format(clockTime)
 }
 
 // CancelRequest is a cancel that somebody asked for in this round.

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ func Cause(l *lessorv1.LeaseStory) string {
 	case lessorv1.Reason_REASON_CANCEL_TIMEOUT:
 		text += ": its worker did not stop within cancel_grace"
 	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:
-		text += ": attempt_timeout or the deadline passed"
+		text += ": " + cmp.Or(l.GetDetail(), "attempt_timeout or the deadline passed")
 	case lessorv1.Reason_REASON_REVOKED:
 		if l.GetDetail() != "" {
 			return text + ": " + l.GetDetail()

@@ -58,3 +58,15 @@ func TestErrorOfATaskInAListIsThatOfItsState(t *testing.T) {
 		}
 	}
 }
+
+// A time limit is named if the coordinator knows which one it was.
+func TestTimeLimitThatEndedALease(t *testing.T) {
+	for want, detail := range map[string]string{
+		"DEADLINE_EXCEEDED: attempt_timeout of 2s passed":           "attempt_timeout of 2s passed",
+		"DEADLINE_EXCEEDED: attempt_timeout or the deadline passed": "",
+	} {
+		if got := Cause(&lessorv1.LeaseStory{Cause: lessorv1.Reason_REASON_DEADLINE_EXCEEDED, Detail: detail}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
