@@ -1,5 +1,10 @@
 package lease
 
+import (
+	"fmt"
+	"time"
+)
+
 // timerKind orders timers that are due at the same instant. Limits that the producer set come before the expiry of the lease: a lease ends at them at
 // the latest (A3).
 type timerKind uint8
@@ -184,10 +189,22 @@ func (s *step) endSilentLease(cause Reason, at Now) {
 	default:
 		s.countLoss(at)
 	}
-	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silenceDetail(l, cause))
+	s.note(EventLeaseEnded, at.Wall, l.Worker, cause, silenceDetail(l, cause)+stallDetail(l, s.task.Spec.HeartbeatTimeout))
 }
 
-// silenceDetail says in words what the holder failed to send.
+// stallDetail says in words by how much stalls of the coordinator have extended a lease that has ended all the same: its holder may have said something in
+// that time which the coordinator had not read. It is empty if there was no stall.
+func stallDetail(l *Lease, ttl time.Duration) string {
+	switch by := time.Duration(l.Stalled); {
+	case by == 0:
+		return ""
+	case by < ttl:
+		return fmt.Sprintf("; the coordinator stood still meanwhile, which extended the lease by %v", by.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("; the coordinator stood still meanwhile, for at least the %v by which it can extend the lease", ttl)
+}
+
+// silenceDetail says in words what did not arrive from the holder.
 func silenceDetail(l *Lease, cause Reason) string {
 	switch {
 	case cause == DispatchUnacked:

@@ -18,7 +18,10 @@ func Cause(l *lessorv1.LeaseStory) string {
 	case lessorv1.Reason_REASON_REPORTED:
 		text += ": its worker reported"
 	case lessorv1.Reason_REASON_LEASE_EXPIRED, lessorv1.Reason_REASON_DISPATCH_UNACKED:
-		text += fmt.Sprintf(": the worker was silent for %v", silence(l))
+		text += fmt.Sprintf(": nothing was heard of the worker for %v", silence(l))
+		if l.GetDetail() != "" {
+			text += ": " + l.GetDetail()
+		}
 	case lessorv1.Reason_REASON_CANCEL_TIMEOUT:
 		text += ": its worker did not stop within cancel_grace"
 	case lessorv1.Reason_REASON_DEADLINE_EXCEEDED:

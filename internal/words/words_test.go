@@ -70,3 +70,18 @@ func TestTimeLimitThatEndedALease(t *testing.T) {
 		}
 	}
 }
+
+// A lease that expired has the detail of the history as well: that the coordinator had stood still, for example.
+func TestExpiredLeaseHasTheDetailOfTheHistory(t *testing.T) {
+	at := func(seconds int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: seconds} }
+	story := &lessorv1.LeaseStory{GrantedAt: at(1), EndedAt: at(10), Cause: lessorv1.Reason_REASON_LEASE_EXPIRED}
+	for want, detail := range map[string]string{
+		"LEASE_EXPIRED: nothing was heard of the worker for 9s":                          "",
+		"LEASE_EXPIRED: nothing was heard of the worker for 9s: nothing after the grant": "nothing after the grant",
+	} {
+		story.Detail = detail
+		if got := Cause(story); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
