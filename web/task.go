@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -24,10 +25,16 @@ func (p *pages) task(r *http.Request) (view, error) {
 	t := got.GetTask()
 	ended := words.Final(t.GetState())
 	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: !ended, Data: struct {
-		Task    *lessorv1.Task
-		Explain *lessorv1.ExplainTaskResponse
-		Ended   bool
-	}{t, explained, ended}}, nil
+		Task      *lessorv1.Task
+		Explain   *lessorv1.ExplainTaskResponse
+		Ended     bool
+		Adoptable bool
+	}{t, explained, ended, slices.ContainsFunc(explained.GetFindings(), isLateResult)}}, nil
+}
+
+// isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody holds the task, and its round has no outcome.
+func isLateResult(f *lessorv1.Finding) bool {
+	return f.GetCode() == lessorv1.FindingCode_FINDING_CODE_LATE_RESULT
 }
 
 // mostShown is how many bytes of a payload, an output or a checkpoint a page shows.

@@ -409,24 +409,25 @@ func TestCommands(t *testing.T) {
 	)
 	task := &lessorv1.Task{TaskId: "t1", Spec: &lessorv1.TaskSpec{}}
 	a.by[lessorv1.TaskService_GetTask_FullMethodName] = &lessorv1.GetTaskResponse{Task: task}
-	for _, late := range [][]*lessorv1.DiscardedResult{nil, {{Attempt: 1}}} {
+	task.Discarded = []*lessorv1.DiscardedResult{{Attempt: 1}} // kept, but whether it can be adopted only the coordinator knows: FAILED may be an outcome or not
+	for _, findings := range [][]*lessorv1.Finding{nil, {{Code: lessorv1.FindingCode_FINDING_CODE_LATE_RESULT}}} {
+		a.by[lessorv1.TaskService_ExplainTask_FullMethodName] = &lessorv1.ExplainTaskResponse{Findings: findings}
 		adopted := []string{adopt, get}
-		if task.Discarded = late; late == nil {
+		if findings == nil {
 			adopted = []string{get}
 		}
 		for state, want := range map[lessorv1.TaskState][]string{
 			lessorv1.TaskState_TASK_STATE_READY:     append([]string{watch, cancel}, adopted...),
 			lessorv1.TaskState_TASK_STATE_FAILED:    append([]string{retry}, adopted...),
 			lessorv1.TaskState_TASK_STATE_CANCELLED: append([]string{retry}, adopted...),
-			lessorv1.TaskState_TASK_STATE_COMPLETED: {output, get},
 		} {
 			task.State = state
 			wantCommands("/ui/tasks/t1", want...)
 		}
-		task.State, task.Lease = lessorv1.TaskState_TASK_STATE_RUNNING, &lessorv1.LeaseInfo{WorkerId: "w"}
-		wantCommands("/ui/tasks/t1", watch, cancel, get)
-		task.Lease = nil
 	}
+	a.by[lessorv1.TaskService_ExplainTask_FullMethodName] = &lessorv1.ExplainTaskResponse{}
+	task.State = lessorv1.TaskState_TASK_STATE_COMPLETED
+	wantCommands("/ui/tasks/t1", output, get)
 }
 
 // From a task, the links of the frame lead to its workspace.
