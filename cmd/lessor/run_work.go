@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/grpc"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/internal/runner"
@@ -41,7 +43,7 @@ func (r *runWork) run() (runner.Summary, error) {
 
 // runRemote uses a remote coordinator. The coordinator must be reachable at the beginning. Later the run waits for it when it is away.
 func (r *runWork) runRemote() (runner.Summary, error) {
-	cl, err := r.dial(r.Addr)
+	cl, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(runner.HalveAtOnce))
 	if err != nil {
 		return runner.Summary{}, err
 	}

@@ -48,6 +48,8 @@ type fakeCoordinator struct {
 	held chan struct{}
 	// batchLimit is how many tasks a batch may have; 0: any number, negative: none.
 	batchLimit int
+	// quota is how many tasks that have not ended there may be; 0: any number.
+	quota int
 	// badLine is a line that is refused; empty: none.
 	badLine string
 	// epoch rises with each restore.
@@ -81,6 +83,9 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 	if f.batchLimit != 0 && len(req.GetTasks()) > f.batchLimit {
 		return nil, f.refuse("tasks")
 	}
+	if f.quota > 0 && f.open()+len(req.GetTasks()) > f.quota {
+		return nil, errNoRoom()
+	}
 	for i, spec := range req.GetTasks() {
 		if string(spec.GetPayload()) == f.badLine {
 			return nil, f.refuse(fmt.Sprintf("tasks[%d].payload", i))
@@ -96,6 +101,26 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 		})
 	}
 	return &lessorv1.BatchSubmitTasksResponse{}, nil
+}
+
+// open returns how many tasks have not ended.
+func (f *fakeCoordinator) open() (n int) {
+	for _, task := range f.tasks {
+		if task.GetState() == lessorv1.TaskState_TASK_STATE_READY {
+			n++
+		}
+	}
+	return n
+}
+
+// errNoRoom is what a coordinator answers if the quota of tasks is used up.
+func errNoRoom() error {
+	st, err := status.New(codes.ResourceExhausted, "too many tasks").WithDetails(
+		&errdetails.ErrorInfo{Reason: "QUOTA_TASKS", Domain: "lessor"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	if err != nil {
+		return err
+	}
+	return st.Err()
 }
 
 func (f *fakeCoordinator) refuse(field string) error {
@@ -726,6 +751,57 @@ func TestRefusedWatchListsNoTasks(t *testing.T) {
 	})
 }
 
+// X5: if the tenant's quota of tasks has room for a part of a batch, that part is submitted, and the rest as tasks end, however long that takes. The run
+// is watched meanwhile.
+func TestBatchForWhichTheQuotaHasNoRoomIsSplit(t *testing.T) {
+	t.Attr("rules", "X5")
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			fake.quota = 2
+			r := startRun(t, fake, t.TempDir(), 5, keepOrder)
+			for line := range 3 {
+				time.Sleep(10 * maxAway)
+				synctest.Wait()
+				fake.mu.Lock()
+				if tasks, watches := len(fake.tasks), fake.calls["watch"]; tasks != line+2 || watches == 0 {
+					t.Errorf("%d tasks and %d watches while %d lines have ended, want two more tasks, and one that is watched", tasks, watches, line)
+				}
+				fake.mu.Unlock()
+				fake.end(line+1, completed)
+			}
+			time.Sleep(maxAway)
+			synctest.Wait()
+			fake.end(4, completed)
+			fake.end(5, completed)
+			r.finish("<a><b><c><d><e>")
+			if !r.summary.OK() || r.err != nil || strings.Count(r.errs.String(), "quota of tasks is used up") != 1 {
+				t.Errorf("summary %v, error %v, notes %q; want all lines done, and one note", r.summary, r.err, r.errs.String())
+			}
+		})
+	}
+}
+
+// A batch that is refused for lack of room comes back without the wait after which the connection would repeat it. A single task, and any other refusal,
+// has to wait.
+func TestOnlyABatchIsHalvedAtOnce(t *testing.T) {
+	waits := func(tasks int, refusal error) bool {
+		err := HalveAtOnce(t.Context(), "", &lessorv1.BatchSubmitTasksRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}, nil, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return refusal })
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("error %v, want that of the coordinator", err)
+		}
+		return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool { _, ok := detail.(*errdetails.RetryInfo); return ok })
+	}
+	if waits(2, errNoRoom()) || !waits(1, errNoRoom()) {
+		t.Errorf("with a wait are: a batch %t, a task %t; want only the task", waits(2, errNoRoom()), waits(1, errNoRoom()))
+	}
+	other, err := status.New(codes.ResourceExhausted, "too many calls").WithDetails(&errdetails.ErrorInfo{Reason: "QUOTA_CALLS"}, &errdetails.RetryInfo{})
+	if err != nil || !waits(2, other.Err()) {
+		t.Errorf("a batch that is refused for its calls has no wait (%v)", err)
+	}
+}
+
 // If it is not known in which epoch the lines were submitted, a line whose task is gone counts as deleted. It is not submitted again.
 func TestDeletedLineOfAnUnknownEpoch(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
@@ -979,7 +1055,7 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 		t.Error("two equal lines have the same idempotency key")
 	}
 	var sizes []int
-	s := newSubmitter(j, &sizeRecorder{sizes: &sizes}, nil)
+	s := newSubmitter(j, Config{Tasks: &sizeRecorder{sizes: &sizes}})
 	for i := range 1201 {
 		if err := s.add(t.Context(), int64(i), []byte("x")); err != nil {
 			t.Fatal(err)

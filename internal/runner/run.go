@@ -82,7 +82,7 @@ type run struct {
 func (j *Job) newRun(cfg Config) *run {
 	t := &tally{lines: j.Lines()}
 	ended, eventsMissed := make(chan string), make(chan struct{}, 1)
-	r := &run{submit: newSubmitter(j, cfg.Tasks, cfg.Epoch), tally: t, cfg: cfg}
+	r := &run{submit: newSubmitter(j, cfg), tally: t, cfg: cfg}
 	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tally: t, tried: j.Resumed, sequence: j.cursor()}
 	if !cfg.KeepOrder {
 		r.watch.ended = ended

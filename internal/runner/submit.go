@@ -9,10 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -50,12 +54,17 @@ type submitter struct {
 	begun chan struct{} // closed when the coordinator has the first tasks
 	done  chan struct{} // closed when it has all tasks
 
+	full func() // called when the tenant's quota of tasks is used up
+
 	batch []*lessorv1.TaskSpec
 	bytes int
 }
 
-func newSubmitter(j *Job, tasks lessorv1.TaskServiceClient, epoch func(context.Context) (uint32, error)) *submitter {
-	s := &submitter{job: j, tasks: tasks, epoch: epoch, begun: make(chan struct{}), done: make(chan struct{})}
+func newSubmitter(j *Job, cfg Config) *submitter {
+	s := &submitter{job: j, tasks: cfg.Tasks, epoch: cfg.Epoch, begun: make(chan struct{}), done: make(chan struct{})}
+	s.full = sync.OnceFunc(func() {
+		cfg.Screen.Note("the tenant's quota of tasks is used up: lines are submitted as tasks end")
+	})
 	if j.manifest.Submitted {
 		close(s.begun)
 		close(s.done)
@@ -138,28 +147,70 @@ func (s *submitter) flush(ctx context.Context) error {
 		return nil
 	}
 	err := s.submit(ctx, s.batch)
-	if err == nil && !closed(s.begun) {
-		close(s.begun)
-	}
 	s.batch, s.bytes = s.batch[:0], 0
 	return err
 }
 
-// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), or more than the tenant's
-// quota of tasks (X5), submit submits each half.
+// submit submits tasks in one batch. If the coordinator refuses the batch because it has too many tasks (S7), or more than the tenant's quota of tasks
+// allows or has room for (X5), submit submits each half. For a single task it waits until there is room, however long the tasks before it take.
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
-	err := retryWhileAway(ctx, func() error {
+	for {
+		noRoom, err := s.call(ctx, tasks)
+		violations := violationsOf(err)
+		if half := len(tasks) / 2; half > 0 && (noRoom || tooManyTasks(violations)) {
+			if err := s.submit(ctx, tasks[:half]); err != nil {
+				return err
+			}
+			return s.submit(ctx, tasks[half:])
+		}
+		if !noRoom {
+			return nameLines(err, violations, tasks)
+		}
+		select {
+		case <-time.After(maxPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// call submits tasks in one call. It reports whether the coordinator refused them because the tenant's quota of tasks has no room.
+func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoom bool, err error) {
+	err = retryWhileAway(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
+		if noRoom = isNoRoom(err); noRoom {
+			return nil // nobody is away
+		}
 		return err
 	})
-	violations := violationsOf(err)
-	if half := len(tasks) / 2; half > 0 && tooManyTasks(violations) {
-		if err := s.submit(ctx, tasks[:half]); err != nil {
-			return err
-		}
-		return s.submit(ctx, tasks[half:])
+	switch {
+	case noRoom:
+		s.full()
+	case err == nil && !closed(s.begun):
+		close(s.begun)
 	}
-	return nameLines(err, violations, tasks)
+	return noRoom, err
+}
+
+// isNoRoom reports whether a batch was refused because it has more tasks than the tenant's quota of tasks has room for.
+func isNoRoom(err error) bool {
+	st := status.Convert(err)
+	return st.Code() == codes.ResourceExhausted && slices.ContainsFunc(st.Details(), func(detail any) bool {
+		info, ok := detail.(*errdetails.ErrorInfo)
+		return ok && info.GetReason() == "QUOTA_TASKS"
+	})
+}
+
+// HalveAtOnce is an interceptor for the connection of a run. The connection repeats what a quota refuses, after a wait (see worker.Dial), but there may
+// never be room for a whole batch while there always is for a part of it. So a batch of several tasks gets the refusal without the wait that goes with it.
+func HalveAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if batch, ok := req.(*lessorv1.BatchSubmitTasksRequest); !ok || len(batch.GetTasks()) == 1 || !isNoRoom(err) {
+		return err
+	}
+	refused := status.Convert(err).Proto()
+	refused.Details = slices.DeleteFunc(refused.GetDetails(), func(detail *anypb.Any) bool { return detail.MessageIs(&errdetails.RetryInfo{}) })
+	return status.FromProto(refused).Err()
 }
 
 // tooManyTasks reports whether a batch was refused because of its number of tasks, and not because of one of them.
