@@ -397,7 +397,7 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 		id := r.submit(t, nil).GetTaskId()
 		before := r.get(t, id).String()
 		for _, path := range []string{
-			"/ui/nothing", "/v1/", "/v1/nothing", "/v1/tasks/ID/finished", "/v1/tasks/ID/events/", "/v1/tasks/ID/", "/V1/tasks/ID", "/v1/tasks/ID./x",
+			"/v1/", "/v1/nothing", "/v1/tasks/ID/finished", "/v1/tasks/ID/events/", "/v1/tasks/ID/", "/V1/tasks/ID", "/v1/tasks/ID./x",
 			"//v1/tasks/ID", "/v1//tasks/ID", "/v1/./tasks/ID", "/v1/leases/../tasks/ID", "/v1/tasks/ID/.", "/v1/tasks/x/../ID", "/../v1/tasks/ID",
 			"/v1/tasks/ID:retry", "/v1/tasks/ID:", "/v1/tasks/ID//events", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
 		} {

@@ -85,3 +85,25 @@ func TestPagesCountAsCalls(t *testing.T) {
 		}
 	})
 }
+
+// X5: what a page of another site embeds of ours costs its reader no call, and asks nobody for a password. Neither does what is no page.
+func TestOtherSitesSpendNoCalls(t *testing.T) {
+	t.Attr("rules", "X5")
+	withQuotas(t, quota.Limits{Calls: quota.Rate{PerSecond: 1, Burst: 1}}, func(t *testing.T, r *rig) {
+		for range 5 {
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/workers", nil)
+			req.Header.Set("Sec-Fetch-Site", "cross-site")
+			req.Header.Set("Sec-Fetch-Mode", "no-cors")
+			r.http.Handler.ServeHTTP(w, req)
+			if w.Code != http.StatusForbidden || w.Header().Get("WWW-Authenticate") != "" {
+				t.Errorf("an image of another site: status %d, challenge %q, want 403 and none", w.Code, w.Header().Get("WWW-Authenticate"))
+			}
+			if w := r.openPage(t, "/ui/nothing", ""); w.Code != http.StatusNotFound || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+				t.Errorf("no page: status %d, %s, want 404 and a page", w.Code, w.Header().Get("Content-Type"))
+			}
+		}
+		if w := r.openPage(t, "/ui/workers", ""); w.Code != http.StatusOK {
+			t.Errorf("the reader's own request: status %d, want 200", w.Code)
+		}
+	})
+}

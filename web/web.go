@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -72,11 +73,13 @@ func Register(mux *http.ServeMux, cfg Config) {
 	mux.Handle("GET /ui/style.css", files)
 	mux.Handle("GET /ui/page.js", files)
 	mux.Handle("GET /ui/icon.svg", files)
+	mux.Handle("GET /ui/", secured(http.HandlerFunc(p.notFound)))
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusFound))
 	mux.Handle("GET /ui", http.RedirectHandler("/ui/", http.StatusFound))
 }
 
-// secured forbids a browser whatever the page does not need: other people's scripts, styles and frames, and copies on its disk.
+// secured forbids a browser whatever the page does not need: other people's scripts, styles and frames, and copies on its disk. A page of another site can
+// link to ours, but its images and frames would spend the calls of a reader who has given the browser a token.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -86,8 +89,21 @@ func secured(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
+		if embeds(r.Header) {
+			http.Error(w, "a page of another site cannot embed this one", http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// embeds reports whether a browser says that it makes the request for a part of another site's page, and not because its user goes from there to ours.
+func embeds(h http.Header) bool {
+	switch h.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none": // none: the user has typed the address
+		return false
+	}
+	return h.Get("Sec-Fetch-Mode") != "navigate" || !slices.Contains([]string{"", "document"}, h.Get("Sec-Fetch-Dest"))
 }
 
 // shown answers with a page, or with one that says why it cannot be shown.
@@ -102,18 +118,33 @@ func (p *pages) shown(show func(*http.Request) (view, error)) http.Handler {
 		if err != nil {
 			told := status.Convert(err)
 			code = codeOf(told.Code())
-			v = view{Title: http.StatusText(code), Template: "error", Data: told.Message()}
+			v = errorView(code, told.Message())
 		}
-		var page bytes.Buffer
-		if err := p.templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
-			p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
-			http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(code)
-		_, _ = w.Write(page.Bytes()) // the reader is gone
+		p.write(w, r, code, v)
 	})
+}
+
+// notFound answers for a path that is no page. It tells nothing of any tenant, so it asks for no credential.
+func (p *pages) notFound(w http.ResponseWriter, r *http.Request) {
+	r.Pattern = "" // so that the metrics count the request as one without a route
+	p.write(w, r, http.StatusNotFound, errorView(http.StatusNotFound, "there is no such page"))
+}
+
+func errorView(code int, text string) view {
+	return view{Title: http.StatusText(code), Template: "error", Data: text}
+}
+
+// write answers with a page.
+func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) {
+	var page bytes.Buffer
+	if err := p.templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
+		p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
+		http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(page.Bytes()) // the reader is gone
 }
 
 // codeOf returns the status for a page whose calls were refused.

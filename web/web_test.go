@@ -117,11 +117,64 @@ func filled(f protoreflect.FieldDescriptor, empty func() protoreflect.Value) pro
 // get asks for a path.
 func get(t *testing.T, a *answers, path string) *httptest.ResponseRecorder {
 	t.Helper()
+	w := httptest.NewRecorder()
+	serve(a).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w
+}
+
+// serve returns the pages of a coordinator, for everybody.
+func serve(a *answers) http.Handler {
 	mux := http.NewServeMux()
 	Register(mux, Config{Calls: a, Admit: func(next http.Handler) http.Handler { return next }, Logger: slog.New(slog.DiscardHandler)})
-	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-	return w
+	return mux
+}
+
+// What is no page is answered with a page that says so, without a call.
+func TestUnknownPaths(t *testing.T) {
+	for _, path := range []string{"/ui/nothing", "/ui/tasks/t1/x", "/ui/style", "/ui/queue/?workspace=%ff"} {
+		a := &answers{}
+		w := get(t, a, path)
+		body := w.Body.String()
+		if w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(body, "there is no such page") || a.asked != nil {
+			t.Errorf("%s: status %d, %s, a call %v:\n%s\nwant 404, a page, and no call", path, w.Code, w.Header().Get("Content-Type"), a.asked, body)
+		}
+		if w.Header().Get("Content-Security-Policy") == "" {
+			t.Errorf("%s: the page has no policy", path)
+		}
+	}
+}
+
+// A page of another site may lead a reader to ours, and embed no part of it: each would be a call of the reader's tenant. Programs say nothing of sites.
+func TestOtherSitesCannotEmbedPages(t *testing.T) {
+	for _, c := range []struct {
+		site, mode, dest string
+		want             int
+	}{
+		{"", "", "", http.StatusOK},
+		{"none", "navigate", "document", http.StatusOK},
+		{"same-origin", "cors", "empty", http.StatusOK},
+		{"cross-site", "navigate", "document", http.StatusOK},
+		{"cross-site", "navigate", "", http.StatusOK}, // a browser that does not say for what
+		{"cross-site", "navigate", "iframe", http.StatusForbidden},
+		{"cross-site", "no-cors", "image", http.StatusForbidden},
+		{"cross-site", "cors", "empty", http.StatusForbidden},
+		{"cross-site", "", "", http.StatusForbidden},
+		{"same-site", "no-cors", "image", http.StatusForbidden}, // of another host of the domain, or another port
+	} {
+		for _, path := range append([]string{"/ui/style.css", "/ui/page.js"}, all...) {
+			a := full()
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Sec-Fetch-Mode": c.mode, "Sec-Fetch-Dest": c.dest} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			serve(a).ServeHTTP(w, r)
+			if w.Code != c.want || c.want != http.StatusOK && a.asked != nil {
+				t.Errorf("%s for %+v: status %d, a call %v; want %d, without a call if refused", path, c, w.Code, a.asked, c.want)
+			}
+		}
+	}
 }
 
 // all has every page.
