@@ -87,6 +87,11 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			serveError(fmt.Errorf("%w: disk", engine.ErrStore)), 70,
 			"error: the store failed: disk\nhint: acknowledged changes are safe, others may be lost: check the disk, then start again\n",
 		},
+		"serve failed, disk full": {
+			serveError(fmt.Errorf("%w: %w", engine.ErrStore, &os.PathError{Op: "write", Path: "d/lessor.db", Err: syscall.ENOSPC})), 70,
+			"error: the store failed: write d/lessor.db: no space left on device\n" +
+				"hint: acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again\n",
+		},
 		"files for a listener": {
 			listenError("http", "localhost:0", &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", syscall.EMFILE)}), 5,
 			"error: cannot listen on \"localhost:0\": socket: too many open files\nhint: " + hintOpenFiles + "\n",

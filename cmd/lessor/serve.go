@@ -306,7 +306,11 @@ func storeFailed(err error) error {
 	if errors.As(err, new(*store.DamagedError)) {
 		return fail(exitStore, hintDamaged, "%v", err)
 	}
-	return fail(exitStore, "acknowledged changes are safe, others may be lost: check the disk, then start again", "%v", err)
+	hint := "acknowledged changes are safe, others may be lost: check the disk, then start again"
+	if noSpace(err) {
+		hint = "acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again"
+	}
+	return fail(exitStore, hint, "%v", err)
 }
 
 // serveError returns the error with which serving ended, or nil if it was stopped.
