@@ -33,7 +33,7 @@ func mappers() []kong.Option {
 		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), lines{text{own}}))
 	}
 	for _, t := range []reflect.Type{reflect.TypeFor[map[string]int](), reflect.TypeFor[map[string]float64]()} {
-		options = append(options, kong.TypeMapper(t, lines{own.ForType(t)}))
+		options = append(options, kong.TypeMapper(t, lines{amounts{own.ForType(t)}}))
 	}
 	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
 		options = append(options, kong.KindMapper(kind, number{own}))
@@ -143,6 +143,9 @@ func (m nonempty) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if next := ctx.Scan.Peek(); next.IsValue() && next.Value == "" {
 		return errEmpty
 	}
+	if target.Kind() == reflect.Slice && target.Type().Elem().Kind() != reflect.String {
+		return amounts{m.own.ForType(target.Type())}.Decode(ctx, target)
+	}
 	return text(m).Decode(ctx, target)
 }
 
@@ -159,12 +162,55 @@ func (m number) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	if err := m.own.ForType(target.Type()).Decode(ctx, target); err != nil {
-		if errors.Is(rangeError(next.String(), target.Type()), strconv.ErrRange) {
-			return fmt.Errorf("is %s, which is out of range", next)
-		}
-		return fmt.Errorf("%q is not %s", next, nounOf(target.Type()))
+		return notNumber(next.String(), target.Type())
 	}
 	return nil
+}
+
+// notNumber says why a text is no value of a type.
+func notNumber(text string, t reflect.Type) error {
+	if errors.Is(rangeError(text, t), strconv.ErrRange) {
+		return fmt.Errorf("is %s, which is out of range", text)
+	}
+	return fmt.Errorf("%q is not %s", text, nounOf(t))
+}
+
+// amounts is for lists of numbers and for numbers by name. Kong's own errors speak of Go types, or do not say what is wrong.
+type amounts struct{ own kong.Mapper }
+
+func (m amounts) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	given, _ := ctx.Scan.Peek().Value.(string) // a list or a table is from the file, which has errors of its own
+	if err := missing(ctx); err != nil {
+		return err
+	}
+	err := m.own.Decode(ctx, target)
+	if err == nil {
+		return nil
+	}
+	items, of := strings.Split(given, ","), target.Type().Elem()
+	if target.Kind() == reflect.Map {
+		_, amount, found := strings.Cut(given, "=")
+		if !found {
+			return err
+		}
+		items = []string{amount}
+	}
+	for _, item := range items {
+		if !isNumber(item, of) {
+			return notNumber(item, of)
+		}
+	}
+	return err
+}
+
+// isNumber reports whether a text is a number that the type can hold.
+func isNumber(text string, t reflect.Type) bool {
+	if t.Kind() == reflect.Float64 {
+		_, err := strconv.ParseFloat(text, t.Bits())
+		return err == nil
+	}
+	_, err := strconv.ParseInt(text, 0, t.Bits())
+	return err == nil
 }
 
 // rangeError returns strconv.ErrRange, wrapped, if s is a whole number that the type cannot hold. The limit of the flag itself may be lower.
