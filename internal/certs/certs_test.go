@@ -182,6 +182,24 @@ func TestDevelopmentKeysAreKept(t *testing.T) {
 	}
 }
 
+// fullFile is a file on a full disk.
+type fullFile struct{ closed bool }
+
+func (*fullFile) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func (f *fullFile) Close() error {
+	f.closed = true
+	return nil
+}
+
+// A certificate that cannot be written is an error that says why, and nothing else.
+func TestDevelopmentCertificateOnAFullDisk(t *testing.T) {
+	var file fullFile
+	if err := encode(&file, "CERTIFICATE", []byte("x")); !errors.Is(err, syscall.ENOSPC) || err.Error() != syscall.ENOSPC.Error() || !file.closed {
+		t.Errorf("error %q, closed %t; want %q, and closed", err, file.closed, syscall.ENOSPC)
+	}
+}
+
 // X1: changed files take effect with the next connection. If a file is broken, that is logged once, and the old files stay in force.
 func TestServerReadsChangedFiles(t *testing.T) {
 	t.Attr("rules", "X1")

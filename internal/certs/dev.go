@@ -8,7 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
+	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/url"
@@ -117,14 +118,20 @@ func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certif
 	return cert, key, err
 }
 
-// create writes a file, which must not exist yet.
+// create writes a file, which must not exist yet. If that fails, the file is removed, so that it can be tried again.
 func (a *Authority) create(name string, mode os.FileMode, kind string, content []byte) error {
 	file, err := os.OpenFile(filepath.Join(a.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	if err := pem.Encode(file, &pem.Block{Type: kind, Bytes: content}); err != nil {
-		return fmt.Errorf("%w (%w)", err, file.Close())
+	if err := encode(file, kind, content); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return file.Close()
+	return nil
+}
+
+// encode writes content as PEM and closes the file.
+func encode(file io.WriteCloser, kind string, content []byte) error {
+	err := pem.Encode(file, &pem.Block{Type: kind, Bytes: content})
+	return errors.Join(err, file.Close())
 }
