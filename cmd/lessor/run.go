@@ -209,7 +209,7 @@ func openError(dir string, err error) error {
 	case errors.As(err, &stopped):
 		return err
 	case errors.As(err, &input):
-		return fail(exitUsage, "", "%v", input)
+		return fail(exitUsage, "", "--input: %v", input.Err)
 	case errors.As(err, &written):
 		return fail(exitCannotStart, "use the version of lessor that wrote it, or name another directory", "%v", written)
 	case errors.As(err, &foreign):
