@@ -49,7 +49,7 @@ func (r *runWork) runRemote() (runner.Summary, error) {
 	}
 	defer func() { _ = cl.Close() }()
 	if _, err := cl.admin.GetStatus(r.ctx, &lessorv1.GetStatusRequest{}); err != nil {
-		return runner.Summary{}, err
+		return runner.Summary{}, stopped(r.ctx, err)
 	}
 	r.giveUp(cl, r.job.CancelReplaced)
 	summary, err := r.workAndFollow(context.Background(), cl)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -43,5 +44,16 @@ func TestSignals(t *testing.T) {
 				close(done)
 			})
 		})
+	}
+}
+
+// A signal ends a run that waits for a coordinator which does not answer, and the error names the signal, not the call.
+func TestSignalWhileTheCoordinatorDoesNotAnswer(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	interrupted := &interruptedError{signal: os.Interrupt}
+	stop(interrupted)
+	work := runWork{runCmd: runCmd{Addr: "127.0.0.1:1"}, app: &app{ctx: ctx, stopNow: ctx}}
+	if _, err := work.runRemote(); !errors.Is(err, interrupted) {
+		t.Errorf("error %v, want %v", err, interrupted)
 	}
 }
