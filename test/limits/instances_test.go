@@ -130,6 +130,7 @@ func (b *book) draining(of workerOf, c *client, undo bool) (answered func(*lesso
 	for _, i := range p.instances {
 		i.drained.end()
 	}
+	alone := p.open == 0 // of two calls at the same time, either may be the last
 	p.open++
 	p.changes++
 	n, value := p.changes, uint32(1)
@@ -139,7 +140,7 @@ func (b *book) draining(of workerOf, c *client, undo bool) (answered func(*lesso
 	return func(res *lessorv1.DrainWorkerResponse, err error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if p.open--; err != nil || p.open > 0 || n != p.changes || !b.w.isCurrent(of.tenant, c) {
+		if p.open--; err != nil || !alone || n != p.changes || !b.w.isCurrent(of.tenant, c) {
 			return
 		}
 		for n, i := range b.instances(of.tenant, res.GetWorkers()) {
