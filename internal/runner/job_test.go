@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -143,6 +144,19 @@ func TestRunCannotBeOpenedTwice(t *testing.T) {
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "in use by pid ") {
 		t.Errorf("error %v, want that the run is in use by this process", err)
 	}
+}
+
+// If lessor run is killed while it starts a command, the command holds the lock until it is executed. A process that begins meanwhile waits for that.
+func TestOpenWaitsForACommandThatAKilledProcessWasStarting(t *testing.T) {
+	dir := t.TempDir()
+	first := mustOpen(t, dir, "a\n", testOptions, false)
+	inherited, err := syscall.Dup(int(first.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	time.AfterFunc(20*time.Millisecond, func() { _ = syscall.Close(inherited) })
+	mustOpen(t, dir, "a\n", testOptions, false)
 }
 
 // A user's own files in the directory may have the same names as the files of a run. Open touches none of them, not even with --force.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // InUseError means that another process works on the run.
@@ -25,13 +26,23 @@ func (e *InUseError) Error() string {
 // mark is the beginning of a run's lock file. It distinguishes the data directory of a run from other directories with files of the same names.
 const mark = "lessor run, pid "
 
+// lockTimeout is how long lockDir waits for another process. If lessor run was killed while it started a command, that command has the lock for some
+// more milliseconds, until it is executed.
+const lockTimeout = time.Second
+
 // lockDir opens the file at path and locks it until it is closed; the lock also ends with the process.
 func lockDir(dir, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	const pause = 10 * time.Millisecond
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(pause) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(deadline) {
+			break
+		}
+	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(&InUseError{Dir: dir, PID: ownerOf(path)}, f.Close())
 	}
