@@ -27,3 +27,13 @@ func (g *group) ended() bool {
 	}
 	return errors.Is(syscall.Kill(-g.id, 0), syscall.ESRCH) || !g.runs()
 }
+
+// reap waits for the processes of the group that have become children of the worker. That happens only if the worker is the first process of a container:
+// it inherits what the command leaves, and each of these would keep its process id for as long as the worker runs.
+func (g *group) reap() {
+	for {
+		if _, err := syscall.Wait4(-g.id, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
+			return // ECHILD: no more of them
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package execworker
 
 import (
+	"errors"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,5 +49,32 @@ func TestCommandHasASessionOfItsOwn(t *testing.T) {
 	}
 	if session, pid, _ := strings.Cut(strings.TrimSpace(stdout.String()), " "); session != pid {
 		t.Errorf("process %s is in the session %s, want its own", pid, session)
+	}
+}
+
+// The first process of a container inherits what a command leaves behind. Nobody else would ask for the exit codes, and the process ids would run out.
+// A subreaper inherits in the same way.
+func TestWorkerReapsWhatItInherits(t *testing.T) {
+	setSubreaper(t, 1)
+	defer setSubreaper(t, 0)
+	p, stdout, _ := shell("sleep 1000 & (sleep 1000 & sleep 1000) & echo $$")
+	if _, err := p.run(); err != nil {
+		t.Fatal(err)
+	}
+	group, err := strconv.Atoi(strings.TrimSpace(stdout.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // if they stay, the test does not end
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// setSubreaper says whether this process inherits the orphans among its descendants.
+func setSubreaper(t *testing.T, on uintptr) {
+	t.Helper()
+	const prSetChildSubreaper = 36
+	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, prSetChildSubreaper, on, 0); errno != 0 {
+		t.Fatal(errno)
 	}
 }

@@ -38,7 +38,7 @@ func (p *process) run() (*os.ProcessState, error) {
 	cmd.SysProcAttr = ownGroup()
 	pipes, err := p.connect(cmd)
 	if err != nil {
-		return nil, err
+		return nil, startFailure(p.args[0], err)
 	}
 	err = cmd.Start()
 	pipes.started()
@@ -59,4 +59,5 @@ func (p *process) await(cmd *exec.Cmd) {
 	close(g.exited)
 	watching.Wait()
 	g.signal(syscall.SIGKILL)
+	go g.reap()
 }
