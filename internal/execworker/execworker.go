@@ -83,11 +83,12 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
 	told := false // the command was told to stop
 	p.stops = func(g *group) { told = c.stop(ctx, t, g) }
-	state, err := p.run()
+	state, err := c.runOnceThereIsRoom(ctx, t, p)
+	byItself = state != nil && !told
 	switch {
-	case closed(c.Kill):
+	case closed(c.Kill) && !byItself:
 		return false, worker.Release(0, "the worker was told to stop at once")
-	case ctx.Err() != nil && (told || state == nil): // otherwise the command had ended by itself
+	case ctx.Err() != nil && !byItself:
 		return false, stopped(context.Cause(ctx), state)
 	case err != nil && state == nil:
 		return false, err
@@ -103,6 +104,33 @@ func (c Config) process(t *worker.Task) *process {
 		p.args, p.stdin = c.Command.Fill(string(t.Payload)), nil
 	}
 	return p
+}
+
+// startPause is how long to wait before a command is started again for which this machine had no room.
+const startPause = 500 * time.Millisecond
+
+// runOnceThereIsRoom runs the command. If this machine has no room for another process, it waits for room, and says so once: neither the task nor the
+// command is at fault, and most often another command ends soon.
+func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *process) (*os.ProcessState, error) {
+	state, err := p.run()
+	if state == nil && noRoom(err) {
+		note := fmt.Sprintf("%v; waiting until there is room\n", err)
+		_, _ = io.WriteString(t.Output("stderr"), note)
+		if c.Stderr != nil {
+			_, _ = io.WriteString(c.Stderr, note)
+		}
+	}
+	for state == nil && noRoom(err) {
+		select {
+		case <-time.After(startPause):
+		case <-ctx.Done():
+			return nil, err
+		case <-c.Kill:
+			return nil, err
+		}
+		state, err = p.run()
+	}
+	return state, err
 }
 
 func closed(ch <-chan struct{}) bool {
@@ -126,11 +154,15 @@ func stopped(cause error, state *os.ProcessState) error {
 func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) {
 	select {
 	case <-g.exited:
-		return false
 	case <-c.Kill:
+	case <-ctx.Done():
+	}
+	switch {
+	case closed(g.exited): // first: what the command has done counts, even if it has to stop at that moment
+		return false
+	case closed(c.Kill):
 		g.signal(syscall.SIGKILL)
 		return true
-	case <-ctx.Done():
 	}
 	g.signal(syscall.SIGTERM)
 	cause := context.Cause(ctx)

@@ -2,9 +2,11 @@ package execworker
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -244,6 +246,49 @@ func TestOutputThatCannotBeKeptFailsTheTask(t *testing.T) {
 	if e := task.GetError(); e.GetCategory() != worker.Infrastructure || !strings.Contains(e.GetMessage(), "spooling the output") || len(task.GetArtifacts()) > 0 {
 		t.Errorf("error %v, artifacts %v, want category INFRASTRUCTURE and no artifact", e, task.GetArtifacts())
 	}
+	if left, err := os.ReadDir(b.spool.dir); err != nil || len(left) != 1 {
+		t.Errorf("the spool has %v (%v), want only the directory: a disk may be full because of the file", left, err)
+	}
+}
+
+// onFirstWrite calls a function with the first text that is written.
+type onFirstWrite struct {
+	once sync.Once
+	call func(text string)
+}
+
+func (o *onFirstWrite) Write(p []byte) (int, error) {
+	o.once.Do(func() { o.call(string(p)) })
+	return len(p), nil
+}
+
+// A command for which this machine has no room is started once there is room. The task has only one attempt: a failure would end it.
+func TestCommandWaitsForRoomToStart(t *testing.T) {
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+	said := ""
+	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}}, worker.Config{})
+	none := before
+	none.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	defer restore()
+	task := b.Do(b.spec("late"))
+	b.wantState(task, completed)
+	if got := string(task.GetOutput()); got != "late\n" {
+		t.Errorf("output %q, want late", got)
+	}
+	if !strings.HasPrefix(said, `cannot run "sh": `) || !strings.HasSuffix(said, "too many open files; waiting until there is room\n") {
+		t.Errorf("the worker's standard error has %q, want that the command waits for room", said)
+	}
 }
 
 // K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, exit code 0 is not a success.
@@ -354,6 +399,25 @@ func TestDrainKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
 	}
 }
 
+// K6: the same if all commands are killed. A process that is left in the group holds the FIFO open: when it is gone, the worker knows that the command has
+// ended. The process that has left the group holds the output open.
+func TestKillKeepsTheOutputOfACommandThatHasEnded(t *testing.T) {
+	t.Attr("rules", "K6")
+	kill := make(chan struct{})
+	b := newRig(t, `mkfifo $FIFO.up $FIFO.left
+		sh -c "echo up > $FIFO.up; exec sleep 1000" > $FIFO &
+		setsid sh -c "echo left > $FIFO.left; exec sleep 2" &
+		read up < $FIFO.up; read left < $FIFO.left; printf done`, Config{Kill: kill}, worker.Config{DrainTimeout: time.Hour})
+	id := b.Submit(b.spec(""))
+	b.readFIFO()
+	close(kill)
+	task := b.Wait(id)
+	b.wantState(task, completed)
+	if string(task.GetOutput()) != "done" || task.GetAttempt() != 1 {
+		t.Errorf("output %q of attempt %d, want done of attempt 1", task.GetOutput(), task.GetAttempt())
+	}
+}
+
 func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 	kill, draining := make(chan struct{}), make(chan struct{})
 	b := newRig(t, `trap '' TERM; echo up > $FIFO; sleep 1000`, Config{Kill: kill}, worker.Config{
@@ -375,6 +439,24 @@ func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 	b.wantState(task, ready)
 	if task.GetFailures() != 0 {
 		t.Errorf("%d failures, want none", task.GetFailures())
+	}
+}
+
+// K6: a command that has ended by itself was not told to stop, whatever ends at the same moment.
+func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
+	t.Attr("rules", "K6")
+	exited, kill := make(chan struct{}), make(chan struct{})
+	close(exited)
+	close(kill)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // a select that has a choice takes any
+		if (Config{}).stop(over, &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+			t.Fatal("the command that has ended was told to stop, because ctx has ended")
+		}
+		if (Config{Kill: kill}).stop(t.Context(), &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+			t.Fatal("the command that has ended was told to stop, because all commands are killed")
+		}
 	}
 }
 

@@ -92,3 +92,8 @@ func categoryOfStart(err error) worker.Category {
 	}
 	return worker.Infrastructure
 }
+
+// noRoom reports whether a command could not be started because there are too many processes, threads or open files, or too little memory.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
