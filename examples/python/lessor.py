@@ -143,7 +143,8 @@ class Attempt:
 
     def progress(self, pct, message="", checkpoint=None):
         """Tell how far it is, with the next heartbeat. Raises Stopped when there is no point in going on: call it often."""
-        self._progress = {"progressPct": pct, "message": message}
+        json.dumps([pct, checkpoint], allow_nan=False)  # what is no JSON raises here, in the handler, and does not end the heartbeats
+        self._progress = {"progressPct": pct, "message": str(message)}
         if checkpoint is not None:
             self._checkpoint = checkpoint
         if self.lost.is_set() or time.monotonic() >= self.expires:
@@ -175,7 +176,7 @@ class Attempt:
     def _work(self, handler):
         """Run the handler; its report, or None where there is nobody to report to."""
         try:
-            output = handler(self)
+            output = as_field("output", handler(self))
         except Stopped:
             if self.lost.is_set():
                 return None
@@ -184,7 +185,7 @@ class Attempt:
             return {"outcome": "FAILED", "error": {"category": err.category, "message": str(err)}}
         except Exception as err:  # whatever the handler did not expect
             return {"outcome": "FAILED", "error": {"category": "USER_CODE", "message": f"{type(err).__name__}: {err}"}}
-        return None if self.lost.is_set() else {"outcome": "SUCCEEDED", "output": output}
+        return None if self.lost.is_set() else {"outcome": "SUCCEEDED", **output}
 
     def _report(self, report):
         try:
@@ -229,6 +230,14 @@ class Attempt:
         if not err.lost:
             raise err
         return False
+
+
+def as_field(name, value):
+    """A value as a field of a body: any JSON, or bytes. Raises TypeError or ValueError for what is neither."""
+    if isinstance(value, bytes):
+        return {name + "Base64": base64.b64encode(value).decode()}
+    json.dumps(value, allow_nan=False)
+    return {name: value}
 
 
 def content(envelope, name):

@@ -184,6 +184,19 @@ class WorkerTest(unittest.TestCase):
             failed = self.coordinator.get(task)
             self.assertEqual((failed["state"], failed["error"]["category"]), ("FAILED", "CONFIGURATION"))
 
+    def test_an_output_may_be_bytes(self):
+        task = self.coordinator.submit("q12", {})
+        attempt = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q12"], 0), "w")
+        self.assertEqual(attempt.run(lambda _: b"\xff\x00"), "SUCCEEDED")
+        self.assertEqual(lessor.content(self.coordinator.get(task), "output"), b"\xff\x00")
+
+    def test_what_is_no_json_is_a_failure_of_the_handler(self):
+        for handler in (lambda _: {1, 2}, lambda _: float("nan"), lambda attempt: attempt.progress(1, checkpoint={1, 2})):
+            task = self.coordinator.submit("q13", {}, retryPolicy={"maxAttempts": 1})
+            attempt = lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q13"], 0), "w")
+            self.assertEqual(attempt.run(handler), "FAILED")
+            self.assertEqual(self.coordinator.get(task)["error"]["category"], "USER_CODE")
+
     def test_a_report_does_not_wait_for_the_backoff_of_a_heartbeat(self):
         envelope = {"callbackBaseUrl": "", "taskId": "t", "taskToken": "", "attempt": 1, "expiresInMs": 60_000, "heartbeatIntervalMs": 1}
         attempt, beaten = lessor.Attempt(envelope, "w"), threading.Event()

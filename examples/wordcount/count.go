@@ -17,6 +17,9 @@ import (
 // linesPerSave is the number of lines after which the count so far is saved, so that the next attempt need not count from the beginning.
 const linesPerSave = 100_000
 
+// maxLine is the longest line that is counted, in bytes.
+const maxLine = 64 << 20
+
 // count handles one task: its payload is the name of a file, its output the number of words.
 func count(ctx context.Context, t *worker.Task) ([]byte, error) {
 	file, err := os.Open(string(t.Payload))
@@ -37,6 +40,7 @@ func count(ctx context.Context, t *worker.Task) ([]byte, error) {
 func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error) {
 	skip, words := parse(t.Checkpoint)
 	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
 		if n <= skip {
 			continue
@@ -49,6 +53,9 @@ func countWords(ctx context.Context, t *worker.Task, file io.Reader) (int, error
 				return 0, err
 			}
 		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return 0, worker.WithCategory(worker.DataQuality, err) // another attempt would find the same line
 	}
 	return words, lines.Err()
 }

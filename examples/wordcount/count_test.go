@@ -39,6 +39,14 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// A text may be a single long line.
+func TestLongLineIsCounted(t *testing.T) {
+	task := countText(t, strings.Repeat("word ", 100_000), count)
+	if string(task.GetOutput()) != "100000" {
+		t.Errorf("the task is %v with output %q, error %v; want output 100000", task.GetState(), task.GetOutput(), task.GetError())
+	}
+}
+
 // If the file does not exist, the task fails and is not retried.
 func TestMissingFileIsNotRetried(t *testing.T) {
 	task := countFile(t, filepath.Join(t.TempDir(), "nowhere"), count)
