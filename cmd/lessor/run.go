@@ -27,6 +27,7 @@ type runCmd struct {
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and counts as failed."`
+	RetryFailed bool          `help:"Run the lines again that have failed for good in an earlier start."`
 	Force       bool          `help:"If --data holds another run, discard that and start from the beginning."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
@@ -54,9 +55,9 @@ A failed command is tried again with growing waits, unless its exit code says th
 worker run --help). Exit code 1 means that some lines failed for good.
 
 With --data, a run that was stopped, by kill -9 too, resumes when the same command is given again with the same input: lines
-that are done are not run again. The outputs of all lines are printed again, so that every run that ends has written all
-of them. A changed input, command or option is refused, unless --force. Without --data, the run lives in a temporary
-directory and cannot be resumed.
+that are done are not run again, and failed ones only with --retry-failed. The outputs of all lines are printed again, so
+that every run that ends has written all of them. A changed input, command or option is refused, unless --force. Without
+--data, the run lives in a temporary directory and cannot be resumed.
 
 The first Ctrl-C lets running commands finish, the second kills them.
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -74,6 +75,11 @@ const giveUpTimeout = 10 * time.Second
 // workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends. Nothing is submitted
 // before the coordinator has accepted the worker: with the credential of another tenant than --tenant, no line must reach that tenant.
 func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
+	if r.RetryFailed && r.job.Resumed {
+		if err := r.retryFailed(alive, cl); err != nil {
+			return runner.Summary{}, err
+		}
+	}
 	kill, killAll := context.WithCancel(r.stopNow)
 	defer killAll()
 	accepted, accept := context.WithCancel(context.Background())
@@ -108,6 +114,19 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	stopWork()
 	<-ended
 	return summary, err
+}
+
+// retryFailed opens the failed lines again. That is done before the worker begins, so that no line is opened that fails only now.
+func (r *runWork) retryFailed(alive context.Context, cl *client) error {
+	ctx, cancel := context.WithCancelCause(alive)
+	defer cancel(nil)
+	defer context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })()
+	lines, err := r.job.RetryFailed(ctx, cl.tasks)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	r.screen.Note("running again what had failed: %s", runner.CountLines(int64(lines)))
+	return nil
 }
 
 // worker returns the worker of the run. It calls accept when a coordinator has accepted it.
