@@ -147,9 +147,10 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 	return handler, nil
 }
 
-// checkJobs refuses more jobs than a session can have slots; 0 is the default.
+// checkJobs refuses more jobs than a process can have; 0 is the default. Each command that runs takes a thread, and Go ends a program with more than
+// 10,000 threads.
 func checkJobs(n uint) error {
-	const most = 10_000
+	const most = 9_000
 	if n > most {
 		return fail(exitUsage, "", "--jobs: is %d; the limit is %d", n, most)
 	}
