@@ -271,6 +271,18 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
+// X1: a token is valid even if its names are as long as they may be and JSON needs six bytes for each of their characters.
+func TestTokenWithLongNames(t *testing.T) {
+	t.Attr("rules", "X1")
+	d := open(t, memstore.New(), "")
+	long := strings.Repeat("<", lease.DefaultLimits().ID)
+	token, _, err := d.Create(t.Context(), auth.Request{Tenant: long, Role: auth.Worker, Subject: long}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.want("the token", token, noon, "")
+}
+
 // certificate is the id of a certificate.
 var certificate = "cert-" + strings.Repeat("0a", 20)
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	tokenPrefix = "lsr_"
-	maxToken    = 4 << 10 // bytes; every token that is issued is shorter
+	maxToken    = 8 << 10 // bytes; every token that is issued is shorter, although JSON writes some characters in six bytes
 	// purpose is part of the signed text, so that the mac of a token is not valid for anything else that the key may sign.
 	purpose = "lessor bearer token\n"
 )
