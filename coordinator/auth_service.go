@@ -34,7 +34,7 @@ func RoleProto(r auth.Role) lessorv1.Role { return roleProtos[r] }
 // IssueToken issues a token in a store that no coordinator has open. Operators make their first token in this way. IssueToken also adds an
 // entry to the audit.
 func IssueToken(ctx context.Context, st store.Store, audience string, r auth.Request) (*lessorv1.CreateTokenResponse, error) {
-	keyring, err := auth.Open(st, audience, keepAlone(st, r), func() {})
+	keyring, err := auth.Open(st, audience, keepAlone(st, r), func(string) {})
 	if err != nil {
 		return nil, err
 	}

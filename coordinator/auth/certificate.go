@@ -46,7 +46,7 @@ func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, er
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if t := k.tokens[name{who.Tenant, who.Credential}]; t.RevokedAt != 0 {
+	if t := k.tokens[who.Tenant][who.Credential]; t.RevokedAt != 0 {
 		return who, &Error{Revoked}
 	}
 	return who, nil

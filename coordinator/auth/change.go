@@ -18,11 +18,12 @@ const (
 	MaxLife     = 366 * 24 * time.Hour
 )
 
-// Limits of a tenant. listed is how long a token is still listed after its expiry.
+// Limits of a tenant. listed is how long a token is still listed after its expiry, if there is room.
 const (
-	maxTokens = 10_000
-	maxKeys   = 100
-	listed    = 7 * 24 * time.Hour
+	maxTokens       = 10_000
+	maxCertificates = 10_000 // that are revoked
+	maxKeys         = 100
+	listed          = 7 * 24 * time.Hour
 )
 
 // Request describes a token to be created.
@@ -63,8 +64,8 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 		return "", t, err
 	}
 	defer k.changing.begin(r.Tenant)()
-	old, have := k.stale(r.Tenant, now)
-	if have-len(old) >= maxTokens {
+	old, left := k.stale(r.Tenant, now)
+	if left >= maxTokens {
 		return "", t, &LimitError{"tokens", maxTokens}
 	}
 	key, fresh := k.signing(r.Tenant, now)
@@ -95,15 +96,37 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 	return records.SigningKey{Tenant: tenant, ID: newID("s"), Secret: newSecret(), CreatedAt: lease.WallOf(now)}
 }
 
-// stale returns the tokens of a tenant that ended long ago, and the number of all its tokens.
-func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all int) {
+// stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that ended long ago, and
+// all that have expired if the limit is reached: they must not be in the way of new ones.
+func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left int) {
+	var expired []records.Token
 	for _, t := range k.List(tenant) {
-		all++
-		if t.ExpiresAt != 0 && now.After(t.ExpiresAt.Time().Add(listed)) {
+		switch end := t.ExpiresAt.Time(); {
+		case isCertificate(t.ID):
+		case now.After(end.Add(listed)):
 			old = append(old, t)
+		case !now.Before(end):
+			expired = append(expired, t)
+		default:
+			left++
 		}
 	}
-	return old, all
+	if left+len(expired) >= maxTokens {
+		return append(old, expired...), left
+	}
+	return old, left + len(expired)
+}
+
+// revoked returns how many certificates of a tenant are revoked. They stay so for ever, because the keyring does not know when they expire.
+func (k *Keyring) revoked(tenant string) (n int) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for id := range k.tokens[tenant] {
+		if isCertificate(id) {
+			n++
+		}
+	}
+	return n
 }
 
 // Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
@@ -111,35 +134,31 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, all 
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
 	defer k.changing.begin(tenant)()
 	k.mu.RLock()
-	t, known := k.tokens[name{tenant, id}]
+	t, known := k.tokens[tenant][id]
 	k.mu.RUnlock()
-	c := change{tenant: tenant, about: id}
 	switch {
 	case known && t.RevokedAt != 0:
 		return t, nil
 	case known:
 	case !isCertificate(id):
 		return records.Token{}, ErrNotFound
+	case k.revoked(tenant) >= maxCertificates: // apart from the tokens: however many there are, a certificate can be revoked
+		return records.Token{}, &LimitError{"revoked certificates", maxCertificates}
 	default:
-		var have int
-		if c.forget, have = k.stale(tenant, now); have-len(c.forget) >= maxTokens {
-			return records.Token{}, &LimitError{"tokens", maxTokens}
-		}
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}
 	}
 	t.RevokedAt, t.RevokedBy = lease.WallOf(now), by
-	c.tokens = []records.Token{t}
-	return t, k.commit(ctx, c)
+	return t, k.commit(ctx, change{tenant: tenant, about: id, tokens: []records.Token{t}, ends: true})
 }
 
 // Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
 // but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	defer k.changing.begin(tenant)()
-	c := change{tenant: tenant}
-	kept := 0
+	c := change{tenant: tenant, ends: true}
+	kept, needed := 0, k.needed(tenant)
 	for _, key := range k.Keys(tenant) {
-		end := k.retirement(key, retire, now)
+		end := retirement(key, needed[key.ID], retire, now)
 		if end <= lease.WallOf(now) {
 			c.drop = append(c.drop, key)
 			continue
@@ -159,14 +178,22 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	return key, k.commit(ctx, c)
 }
 
-// retirement returns when an older key stops verifying tokens. That is never later than was set before.
-func (k *Keyring) retirement(key records.SigningKey, retire *time.Duration, now time.Time) lease.Wall {
-	end := lease.WallOf(now)
-	for _, t := range k.List(key.Tenant) {
-		if t.Key == key.ID && t.RevokedAt == 0 {
-			end = max(end, t.ExpiresAt)
+// needed returns, for each key of a tenant that signed a token which is not revoked, when the last such token expires.
+func (k *Keyring) needed(tenant string) map[string]lease.Wall {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	until := map[string]lease.Wall{}
+	for _, t := range k.tokens[tenant] {
+		if t.RevokedAt == 0 {
+			until[t.Key] = max(until[t.Key], t.ExpiresAt)
 		}
 	}
+	return until
+}
+
+// retirement returns when an older key, which is needed until then, stops verifying tokens. That is never later than was set before.
+func retirement(key records.SigningKey, needed lease.Wall, retire *time.Duration, now time.Time) lease.Wall {
+	end := max(needed, lease.WallOf(now))
 	if retire != nil {
 		end = min(end, lease.WallOf(now.Add(*retire)))
 	}
@@ -184,6 +211,7 @@ type change struct {
 	drop   []records.SigningKey
 	tokens []records.Token // made or changed
 	forget []records.Token
+	ends   bool // it may end credentials
 }
 
 // commit makes a change durable, and only then lets it take effect.
@@ -196,16 +224,18 @@ func (k *Keyring) commit(ctx context.Context, c change) error {
 		delete(k.keys, key.ID)
 	}
 	for _, t := range c.forget {
-		delete(k.tokens, name{t.Tenant, t.ID})
+		delete(k.tokens[t.Tenant], t.ID)
 	}
 	for _, key := range c.keys {
 		k.keys[key.ID] = key
 	}
 	for _, t := range c.tokens {
-		k.tokens[name{t.Tenant, t.ID}] = t
+		k.put(t)
 	}
 	k.mu.Unlock()
-	k.changed()
+	if c.ends {
+		k.ended(c.tenant)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -33,36 +34,43 @@ type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batc
 type Keyring struct {
 	audience string
 	keep     Keeper
-	changed  func()
+	ended    func(tenant string)
 
 	changing changes // begun before mu is locked
 
 	mu     sync.RWMutex
-	keys   map[string]records.SigningKey // by id
-	tokens map[name]records.Token
+	keys   map[string]records.SigningKey       // by id
+	tokens map[string]map[string]records.Token // by tenant, because everybody who sees a certificate can compute its id; then by id
 }
 
-// name identifies a credential. It includes the tenant, because everybody who sees a certificate can compute its id.
-type name struct{ tenant, id string }
-
-// Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls changed after every change, once the change is
-// in force.
-func Open(st store.Store, audience string, keep Keeper, changed func()) (*Keyring, error) {
+// Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls ended after every change that may have ended
+// credentials of the tenant, once the change is in force.
+func Open(st store.Store, audience string, keep Keeper, ended func(tenant string)) (*Keyring, error) {
 	k := &Keyring{
-		audience: cmp.Or(audience, DefaultAudience), keep: keep, changed: changed,
-		changing: newChanges(), keys: map[string]records.SigningKey{}, tokens: map[name]records.Token{},
+		audience: cmp.Or(audience, DefaultAudience), keep: keep, ended: ended,
+		changing: newChanges(), keys: map[string]records.SigningKey{}, tokens: map[string]map[string]records.Token{},
 	}
 	err := st.View(func(r store.Reader) error {
 		err := records.SigningKeys(r, func(key records.SigningKey) error { k.keys[key.ID] = key; return nil })
 		if err != nil {
 			return err
 		}
-		return records.Tokens(r, func(t records.Token) error { k.tokens[name{t.Tenant, t.ID}] = t; return nil })
+		return records.Tokens(r, func(t records.Token) error { k.put(t); return nil })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the credentials: %w", err)
 	}
 	return k, nil
+}
+
+// put adds a token, or replaces it. The caller holds mu.
+func (k *Keyring) put(t records.Token) {
+	of := k.tokens[t.Tenant]
+	if of == nil {
+		of = map[string]records.Token{}
+		k.tokens[t.Tenant] = of
+	}
+	of[t.ID] = t
 }
 
 // Verify returns the identity that a token was issued for. The error is an *Error. If the signature is valid but the token is refused, Verify returns
@@ -90,7 +98,7 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 		return Identity{}, &Error{Malformed}
 	}
 	who := Identity{Tenant: c.Tenant, Role: role, Subject: c.Subject, Credential: c.ID, Until: until(c.expires(), key)}
-	switch problem := k.standing(name{c.Tenant, c.ID}); {
+	switch problem := k.standing(c.Tenant, c.ID); {
 	case c.Audience != k.audience:
 		return who, &Error{BadAudience}
 	case !now.Before(c.expires()):
@@ -102,8 +110,8 @@ func (k *Keyring) Verify(token string, now time.Time) (Identity, error) {
 }
 
 // standing returns why the store's records make a token with a valid signature invalid, or "" if the token is valid.
-func (k *Keyring) standing(n name) Problem {
-	t, ok := k.tokens[n]
+func (k *Keyring) standing(tenant, id string) Problem {
+	t, ok := k.tokens[tenant][id]
 	switch {
 	case !ok:
 		return Unknown
@@ -117,11 +125,10 @@ func (k *Keyring) standing(n name) Problem {
 func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	n := name{who.Tenant, who.Credential}
-	if problem := k.standing(n); problem != "" {
+	if problem := k.standing(who.Tenant, who.Credential); problem != "" {
 		return time.Time{}, &Error{problem}
 	}
-	t := k.tokens[n]
+	t := k.tokens[who.Tenant][who.Credential]
 	key, ok := k.keys[t.Key]
 	if !ok || retired(key, now) {
 		return time.Time{}, &Error{UnknownKey}
@@ -150,12 +157,7 @@ func until(expires time.Time, key records.SigningKey) time.Time {
 func (k *Keyring) List(tenant string) []records.Token {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	var all []records.Token
-	for _, t := range k.tokens {
-		if t.Tenant == tenant {
-			all = append(all, t)
-		}
-	}
+	all := slices.Collect(maps.Values(k.tokens[tenant]))
 	slices.SortFunc(all, func(a, b records.Token) int {
 		return cmp.Or(cmp.Compare(a.IssuedAt, b.IssuedAt), strings.Compare(a.ID, b.ID))
 	})

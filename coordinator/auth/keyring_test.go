@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +26,8 @@ var noon = time.Unix(1_800_000_000, 0)
 type testKeyring struct {
 	*testing.T
 	*auth.Keyring
-	st      store.Store
-	changes int // how often the keyring has reported a change
+	st    store.Store
+	ended []string // the tenants whose credentials the keyring has reported to have ended
 }
 
 func open(t *testing.T, st store.Store, audience string) *testKeyring {
@@ -38,7 +39,7 @@ func open(t *testing.T, st store.Store, audience string) *testKeyring {
 		return st.Commit(context.Background(), &b)
 	}
 	var err error
-	if d.Keyring, err = auth.Open(st, audience, keep, func() { d.changes++ }); err != nil {
+	if d.Keyring, err = auth.Open(st, audience, keep, func(tenant string) { d.ended = append(d.ended, tenant) }); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -166,14 +167,13 @@ func TestRevoke(t *testing.T) {
 		}
 	}
 	d.want("after others tried", token, noon, "")
-	before := d.changes
 	for range 2 { // the second time nothing changes
 		if got, err := d.Revoke(t.Context(), "acme", id, "ann", noon); err != nil || got.RevokedBy != "ann" || got.RevokedAt != lease.WallOf(noon) {
 			t.Fatalf("revoke: %+v, %v", got, err)
 		}
 	}
-	if d.changes != before+1 {
-		t.Errorf("%d changes were reported, want 1", d.changes-before)
+	if !slices.Equal(d.ended, []string{"acme"}) { // a new token ends nothing
+		t.Errorf("reported are ends of credentials of %q, want one of acme", d.ended)
 	}
 	if _, err := d.Recheck(auth.Identity{Tenant: "acme", Credential: id}, noon); err == nil {
 		t.Error("Recheck accepts the revoked token")
@@ -241,34 +241,72 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// A tenant has a limited number of tokens. Those that ended long ago do not count, and those of other tenants neither.
-func TestTokenLimit(t *testing.T) {
-	const most = 10_000
-	st, ends := memstore.New(), noon.Add(time.Hour)
+// fill returns a keyring on a store in which acme has n records, each made by record.
+func fill(t *testing.T, n int, record func(i int) records.Token) *testKeyring {
+	t.Helper()
+	st := memstore.New()
 	var b store.Batch
-	for i := range most - 1 {
-		records.PutToken(&b, records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), ExpiresAt: lease.WallOf(ends)})
+	for i := range n {
+		records.PutToken(&b, record(i))
 	}
 	if err := st.Commit(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	d := open(t, st, "")
+	return open(t, st, "")
+}
+
+// wantFull checks that err is the refusal by a limit of tokens or certificates.
+func wantFull(t *testing.T, what string, err error) {
+	t.Helper()
+	if full := (*auth.LimitError)(nil); !errors.As(err, &full) || full.Most != mostTokens {
+		t.Errorf("%s: %v, want a refusal with the limit %d", what, err, mostTokens)
+	}
+}
+
+// mostTokens is how many tokens a tenant may have, and how many revoked certificates.
+const mostTokens = 10_000
+
+// X3: a tenant has a limited number of tokens. Those that have expired are not in the way of new ones, nor are those of other tenants, and no number of tokens
+// keeps anybody from revoking a token or a certificate.
+func TestTokenLimit(t *testing.T) {
+	t.Attr("rules", "X3")
+	ends := noon.Add(time.Hour)
+	d := fill(t, mostTokens-1, func(i int) records.Token {
+		return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), ExpiresAt: lease.WallOf(ends)}
+	})
+	one := auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}
 	d.issue("acme")
 	d.issue("other")
-	_, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon)
-	_, err2 := d.Revoke(t.Context(), "acme", certificate, "ann", noon)
-	for _, err := range []error{err, err2} {
-		if full := (*auth.LimitError)(nil); !errors.As(err, &full) || full.Most != most {
-			t.Errorf("token %d: %v", most+1, err)
+	_, _, err := d.Create(t.Context(), one, noon)
+	wantFull(t, "one more token", err)
+	for _, id := range []string{"k0", certificate} {
+		if _, err := d.Revoke(t.Context(), "acme", id, "ann", noon); err != nil {
+			t.Errorf("%s is not revoked, because there are too many tokens: %v", id, err)
 		}
 	}
-	later, again := ends.Add(8*24*time.Hour), open(t, st, "")
-	if _, err := again.Revoke(t.Context(), "acme", certificate, "ann", later); err != nil || len(again.List("acme")) != 1 {
-		t.Errorf("a certificate is revoked after the tokens have ended: %v, %d listed, want only the certificate", err, len(again.List("acme")))
+	_, _, err = d.Create(t.Context(), one, ends.Add(-1))
+	wantFull(t, "one more token, shortly before the others expire", err)
+	if _, _, err = d.Create(t.Context(), one, ends); err != nil || len(d.List("acme")) != 2 {
+		t.Errorf("a token after the others have expired: %v, %d listed, want only this one and the certificate", err, len(d.List("acme")))
 	}
-	if _, _, err = d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, later); err != nil {
+}
+
+// X3: a tenant has a limited number of revoked certificates, but they are not in the way of tokens, and one that is revoked can be revoked again.
+func TestCertificateLimit(t *testing.T) {
+	t.Attr("rules", "X3")
+	id := func(i int) string { return fmt.Sprintf("cert-%040x", i) }
+	d := fill(t, mostTokens, func(i int) records.Token {
+		return records.Token{Tenant: "acme", ID: id(i), RevokedAt: lease.WallOf(noon)}
+	})
+	_, err := d.Revoke(t.Context(), "acme", id(mostTokens), "ann", noon)
+	wantFull(t, "one more certificate", err)
+	if _, err := d.Revoke(t.Context(), "acme", id(0), "ann", noon); err != nil {
 		t.Error(err)
 	}
+	if _, err := d.Revoke(t.Context(), "other", id(0), "eve", noon); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	d.issue("acme")
 }
 
 // X1: a token is valid even if its names are as long as they may be and JSON needs six bytes for each of their characters.
@@ -388,7 +426,7 @@ func TestFailedChangesHaveNoEffect(t *testing.T) {
 	d := open(t, memstore.New(), "")
 	token, id := d.issue("acme")
 	full := errors.New("full")
-	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func() { t.Error("a failed change was reported") })
+	broken, err := auth.Open(d.st, "", func(context.Context, string, string, func(*store.Batch)) error { return full }, func(string) { t.Error("a failed change was reported") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +462,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: the error is %v, want one of that field", field, err)
 		}
 	}
-	if len(d.List("a")) != 0 || d.changes != 0 {
+	if len(d.List("a")) != 0 {
 		t.Error("a refused request made a token")
 	}
 	for _, life := range []time.Duration{time.Second, auth.MaxLife} {
@@ -455,7 +493,7 @@ func TestOldTokensAreForgotten(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	k, err := auth.Open(memstore.New(), "", func(context.Context, string, string, func(*store.Batch)) error { return nil }, func() {})
+	k, err := auth.Open(memstore.New(), "", func(context.Context, string, string, func(*store.Batch)) error { return nil }, func(string) {})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -493,7 +531,7 @@ func TestChangesOfOtherTenantsAreNotWaitedFor(t *testing.T) {
 			under[tenant]--
 			return st.Commit(context.Background(), &b)
 		}
-		k, err := auth.Open(st, "", keep, func() {})
+		k, err := auth.Open(st, "", keep, func(string) {})
 		if err != nil {
 			t.Fatal(err)
 		}

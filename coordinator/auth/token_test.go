@@ -30,7 +30,7 @@ func TestKeySignsOnlyForItsTenant(t *testing.T) {
 	k := &Keyring{
 		audience: "a",
 		keys:     map[string]records.SigningKey{"k1": {Tenant: "evil", ID: "k1", Secret: secret}},
-		tokens:   map[name]records.Token{{"evil", "i"}: {}, {"acme", "i"}: {}},
+		tokens:   map[string]map[string]records.Token{"evil": {"i": {}}, "acme": {"i": {}}},
 	}
 	for tenant, want := range map[string]Problem{"evil": "", "acme": BadSignature} {
 		token := sign("k1", secret, claims{ID: "i", Audience: "a", Tenant: tenant, Role: "operator", Subject: "eve", Issued: 1, Expires: 2})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. After every
-// change of the credentials, and after a jump of the wall clock, activeCalls checks all calls again.
+// activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. When credentials
+// of a tenant may have ended, activeCalls checks the calls of that tenant again, and after a jump of the wall clock all calls.
 type activeCalls struct {
 	recheck func(Identity) (time.Time, error)
 
@@ -98,19 +98,25 @@ func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 			}
 			if now := ahead(); (now - last).Abs() > jumpSize {
 				last = now
-				a.recheckAll()
+				a.recheckIf(func(Identity) bool { return true })
 			}
 		}
 	})
 	return func() { close(end); looking.Wait() }
 }
 
-// recheckAll checks all calls again. After it has returned, no handler gets a message of a call whose credential had already ended.
-func (a *activeCalls) recheckAll() {
+// recheckOf checks all calls of a tenant again. After it has returned, no handler gets a message of a call whose credential had already ended.
+func (a *activeCalls) recheckOf(tenant string) {
+	a.recheckIf(func(who Identity) bool { return who.Tenant == tenant })
+}
+
+func (a *activeCalls) recheckIf(chosen func(Identity) bool) {
 	a.mu.Lock()
-	all := make([]*activeCall, 0, len(a.calls))
+	var all []*activeCall
 	for w := range a.calls {
-		all = append(all, w)
+		if chosen(w.who) {
+			all = append(all, w)
+		}
 	}
 	a.mu.Unlock()
 	for _, w := range all {

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,7 +58,7 @@ func TestCallsThatBeginOrEnd(t *testing.T) {
 	for one = range v.calls {
 	}
 	done()
-	v.check(one) // recheckAll may still have it
+	v.check(one) // recheckIf may still have it
 	if ctx.Err() == nil || len(v.calls) != 0 || one.timer.Stop() {
 		t.Errorf("after its end: %v, %d calls, or its timer runs", ctx.Err(), len(v.calls))
 	}
@@ -66,5 +67,25 @@ func TestCallsThatBeginOrEnd(t *testing.T) {
 	defer done()
 	if auth.Ended(ctx) == nil {
 		t.Error("a call began with a credential that was revoked before")
+	}
+}
+
+// X3, T12: when credentials of a tenant may have ended, the calls of that tenant are checked again, and not those of others: a tenant that ends credentials
+// all the time must not cost the others anything.
+func TestCallsOfOtherTenantsAreNotChecked(t *testing.T) {
+	t.Attr("rules", "X3")
+	checked := map[string]int{}
+	v := newActiveCalls(func(who Identity) (time.Time, error) {
+		checked[who.Tenant]++
+		return who.Until, nil
+	})
+	for _, tenant := range []string{"acme", "other", "acme"} {
+		_, done := v.track(t.Context(), Identity{Identity: auth.Identity{Tenant: tenant, Until: time.Now().Add(time.Hour)}})
+		defer done()
+	}
+	clear(checked)
+	v.recheckOf("acme")
+	if !maps.Equal(checked, map[string]int{"acme": 2}) {
+		t.Errorf("checked are the calls of %v, want both of acme", checked)
 	}
 }

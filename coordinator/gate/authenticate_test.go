@@ -60,7 +60,7 @@ func newAuthenticator(t *testing.T, rules Auth) (a *authenticator, token string)
 		put(&b)
 		return st.Commit(context.Background(), &b)
 	}
-	keyring, err := auth.Open(st, "", keep, func() {})
+	keyring, err := auth.Open(st, "", keep, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

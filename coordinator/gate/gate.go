@@ -57,7 +57,7 @@ func New(d Deps) (*Gate, error) {
 	}
 	g.rules = *d.Auth
 	var err error
-	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.calls.recheckAll); err != nil {
+	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.calls.recheckOf); err != nil {
 		return nil, err // a gate without a keyring would admit every caller
 	}
 	return g, nil

@@ -321,7 +321,7 @@ func (x *CreateTokenResponse) GetInfo() *TokenInfo {
 	return nil
 }
 
-// ListTokensRequest asks for a page of tokens. One that ended more than 7 days ago may be forgotten.
+// ListTokensRequest asks for a page of tokens. One that expired more than 7 days ago may be forgotten, and so may any expired one of a tenant with many.
 type ListTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Size of the page at most. 0 means 100; at most 1,000.
