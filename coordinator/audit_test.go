@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -332,6 +333,59 @@ func TestAuditBelongsToItsTenant(t *testing.T) {
 			_, err := r.admin.ListAuditEvents(ctxs[tenant], &lessorv1.ListAuditEventsRequest{PageSize: 1, PageToken: page.GetNextPageToken()})
 			if status.Code(err) != codes.InvalidArgument {
 				t.Errorf("a page token of another tenant: %v, want INVALID_ARGUMENT", err)
+			}
+		}
+	})
+}
+
+// X4, X5: calls that no quota refuses do not fill the audit if they have no effect. Those that have one outside the store leave an entry each.
+func TestCallsWithoutEffectDoNotFillTheAudit(t *testing.T) {
+	t.Attr("rules", "X4 X5")
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
+		ctx := withToken(t.Context(), token)
+		_, old := r.issue(t, gate.DefaultTenant, auth.Viewer)
+		made, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.withToken(token).openSession(t, "w", 1)
+		tokens := lessorv1.NewAuthServiceClient(r.conn)
+		const calls = 100
+		for _, tt := range []struct {
+			what    string
+			call    func() error
+			entries int
+		}{
+			{"DrainWorker", func() error {
+				return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
+			}, calls},
+			{"CancelTask", func() error {
+				return errOf(r.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: made.GetTask().GetTaskId()}))
+			}, 3}, // the one that cancels, the first of the others, and the sum of those
+			{"BatchCancelTasks", func() error {
+				return errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{Filter: &lessorv1.TaskFilter{Queue: "none"}}))
+			}, 2},
+			{"RevokeToken", func() error {
+				return errOf(tokens.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: old}))
+			}, 3},
+		} {
+			for range calls {
+				if err := tt.call(); err != nil {
+					t.Fatalf("%s: %v", tt.what, err)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			all, sum := r.auditEvents(ctx, t, &lessorv1.ListAuditEventsRequest{Action: tt.what}), uint64(0)
+			for _, e := range all {
+				sum += max(e.GetTimes(), 1)
+				if e.GetOutcome() != records.OutcomeOK || e.GetCredentialId() != id {
+					t.Errorf("%s: the entry %v is not of the caller", tt.what, e)
+				}
+			}
+			if len(all) != tt.entries || sum != calls {
+				t.Errorf("%s: %d entries about %d calls, want %d about %d", tt.what, len(all), sum, tt.entries, calls)
 			}
 		}
 	})

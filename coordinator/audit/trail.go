@@ -17,14 +17,14 @@ const (
 	MinRetention     = time.Hour
 )
 
-// Bounds of the entries about refusals, and of one step of a sweep.
+// Bounds of the entries about refusals and calls without effect, and of one step of a sweep.
 const (
 	window    = time.Minute
-	maxKinds  = 10 // kinds of refusals with their own entry, for each tenant and window
+	maxKinds  = 10 // kinds with their own entry, for each tenant and window
 	sweepStep = 1000
 )
 
-// various is the action of an entry that sums up the refusals beyond maxKinds.
+// various is the action of an entry that sums up the kinds beyond maxKinds.
 const various = "various"
 
 // Engine is the part of the engine that a Trail needs.
@@ -45,59 +45,95 @@ type Trail struct {
 	log       *slog.Logger
 
 	mu      sync.Mutex
-	refused map[string]map[kind]uint64 // by tenant: how often each kind was refused in this window and is in no entry yet
+	counted map[string]map[kind]uint64 // by tenant: how often each kind was seen in this window and is in no entry yet
 }
 
-// kind identifies refusals that share an entry. It is an entry without the fields that differ between such refusals.
+// kind identifies refusals, or calls without effect, that share an entry. It is an entry without the fields that differ between them.
 type kind records.Audit
 
 // New returns a trail that keeps entries for the retention.
 func New(e Engine, st store.Store, retention time.Duration, log *slog.Logger) *Trail {
-	return &Trail{engine: e, st: st, retention: retention, log: log, refused: map[string]map[kind]uint64{}}
+	return &Trail{engine: e, st: st, retention: retention, log: log, counted: map[string]map[kind]uint64{}}
 }
 
-// Record makes an entry durable. It is for calls that succeeded but did not change the store.
+// Record makes an entry durable. It is for calls that took effect but did not change the store.
 func (t *Trail) Record(a records.Audit) error { return t.engine.Record(a) }
 
-// Refuse records that something was refused. The entry for the first refusal of a kind in a window is durable when Refuse returns; the
-// others are counted.
+// NoEffect records that a call succeeded and changed nothing, such as a second cancel of the same task. The entry for the first such call of a kind in a window
+// is durable when NoEffect returns without an error; the others are counted.
+func (t *Trail) NoEffect(a records.Audit) error { return t.sum(a) }
+
+// Refuse records that something was refused, like NoEffect. If the entry cannot be written now, the refusal is counted.
 func (t *Trail) Refuse(a records.Audit) {
-	if k, first := t.count(a); first {
-		a.Times = 1
-		if err := t.engine.Record(a); err != nil {
-			t.again(k) // the sum at the end of the window includes it
-		}
+	a.Times = 1
+	if t.sum(a) != nil {
+		t.count(a, 1)
 	}
 }
 
-// count counts a refusal for the sum at the end of the window. It does not count the first refusal of a kind if the tenant may have another
-// kind in this window: such a refusal gets its own entry.
-func (t *Trail) count(a records.Audit) (k kind, first bool) {
-	k = kind(a)
-	k.Workspace, k.Object, k.Detail, k.Corr = "", "", "", ""
+// sum writes an entry, or counts it for the sum at the end of the window.
+func (t *Trail) sum(a records.Audit) error {
+	if !t.isFirst(a) {
+		t.count(a, 1)
+		return nil
+	}
+	err := t.engine.Record(a)
+	if err != nil {
+		t.notFirst(a)
+	}
+	return err
+}
+
+// kindOf returns the kind of an entry.
+func kindOf(a records.Audit) kind {
+	a.Workspace, a.Object, a.Detail, a.Corr, a.Times = "", "", "", "", 0
+	return kind(a)
+}
+
+// isFirst reports whether an entry is the first of its kind in this window, and the tenant may have another kind in this window. Then it gets an entry of its
+// own.
+func (t *Trail) isFirst(a records.Audit) bool {
+	k := kindOf(a)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := t.refused[a.Tenant]
-	if seen == nil {
-		seen = map[kind]uint64{}
-		t.refused[a.Tenant] = seen
+	seen := t.seenBy(a.Tenant)
+	if _, known := seen[k]; known || len(seen) >= maxKinds {
+		return false
 	}
-	if _, known := seen[k]; !known && len(seen) < maxKinds {
-		seen[k] = 0
-		return k, true
-	} else if !known {
+	seen[k] = 0
+	return true
+}
+
+// notFirst takes back what isFirst has noted about an entry that was not written: the next of its kind is the first.
+func (t *Trail) notFirst(a records.Audit) {
+	k := kindOf(a)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seen := t.seenBy(a.Tenant); seen[k] == 0 {
+		delete(seen, k)
+	}
+}
+
+// count adds to the sum of a kind at the end of the window, or to that of all kinds beyond maxKinds.
+func (t *Trail) count(a records.Audit, times uint64) {
+	k := kindOf(a)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := t.seenBy(a.Tenant)
+	if _, known := seen[k]; !known && len(seen) >= maxKinds {
 		k = kind{Tenant: a.Tenant, Action: various, Outcome: a.Outcome}
 	}
-	seen[k]++
-	return k, false
+	seen[k] += times
 }
 
-func (t *Trail) again(k kind) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if seen := t.refused[k.Tenant]; seen != nil {
-		seen[k]++
+// seenBy returns the counts of a tenant in this window. The caller holds mu.
+func (t *Trail) seenBy(tenant string) map[kind]uint64 {
+	seen := t.counted[tenant]
+	if seen == nil {
+		seen = map[kind]uint64{}
+		t.counted[tenant] = seen
 	}
+	return seen
 }
 
 // Start begins to write the sums and to remove old entries. stop writes what is counted and not written yet, and returns when that is done.
@@ -123,20 +159,22 @@ func (t *Trail) run(ctx context.Context) {
 	}
 }
 
-// sumUp ends a window: it writes an entry for each kind that was counted.
+// sumUp ends a window: it writes an entry for each kind that was counted. A sum that cannot be written is added to that of the next window.
 func (t *Trail) sumUp() {
 	t.mu.Lock()
-	refused := t.refused
-	t.refused = map[string]map[kind]uint64{}
+	counted := t.counted
+	t.counted = map[string]map[kind]uint64{}
 	t.mu.Unlock()
-	for _, seen := range refused {
+	for _, seen := range counted {
 		for k, times := range seen {
 			if times == 0 {
 				continue
 			}
-			k.Times = times
-			if err := t.engine.Record(records.Audit(k)); err != nil {
-				t.log.Warn("refusals were not written to the audit", "tenant", k.Tenant, "times", times, "error", err)
+			a := records.Audit(k)
+			a.Times = times
+			if err := t.engine.Record(a); err != nil {
+				t.count(a, times)
+				t.log.Warn("a sum was not written to the audit yet", "tenant", a.Tenant, "action", a.Action, "times", times, "error", err)
 			}
 		}
 	}

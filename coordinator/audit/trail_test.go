@@ -169,6 +169,58 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 	})
 }
 
+// X4: calls without an effect are summed up like refusals, and apart from them. If the entry of the first one cannot be written, its caller gets an error, and
+// the next call is the first.
+func TestCallsWithoutEffectAreSummedUp(t *testing.T) {
+	t.Attr("rules", "X4")
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
+		stop := trail.Start()
+		done := records.Audit{Tenant: "acme", Subject: "pat", Action: "CancelTask", Outcome: records.OutcomeOK, Object: "t1"}
+		d.down = true
+		if err := trail.NoEffect(done); !errors.Is(err, errDown) {
+			t.Errorf("while the engine is down: %v, want its error", err)
+		}
+		d.down = false
+		for range 1000 {
+			if err := trail.NoEffect(done); err != nil {
+				t.Fatal(err)
+			}
+		}
+		trail.Refuse(refusal("pat", "CancelTask"))
+		stop()
+		all := d.entries("acme")
+		if len(all) != 3 || all[0].Object != "t1" || all[0].Times != 0 || all[1].Times != 1 || all[2].Times != 999 || all[2].Outcome != records.OutcomeOK {
+			t.Errorf("the audit is %+v, want the first call, the refusal, and the sum of 999 calls", all)
+		}
+	})
+}
+
+// X4: a sum that cannot be written is not lost: it is part of the next one. However long it takes, there are only few of them.
+func TestSumsWhileTheEngineIsDown(t *testing.T) {
+	t.Attr("rules", "X4")
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
+		stop := trail.Start()
+		d.down = true
+		const minutes, kinds = 3, maxKinds + 5
+		for range minutes {
+			for i := range kinds {
+				trail.Refuse(refusal(fmt.Sprint("eve", i), "PurgeQueue"))
+			}
+			time.Sleep(window)
+			synctest.Wait()
+		}
+		d.down = false
+		stop()
+		all, sum := d.entries("acme"), uint64(0)
+		for _, a := range all {
+			sum += a.Times
+		}
+		if len(all) > maxKinds+1 || sum != minutes*kinds {
+			t.Errorf("%d entries for %d refusals, want at most %d for %d", len(all), sum, maxKinds+1, minutes*kinds)
+		}
+	})
+}
+
 // X4: entries are deleted after their retention, at most sweepStep in one commit.
 func TestRetention(t *testing.T) {
 	t.Attr("rules", "X4")

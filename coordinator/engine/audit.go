@@ -37,11 +37,12 @@ func (e *Engine) Record(a records.Audit) error {
 	return await(e.inbox.put, a.Tenant, func() { e.audit(a) })
 }
 
-// alter is ask for an operator's fn, which changes something: the audit entry of the call is committed with the change.
-func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (T, error)) (T, error) {
+// alter is ask for a fn that changes something for a caller: the audit entry of the call is committed with the change. If fn says that it has changed nothing,
+// alter leaves the entry to the caller.
+func alter[T any](ctx context.Context, e *Engine, tenant string, fn func() (answer T, changed bool, err error)) (T, error) {
 	return askAs(ctx, e, tenant, op{settles: true}, func() (T, error) {
-		answer, err := fn()
-		if err == nil {
+		answer, changed, err := fn()
+		if err == nil && changed {
 			e.auditOnce(EntryOf(ctx))
 		}
 		return answer, err

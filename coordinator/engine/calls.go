@@ -161,17 +161,18 @@ func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) 
 }
 
 func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c lease.Command) (*lease.Task, error) {
-	return alter(ctx, e, tenant, func() (*lease.Task, error) {
+	return alter(ctx, e, tenant, func() (t *lease.Task, changed bool, err error) {
 		if e.spaces[id.Space] == nil { // no such workspace, so no such task
-			return nil, lease.ErrNotFound
+			return nil, false, lease.ErrNotFound
 		}
 		if e.retryExceedsQuota(c) {
-			return nil, ErrTaskLimit
+			return nil, false, ErrTaskLimit
 		}
-		if out := e.step(c); out.Err != nil {
-			return nil, out.Err
+		out, changed := e.stepChanging(c)
+		if out.Err != nil {
+			return nil, false, out.Err
 		}
-		return e.set.task(id), nil
+		return e.set.task(id), changed, nil
 	})
 }
 

@@ -49,22 +49,22 @@ func (q *queue) info() QueueInfo {
 // UpdateQueue calls change with a copy of the settings of a queue, and applies the changed copy. It makes the queue if there is none. change may
 // set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
-	return alter(ctx, e, name.Tenant, func() (QueueInfo, error) {
+	return alter(ctx, e, name.Tenant, func() (_ QueueInfo, changed bool, err error) {
 		settings := lease.Settings{}
 		if s := e.byName[name]; s != nil && s.queues[queue] != nil {
 			settings = *s.queues[queue].settings
 		}
 		change(&settings)
 		if err := settings.Check(e.rules.Limits); err != nil {
-			return QueueInfo{}, err
+			return QueueInfo{}, false, err
 		}
 		s := e.spaceOf(name)
 		if err := e.assignNumber(s); err != nil {
 			e.forgetUnused(s)
-			return QueueInfo{}, err
+			return QueueInfo{}, false, err
 		}
 		e.dir.add(s.name, s.number)
-		return e.applySettings(e.queue(s, queue), &settings), nil
+		return e.applySettings(e.queue(s, queue), &settings), true, nil
 	})
 }
 

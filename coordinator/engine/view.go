@@ -5,13 +5,20 @@ import "github.com/lessor-dev/lessor/lease"
 // step decides one command at e.now and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
 // another step.
 func (e *Engine) step(c lease.Command) lease.Step {
-	out := e.rules.StepOn(e.memory, e.now, view{e}, c)
+	out, _ := e.stepChanging(c)
+	return out
+}
+
+// stepChanging is step, and reports whether anything has changed.
+func (e *Engine) stepChanging(c lease.Command) (out lease.Step, changed bool) {
+	out = e.rules.StepOn(e.memory, e.now, view{e}, c)
 	for i := range out.Changes {
 		e.apply(&out.Changes[i])
 	}
+	changed = len(out.Changes) > 0
 	clear(out.Changes) // so that the memory keeps no old versions alive
 	e.memory.Changes, out.Changes = out.Changes[:0], nil
-	return out
+	return out, changed
 }
 
 // view is the read access of the rules to the state of the engine.

@@ -42,8 +42,14 @@ var audited = map[string]bool{
 	lessorv1.AuthService_RotateKey_FullMethodName:        true,
 }
 
-// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or, if there is no
-// change, before the answer is sent.
+// beyondStore lists the audited calls that take effect outside the store.
+var beyondStore = map[string]bool{
+	lessorv1.AdminService_DrainWorker_FullMethodName: true,
+	lessorv1.AdminService_KickWorker_FullMethodName:  true,
+}
+
+// audit runs a call. If the call is audited, its entry is written in the same commit as the change that the call makes, or, if the store has not changed,
+// before the answer is sent.
 func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !audited[info.FullMethod] {
 		return next(ctx, req)
@@ -54,8 +60,10 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	case entry.Kept():
 	case err != nil:
 		g.refused(entry.Audit, err)
-	default:
+	case beyondStore[info.FullMethod]:
 		err = refusal.Status(g.trail.Record(entry.Audit))
+	default:
+		err = refusal.Status(g.trail.NoEffect(entry.Audit))
 	}
 	return res, err
 }

@@ -38,7 +38,7 @@ type AuditEvent struct {
 	Role string `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
 	// Network address of the caller.
 	Peer string `protobuf:"bytes,6,opt,name=peer,proto3" json:"peer,omitempty"`
-	// Name of the call, such as CancelTask; "various" where a flood of refusals is summed up.
+	// Name of the call, such as CancelTask; "various" where a flood of refusals, or of calls without effect, is summed up.
 	Action string `protobuf:"bytes,7,opt,name=action,proto3" json:"action,omitempty"`
 	// Workspace, where the call has one.
 	WorkspaceId string `protobuf:"bytes,8,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -52,7 +52,8 @@ type AuditEvent struct {
 	Outcome string `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Tasks that were changed, if the call is about many; else 0. Each step of such a call leaves an event of its own.
 	Tasks uint64 `protobuf:"varint,13,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// How often the same was refused. A caller that goes on asking leaves one event at once and then one a minute.
+	// How often the same was refused, or was done without any effect, such as another cancel of the same task. A caller that goes on leaves one event at once
+	// and then one a minute. 0 for what had an effect, and for the first call without one.
 	Times         uint64 `protobuf:"varint,14,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
