@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // shortLife is the lifetime of tokens that expire during a test.
@@ -272,5 +275,104 @@ func (r *rig) wantUncommitted(t *testing.T, a *lessorv1.Assignment) {
 	res, err := r.tasks.GetTask(withToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: a.GetTask().GetTaskId()})
 	if s := res.GetTask().GetState(); err != nil || s != lessorv1.TaskState_TASK_STATE_LEASED {
 		t.Errorf("the task is %v (%v), want LEASED", s, err)
+	}
+}
+
+// X3: a credential that was revoked issues no token any more, even if the call had begun before and waited for other changes of the tenant. Otherwise whoever
+// has stolen it could make others that survive it. A call whose caller has left issues none either, because nobody would have the token.
+func TestRevokedCredentialIssuesNoToken(t *testing.T) {
+	t.Attr("rules", "X3")
+	st := &slowStore{Store: memstore.New()}
+	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
+		stolen, id := r.issue(t, "acme", auth.Operator)
+		owner, _ := r.issue(t, "acme", auth.Operator)
+		service := lessorv1.NewAuthServiceClient(r.conn)
+		st.commitTime.Store(int64(time.Second))
+		create := func(ctx context.Context) <-chan error {
+			ended := make(chan error, 1)
+			go func() {
+				ended <- errOf(service.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: "eve"}))
+			}()
+			synctest.Wait()
+			return ended
+		}
+		left, leave := context.WithCancel(t.Context())
+		before, gone := create(withToken(t.Context(), stolen)), create(withToken(left, owner))
+		revoked := make(chan error, 1)
+		go func() {
+			revoked <- errOf(service.RevokeToken(withToken(t.Context(), owner), &lessorv1.RevokeTokenRequest{TokenId: id}))
+		}()
+		synctest.Wait()
+		after := create(withToken(t.Context(), stolen))
+		leave()
+		if err := <-before; err != nil {
+			t.Errorf("the call before the revocation: %v", err)
+		}
+		if err := <-gone; status.Code(err) != codes.Canceled {
+			t.Errorf("the call whose caller has left: %v, want CANCELLED", err)
+		}
+		if err := <-revoked; err != nil {
+			t.Fatal(err)
+		}
+		if err := <-after; problemOf(err) != string(auth.Revoked) {
+			t.Errorf("the call that waited longer than the revocation: %v, want UNAUTHENTICATED because the credential is revoked", err)
+		}
+		time.Sleep(time.Minute)
+		if all := r.gate.Keyring().List("acme"); len(all) != 3 {
+			t.Errorf("the tenant has %d tokens, want the two of the operators and the one that was issued before the revocation", len(all))
+		}
+		r.wantRefusalInAudit(t, owner, "CreateToken")
+	})
+}
+
+// wantRefusalInAudit checks that the audit has a refusal of a call because of its credential.
+func (r *rig) wantRefusalInAudit(t *testing.T, token, action string) {
+	t.Helper()
+	all := r.auditEvents(withToken(t.Context(), token), t, &lessorv1.ListAuditEventsRequest{Action: action, Outcome: refusal.CodeToken})
+	if len(all) != 1 {
+		t.Errorf("the audit has %v, want one refusal", all)
+	}
+}
+
+// X3: a call that waits because its client does not read earlier answers ends with its credential, like any other that waits. Later it would be answered with
+// what happened in between.
+func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	for problem, end := range credentialEndings {
+		t.Run(string(problem), func(t *testing.T) {
+			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+				token, id := r.issueFor(t, gate.DefaultTenant, auth.Viewer, shortLife)
+				ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token))
+				ctx = unreadHandler{}.TagConn(ctx, nil)
+				for range maxUnread { // answers that nobody reads
+					if err := (&place{of: ctx.Value(unreadKey{}).(unreadAnswers)}).take(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ended := make(chan error, 1)
+				go func() {
+					info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_ListTasks_FullMethodName}
+					_, err := newChain(r.cfg.Logger, newCalls(), newCallMetrics(), r.gate).callUnary(ctx, &lessorv1.ListTasksRequest{}, info, func(context.Context, any) (any, error) {
+						t.Error("the call was made after its credential had ended")
+						return &lessorv1.ListTasksResponse{}, nil
+					})
+					ended <- err
+				}()
+				synctest.Wait()
+				if err := end(r, id); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				select {
+				case err := <-ended:
+					if problemOf(err) != string(problem) {
+						t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
+					}
+				default:
+					<-ctx.Value(unreadKey{}).(unreadAnswers)
+					t.Errorf("the call still waits a second after its credential has ended; then it ended with %v", <-ended)
+				}
+			})
+		})
 	}
 }

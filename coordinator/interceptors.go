@@ -36,7 +36,7 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	})
 	lines := callLog{log}
 	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, limitUnread},
+		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, unreadLimit{g.UntilEnded}.unary},
 		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), g.Stream},
 	}
 }

@@ -46,15 +46,20 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// limitUnread delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
-func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// unreadLimit is an interceptor that bounds the answers of each connection. untilEnded is that of the gate.
+type unreadLimit struct {
+	untilEnded func(context.Context) (in context.Context, done func())
+}
+
+// unary delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
+func (l unreadLimit) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	places, _ := ctx.Value(unreadKey{}).(unreadAnswers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
 	if places == nil || !read && !leases {
 		return next(ctx, req)
 	}
 	p := &place{of: places}
-	if err := p.take(ctx); err != nil {
+	if err := l.take(ctx, p); err != nil {
 		return nil, refusal.Status(err)
 	}
 	if leases { // a client that does not read its answers gets no work, but a Lease that waits for work must not hold a place
@@ -73,6 +78,16 @@ func limitUnread(ctx context.Context, req any, info *grpc.UnaryServerInfo, next 
 	}
 	handed = true
 	return &largeAnswer{m.(proto.Message), p.free}, nil
+}
+
+// take takes a place. If it has to wait for one, it waits only until the credential of the call ends (X3).
+func (l unreadLimit) take(ctx context.Context, p *place) error {
+	if ctx.Err() == nil && p.takeNow() {
+		return nil
+	}
+	ctx, done := l.untilEnded(ctx)
+	defer done()
+	return p.take(ctx)
 }
 
 type (
@@ -103,12 +118,25 @@ func (p *place) take(ctx context.Context) error {
 	}
 	select {
 	case p.of <- struct{}{}:
-		p.free = sync.OnceFunc(func() { <-p.of })
+		p.taken()
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
+
+// takeNow takes a place if one is free.
+func (p *place) takeNow() bool {
+	select {
+	case p.of <- struct{}{}:
+		p.taken()
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *place) taken() { p.free = sync.OnceFunc(func() { <-p.of }) }
 
 // unreadHandler gives each new connection its unreadAnswers.
 type unreadHandler struct{}

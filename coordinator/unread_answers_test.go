@@ -17,6 +17,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
+// noCredential limits calls that have shown no credential that could end.
+var noCredential = unreadLimit{func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }}
+
 // X5: a connection may have only a limited number of large answers that are not sent yet. Further calls wait until one of them is sent. A call that has
 // ended does not wait. Answers that were sent, small answers, failed calls and panics do not count.
 func TestUnreadAnswersAreBounded(t *testing.T) {
@@ -26,7 +29,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		get := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_GetTask_FullMethodName}
 		made := make(chan mem.BufferSlice, 100)
 		answer := func(ctx context.Context, payload int) error {
-			m, err := limitUnread(ctx, nil, get, func(context.Context, any) (any, error) {
+			m, err := noCredential.unary(ctx, nil, get, func(context.Context, any) (any, error) {
 				return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Output: make([]byte, payload)}}, nil
 			})
 			if err != nil {
@@ -54,7 +57,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		}
 		beat := &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Heartbeat_FullMethodName}
 		for range 2 * maxUnread { // such calls neither wait nor count, so a worker keeps its leases
-			m, err := limitUnread(gone, nil, beat, func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
+			m, err := noCredential.unary(gone, nil, beat, func(context.Context, any) (any, error) { return &lessorv1.HeartbeatResponse{}, nil })
 			if _, counts := m.(*largeAnswer); counts || err != nil {
 				t.Fatalf("a heartbeat got %T (%v), want a plain answer", m, err)
 			}
@@ -77,12 +80,12 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-made // a small answer does not count
-			if _, err := limitUnread(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
+			if _, err := noCredential.unary(conn, nil, get, func(context.Context, any) (any, error) { return nil, errors.New("no") }); err == nil {
 				t.Fatal("no error")
 			}
 			func() {
 				defer func() { _ = recover() }()
-				_, _ = limitUnread(conn, nil, get, func(context.Context, any) (any, error) { panic("no") })
+				_, _ = noCredential.unary(conn, nil, get, func(context.Context, any) (any, error) { panic("no") })
 			}()
 		}
 	})
@@ -97,7 +100,7 @@ func TestLeaseWaitsForUnreadAnswers(t *testing.T) {
 		work := make(chan struct{})
 		begun, answers := 0, make(chan any, 100) // begun counts the handlers that have begun
 		ask := func() {
-			m, _ := limitUnread(conn, nil, lease, func(ctx context.Context, _ any) (any, error) {
+			m, _ := noCredential.unary(conn, nil, lease, func(ctx context.Context, _ any) (any, error) {
 				begun++
 				<-work
 				return &lessorv1.LeaseResponse{}, placeOf(ctx).take(ctx)
@@ -143,7 +146,7 @@ func TestLeaseOfACallerThatHasLeft(t *testing.T) {
 			conn := unreadHandler{}.TagConn(contextAfterGate(t.Context(), t), nil)
 			ctx, cancel := context.WithCancelCause(conn)
 			ask := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{"q"}}
-			_, err := limitUnread(ctx, ask, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(ctx context.Context, _ any) (any, error) {
+			_, err := noCredential.unary(ctx, ask, &grpc.UnaryServerInfo{FullMethod: lessorv1.WorkerService_Lease_FullMethodName}, func(ctx context.Context, _ any) (any, error) {
 				for range maxUnread { // answers that nobody reads
 					if err := (&place{of: conn.Value(unreadKey{}).(unreadAnswers)}).take(conn); err != nil {
 						t.Fatal(err)

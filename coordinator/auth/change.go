@@ -63,7 +63,11 @@ func (k *Keyring) Create(ctx context.Context, r Request, now time.Time) (token s
 	if err := r.check(); err != nil {
 		return "", t, err
 	}
-	defer k.changing.begin(r.Tenant)()
+	end, err := k.changing.begin(ctx, r.Tenant)
+	if err != nil {
+		return "", t, err
+	}
+	defer end()
 	old, left := k.stale(r.Tenant, now)
 	if left >= maxTokens {
 		return "", t, &LimitError{"tokens", maxTokens}
@@ -132,7 +136,11 @@ func (k *Keyring) revoked(tenant string) (n int) {
 // Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
 // Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token (X2, X3).
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
-	defer k.changing.begin(tenant)()
+	end, err := k.changing.begin(ctx, tenant)
+	if err != nil {
+		return records.Token{}, err
+	}
+	defer end()
 	k.mu.RLock()
 	t, known := k.tokens[tenant][id]
 	k.mu.RUnlock()
@@ -154,7 +162,11 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 // Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
 // but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
-	defer k.changing.begin(tenant)()
+	done, err := k.changing.begin(ctx, tenant)
+	if err != nil {
+		return records.SigningKey{}, err
+	}
+	defer done()
 	c := change{tenant: tenant, ends: true}
 	kept, needed := 0, k.needed(tenant)
 	for _, key := range k.Keys(tenant) {

@@ -1,6 +1,9 @@
 package auth
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // changes lets each tenant make one change at a time. A change waits for its commit, and tenants must not wait for the changes of others: one of them may
 // make many, while another one revokes a credential (X3, T12).
@@ -17,8 +20,8 @@ type tenantChanges struct {
 
 func newChanges() changes { return changes{of: map[string]*tenantChanges{}} }
 
-// begin waits until the tenant has no other change under way. The change lasts until end is called.
-func (c *changes) begin(tenant string) (end func()) {
+// begin waits until the tenant has no other change under way. The change lasts until end is called. If ctx ends before, begin returns its cause.
+func (c *changes) begin(ctx context.Context, tenant string) (end func(), err error) {
 	c.mu.Lock()
 	t := c.of[tenant]
 	if t == nil {
@@ -27,13 +30,22 @@ func (c *changes) begin(tenant string) (end func()) {
 	}
 	t.calls++
 	c.mu.Unlock()
-	t.turn <- struct{}{}
-	return func() {
-		<-t.turn
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if t.calls--; t.calls == 0 {
-			delete(c.of, tenant)
-		}
+	select {
+	case t.turn <- struct{}{}:
+		return func() {
+			<-t.turn
+			c.leave(tenant, t)
+		}, nil
+	case <-ctx.Done():
+		c.leave(tenant, t)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *changes) leave(tenant string, t *tenantChanges) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.calls--; t.calls == 0 {
+		delete(c.of, tenant)
 	}
 }

@@ -27,7 +27,7 @@ type Identity struct {
 }
 
 // Keeper makes records durable, and returns nil once they are, even if ctx ends meanwhile. ctx is that of the call to the keyring; about is the id
-// of the token or key that the change is about. For each tenant only one goroutine at a time calls it.
+// of the token or key that the change is about. For each tenant only one goroutine at a time calls it, and then all earlier changes are in force.
 type Keeper func(ctx context.Context, tenant, about string, put func(*store.Batch)) error
 
 // Keyring holds the signing keys and tokens of a store. It is safe for concurrent use.

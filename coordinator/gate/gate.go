@@ -57,10 +57,28 @@ func New(d Deps) (*Gate, error) {
 	}
 	g.rules = *d.Auth
 	var err error
-	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, d.Keep, g.calls.recheckOf); err != nil {
+	if g.keyring, err = auth.Open(d.Store, d.Auth.Audience, g.keeper(d.Keep), g.calls.recheckOf); err != nil {
 		return nil, err // a gate without a keyring would admit every caller
 	}
 	return g, nil
+}
+
+// keeper returns a Keeper that refuses a change whose caller's credential has ended while the change waited for earlier ones, which may have revoked it.
+// Otherwise whoever holds a stolen credential could issue tokens that survive its revocation (X3).
+func (g *Gate) keeper(keep auth.Keeper) auth.Keeper {
+	return func(ctx context.Context, tenant, about string, put func(*store.Batch)) error {
+		if who := Identify(ctx); who.Credential != "" {
+			if _, err := g.recheck(who); err != nil {
+				return err
+			}
+		}
+		return keep(ctx, tenant, about, put)
+	}
+}
+
+// UntilEnded returns a context that also ends with the credential of an admitted call, for a call that has to wait. done must be called when it waits no more.
+func (g *Gate) UntilEnded(ctx context.Context) (in context.Context, done func()) {
+	return g.calls.track(ctx, Identify(ctx))
 }
 
 // Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are required.
@@ -70,7 +88,7 @@ func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 // such a jump. stop ends the goroutine and waits for its end.
 func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
-// Unary is the interceptor of unary calls. It ends a Lease when its credential ends. Other unary calls are not ended, because they do not wait for long.
+// Unary is the interceptor of unary calls. It ends a Lease when its credential ends. Other unary calls are not ended, because they do not wait for long, or use UntilEnded.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	in, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
