@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -88,12 +89,12 @@ func (e *UnfinishedError) Error() string {
 // LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
 type LostError struct {
 	Dir  string
-	File string // name of the file that is missing
-	Name string // name of a file beside it that the store has left
+	File string   // name of the file that is missing
+	Left []string // names of the files beside it that the store has left; at least one
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, e.Name, e.File)
+	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, strings.Join(e.Left, " and "), e.File)
 }
 
 // NotEmptyError refuses a restore into a directory that is not empty.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/lessor-dev/lessor/store"
@@ -41,7 +42,7 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "name an empty directory; keep an old store until the new one serves", "%v", full)
 	case errors.As(err, &lost):
-		hint := "put " + lost.File + " back, or restore a backup into another directory; remove " + lost.Name + " to begin with an empty store"
+		hint := "put " + lost.File + " back, or restore a backup into another directory; remove " + strings.Join(lost.Left, " and ") + " to begin with an empty store"
 		return fail(exitCannotStart, hint, "%v", lost)
 	case errors.As(err, &inUse):
 		return fail(exitCannotStart, "only one process can use a data directory; stop the other one or choose another directory", "%v", inUse)

@@ -13,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists, or refuseLost finds that it was lost. bbolt cannot open a file again if a loss of
-// power interrupted its creation, so the store gets its name only when it is complete and on the disk.
+// createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists, or refuseLost finds that it was lost. bbolt
+// cannot open a file again if a loss of power interrupted its creation, so the store gets its name only when it is complete and on the disk.
 func createIfMissing(path string, migrations store.Migrations) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -37,15 +37,14 @@ func createIfMissing(path string, migrations store.Migrations) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// refuseLost returns a *store.LostError if there is no file at path, but another one that only a store leaves there.
+// refuseLost returns a *store.LostError if there is no file at path, but others that only a store leaves there.
 func refuseLost(path string) error {
 	dir := filepath.Dir(path)
-	for _, name := range []string{markName, reserveName} {
-		if fileExists(filepath.Join(dir, name)) && !fileExists(path) { // in this order: another process may be making the store
-			return &store.LostError{Dir: dir, File: fileName, Name: name}
-		}
+	left := slices.DeleteFunc([]string{markName, reserveName}, func(name string) bool { return !fileExists(filepath.Join(dir, name)) })
+	if len(left) == 0 || fileExists(path) { // looked at last, because another process may be making the store
+		return nil
 	}
-	return nil
+	return &store.LostError{Dir: dir, File: fileName, Left: left}
 }
 
 // createTemp makes a complete and synced store under a temporary name in the directory of path, and returns that name.

@@ -172,8 +172,8 @@ func (s *Store) firstRead(migrations store.Migrations) (format uint32, err error
 	return format, cmp.Or(damaged(s.path, fault), err)
 }
 
-// defaultMapBytes leaves room for what a store grows by during the longest backup: bbolt maps more only when nobody reads, and until then all commits would wait.
-// On systems of 64 bits, address space is plentiful unless it is limited (ulimit -v).
+// defaultMapBytes leaves room for what a store grows by during the longest backup: bbolt maps more only when nobody reads, and until then all commits would
+// wait. On systems of 64 bits, address space is plentiful unless it is limited (ulimit -v).
 func defaultMapBytes() int64 {
 	const least, most = 1 << 30, 1 << (30 + 6*(math.MaxUint>>63))
 	var limit syscall.Rlimit

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -464,20 +465,24 @@ func TestParentThatCannotBeSynced(t *testing.T) {
 // If the file of a store is missing, but not what the store has left beside it, Open makes no empty store in its place: the loss would go unnoticed. When
 // those files are removed, it does.
 func TestLostStoreIsNotReplaced(t *testing.T) {
-	for _, name := range []string{markName, reserveName} {
+	for _, left := range [][]string{{markName}, {reserveName}, {markName, reserveName}} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
+		for _, name := range left {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		lost := new(store.LostError)
-		if _, err := Open(dir, Options{}); !errors.As(err, &lost) || *lost != (store.LostError{Dir: dir, File: fileName, Name: name}) {
-			t.Errorf("Open of a directory with %s = %v, want a LostError that names it", name, err)
+		if _, err := Open(dir, Options{}); !errors.As(err, &lost) || lost.Dir != dir || lost.File != fileName || !slices.Equal(lost.Left, left) {
+			t.Errorf("Open of a directory with %q = %v, want a LostError that names all of them", left, err)
 		}
-		if names := fileNames(t, dir); names != name {
-			t.Errorf("files after the refusal: %s, want %s", names, name)
+		if names := fileNames(t, dir); names != strings.Join(left, " ") {
+			t.Errorf("files after the refusal: %s, want %q", names, left)
 		}
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
+		for _, name := range left {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		mustOpen(t, dir)
 	}

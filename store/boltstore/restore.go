@@ -80,7 +80,8 @@ func isSame(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(of, other)
 }
 
-// requireEmpty refuses a directory in which there is anything but an unfinished restore. That is refused, too, if it is needed, because it would be overwritten.
+// requireEmpty refuses a directory in which there is anything but an unfinished restore. That is refused, too, if it is needed, because it would be
+// overwritten.
 func requireEmpty(dir string, needed bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
