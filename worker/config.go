@@ -63,8 +63,8 @@ type Config struct {
 	// MaxBackoff is the longest wait before the worker reconnects. At least MinBackoff. Default 10 s.
 	MaxBackoff time.Duration
 	// ReportTries is how often a report is sent, while it gets no verdict because a stream broke or the coordinator is overloaded, before it may be
-	// given up (K5). An outcome is not given up before its lease has expired by this process's clock, unless the coordinator refuses its frame. A
-	// report that has its verdict is never sent again. Default 8.
+	// given up (K5). An outcome is not given up before its lease has expired by this process's clock, unless the coordinator refuses its frame
+	// or fails at it. A report that has its verdict is never sent again. Default 8.
 	ReportTries int
 
 	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow. If there is more, the oldest output is

@@ -23,8 +23,8 @@ type report struct {
 	seq uint64
 	// tries is how often the report was sent.
 	tries int
-	// suspect: a frame with it was refused, or it is large and a stream broke because a frame was too large. From then on it gets a frame of its own,
-	// so that reports that only shared the frame are not lost with it.
+	// suspect: a frame with it was refused, or may be the reason why a stream broke: it is large and a frame was too large, or the coordinator failed at it.
+	// From then on the report gets a frame of its own, so that reports that only shared the frame are not lost with it.
 	suspect bool
 }
 

@@ -253,10 +253,19 @@ func TestReportsOfARefusedFrameAreSentAlone(t *testing.T) {
 	})
 }
 
-// K5: an outcome that is too large for the coordinator breaks each stream on which it is sent. It is given up after ReportTries, even if its lease
-// lives, and the outcomes behind it are not.
+// K5: an outcome that is too large for the coordinator, or at which it fails, breaks each stream on which it is sent. It is given up after ReportTries,
+// even if its lease lives, and the outcomes behind it are not.
 func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
 	t.Attr("rules", "K5")
+	for _, end := range []error{
+		status.Error(codes.ResourceExhausted, "received message larger than max"), coordinatorStatus(codes.Internal, "INTERNAL"),
+	} {
+		t.Run(status.Code(end).String(), func(t *testing.T) { testOutcomeThatBreaksStreams(t, end) })
+	}
+}
+
+func testOutcomeThatBreaksStreams(t *testing.T, end error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
 		r := c.run(worker.Config{Concurrency: 2, ReportTries: 3, MaxMessageBytes: 256 << 10}, func(_ context.Context, t *worker.Task) ([]byte, error) {
@@ -272,7 +281,7 @@ func TestOutcomeThatBreaksStreamsIsGivenUp(t *testing.T) {
 			if _, report := s.outcome(); len(report.GetComplete().GetOutput()) == 0 {
 				t.Fatalf("the report of %s came, want the large one first", report.GetComplete().GetTaskId())
 			}
-			s.finish(status.Error(codes.ResourceExhausted, "received message larger than max"))
+			s.finish(end)
 			s = c.accept()
 		}
 		f, report := s.outcome()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -77,10 +78,16 @@ func (s *session) suspendLocked(err error) {
 	if s.link.next != 0 { // it was accepted
 		r.lastSeen = s.link.lastSeq
 	}
+	st := status.Convert(err)
+	failed := st.Code() == codes.Internal && detail[*errdetails.ErrorInfo](st).GetDomain() == errorDomain
+	oldest := s.oldestReports()
 	for _, f := range s.sent {
 		s.w.retryBeatsLocked(f, noDelay)
-		if status.Code(err) == codes.ResourceExhausted { // a frame was too large for the coordinator
+		switch {
+		case st.Code() == codes.ResourceExhausted: // a frame was too large for the coordinator
 			f.suspect(s.budget())
+		case failed && f == oldest: // the coordinator handles frames in order, and may have failed at this one
+			f.suspect(0)
 		}
 		if f.reports != nil {
 			r.unanswered = append(r.unanswered, f)
@@ -102,6 +109,16 @@ func (s *session) suspendLocked(err error) {
 		}
 		r.unanswered = nil
 	}
+}
+
+// oldestReports returns the first frame with reports that has no answer; nil if there is none.
+func (s *session) oldestReports() (oldest *sentFrame) {
+	for _, f := range s.sent {
+		if f.reports != nil && (oldest == nil || f.seq < oldest.seq) {
+			oldest = f
+		}
+	}
+	return oldest
 }
 
 // tokenRefused reports whether the resume token was refused.
