@@ -143,7 +143,10 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	var items []*lessorv1.Report
 	var lastFeedback []*lessorv1.FeedbackItem
 	size := func(r *report) int {
-		if r.suspect {
+		switch {
+		case r.obsolete():
+			return 0 // is not sent
+		case r.suspect:
 			return s.budget() + 1 // fills a frame
 		}
 		return r.size + r.a.feedback.pendingSize()

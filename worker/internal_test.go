@@ -498,6 +498,24 @@ func TestFeedbackBesideReports(t *testing.T) {
 	}
 }
 
+// K5: a report that is not sent any more holds up none behind it, although it would have had a frame of its own.
+func TestObsoleteSuspectHoldsUpNoReport(t *testing.T) {
+	t.Attr("rules", "K5")
+	w := newWorker(t)
+	w.drained = t.Context()
+	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
+	refused, outcome := (&attempt{w: w, phase: over}).start(), (&attempt{w: w, phase: reporting}).complete(nil)
+	refused.suspect = true
+	w.lock()
+	s.declaredCapacity = w.capacityLocked()
+	w.queueReportLocked(refused)
+	w.queueReportLocked(outcome)
+	w.unlock()
+	if out, err := s.collect(time.Now(), nil); err != nil || len(out.frames) != 1 {
+		t.Errorf("collect: %v, error %v, want a frame with the outcome", out.frames, err)
+	}
+}
+
 // V19: a Start that waits in the outbox when the outcome of its attempt comes, for example because the stream was slow, is not sent any more.
 func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 	t.Attr("rules", "V19")
