@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -36,8 +37,8 @@ type Token struct {
 func StaticToken(token string) *Token { return &Token{token: token} }
 
 // TokenFile returns a token that is read from a file; white space around it is ignored. Each call reads the file again, so that a new token needs
-// no restart. While the file cannot be read, the last token stays in use. A pipe is read only
-// once, and must have a writer within 3 s.
+// no restart. While the file cannot be read, the last token stays in use. A pipe or a terminal is read only once; a pipe must have a writer within
+// 3 s.
 func TokenFile(path string) *Token { return &Token{file: path} }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials. The error is UNAUTHENTICATED if no token could ever be read.
@@ -85,10 +86,10 @@ func checkToken(token string) error {
 	return nil
 }
 
-// read reads the file, but a pipe only once. Time and size of a file do not tell whether it has changed: a new token often has the same size, and some file
-// systems, or tools that copy files, keep the time.
+// read reads the file, but a pipe or a terminal only once. Time and size of a file do not tell whether it has changed: a new token often has the same size, and
+// some file systems, or tools that copy files, keep the time.
 func (t *Token) read() error {
-	if t.token != "" && pipe.Is(t.file) {
+	if info, err := os.Stat(t.file); t.token != "" && err == nil && !info.Mode().IsRegular() {
 		return nil
 	}
 	text, err := pipe.ReadFile(t.file)

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// X1: TokenFile takes over each new token, even one of the same size in a file of the same time. If the file is gone or has no valid token, for example because it is just being written,
-// the last token stays in use.
+// X1: TokenFile takes over each new token, even one of the same size in a file of the same time. If the file is gone or has no valid token, for example
+// because it is just being written, the last token stays in use.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	t.Attr("rules", "X1")
 	file := filepath.Join(t.TempDir(), "token")
