@@ -20,7 +20,7 @@ import (
 // credentials are the flags for the credentials of a client, and for the authorities that it trusts (X1).
 type credentials struct {
 	Token         string `shared:"" placeholder:"TOKEN" help:"Bearer token. Other users of the machine can see a command line: prefer the environment or --token-file."`
-	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes, unless it is a pipe."`
+	TokenFile     string `shared:"" type:"bytes" placeholder:"FILE" help:"File with the bearer token; read again when it changes, unless it is a pipe or a terminal."`
 	InsecureToken bool   `shared:"" help:"Send the token to another machine even without TLS."`
 	TLS           bool   `shared:"" name:"tls" help:"Use TLS and trust the authorities of the system. --tls-ca, --tls-cert and --tls-key imply it."`
 	TLSCA         string `shared:"" name:"tls-ca" type:"bytes" placeholder:"FILE" help:"Trust the authorities in this file instead."`
