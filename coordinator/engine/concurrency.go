@@ -46,6 +46,12 @@ func (k *concurrencyKey) state() lease.Holders {
 	return lease.Holders{Count: uint32(len(k.holders)), Limit: least}
 }
 
+// keyIsFull reports whether the concurrency key of a task has no room, so that no worker can be granted the task now.
+func (e *Engine) keyIsFull(t *lease.Task) bool {
+	k := e.spaces[t.ID.Space].keys[t.Spec.ConcurrencyKey]
+	return k != nil && !k.state().Room(t.Spec.ConcurrencyLimit)
+}
+
 func (k *concurrencyKey) hold(id lease.TaskID, limit uint32) {
 	if _, held := k.holders[id]; !held {
 		k.holders[id] = limit

@@ -341,6 +341,27 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 	})
 }
 
+// T2, W12: tasks whose concurrency key has no room are parked also if the only worker with room takes one task of a key at a time and has one already. If it
+// only passed over them, tasks of other keys behind many of them would wait.
+func TestTasksOfAFullKeyAreParkedForASingleFlightWorker(t *testing.T) {
+	t.Attr("rules", "T2 W12")
+	run(t, func(r *rig) {
+		specs := many(mostPassed + 2)
+		for _, s := range specs[:mostPassed+1] {
+			s.ConcurrencyKey = "k"
+		}
+		specs[mostPassed+1].ConcurrencyKey = "l"
+		r.submit(specs...)
+		a := r.worker("a", 5, func(w *Wants) { w.SingleFlight = true })
+		if n := len(a.grants()); n != 2 {
+			r.Errorf("%d grants to a worker with five slots, want 2: a task of each key", n)
+		}
+		if q := r.queueInfo(); q.Parked != uint64(mostPassed) {
+			r.Errorf("%d parked tasks, want %d", q.Parked, mostPassed)
+		}
+	})
+}
+
 // T11, T13: random commands, kills included, on tasks that share three keys, in a queue with max_inflight: neither limit is exceeded after any grant,
 // as counted from the leases that the test holds, and in the end all tasks complete.
 func TestLimitsHoldUnderRandomCommands(t *testing.T) {

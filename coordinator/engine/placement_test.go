@@ -584,3 +584,25 @@ func TestPreferredKeyOfAWorkerThatBecomesFull(t *testing.T) {
 		}
 	})
 }
+
+// W12: a PREFERRED task goes to another worker if the worker of its key has no room for it, also if that worker had room for the task before it and that one was
+// parked: its concurrency key has no room.
+func TestPreferredKeyBehindAParkedTask(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		holder := r.worker("holder", 1, func(w *Wants) { w.Types = []string{"long"} })
+		r.submitWith(func(s *lease.Spec) { s.Type, s.ConcurrencyKey = "long", "c" })
+		r.startAll(holder)
+		a := r.worker("a", 5, func(w *Wants) { w.MaxBytes = 64 })
+		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); s.Payload = make([]byte, 20) })
+		b := r.worker("b", 5, nil)
+		r.submit(work()) // a takes its turn: b is asked before it
+		r.setQueue(func(s *lease.Settings) { s.Paused = true })
+		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); s.ConcurrencyKey = "c" })
+		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Preferred)(s); s.Payload = make([]byte, 60) })
+		r.setQueue(func(s *lease.Settings) { s.Paused = false })
+		if x, y := len(a.grants()), len(b.grants()); x != 2 || y != 1 {
+			r.Errorf("%d grants to the worker of the key and %d to another, want 2 and 1", x, y)
+		}
+	})
+}

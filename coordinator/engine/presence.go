@@ -259,8 +259,9 @@ func (e *Engine) hasTaskFor(p *pool, t *taker) bool {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// releasePreferred is called after a grant has used some of the taker's room. It marks the queues that have tasks for which this taker's worker goes
-// first, because other takers may get them now. Only a grant makes this necessary: while the worker had room for such a task, it got the task itself.
+// releasePreferred is called after a grant has used some of the taker's room, and after a task for which it had room could not be granted. It marks the queues
+// that have tasks for which this taker's worker goes first, because other takers may get them now. Nothing else makes this necessary: while the worker had room
+// for such a task, it got the task itself.
 func (e *Engine) releasePreferred(t *taker) {
 	for _, q := range t.queues {
 		if len(q.pools.preferred[t.wants.Worker]) > 0 {

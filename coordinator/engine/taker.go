@@ -102,6 +102,9 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	if task == nil || task.Lease == nil {
 		l.head.remove(p) // even if the index entry has no task: such an entry must not block the line
 		e.relist(l)
+		if t.wants.limitsByTask() {
+			e.releasePreferred(t)
+		}
 		return
 	}
 	e.recordGrant(l.queue, l.flow)
