@@ -75,6 +75,9 @@ func playHistory(t *testing.T, seed uint64) {
 			if !w.slow || w.one(10) {
 				w.answered.Wait()
 				w.consistent()
+				if w.one(10) {
+					w.checkRestart()
+				}
 			}
 		}
 		w.answered.Wait()

@@ -100,6 +100,7 @@ func (r *rig) lateResult(id lease.TaskID, attempt uint32) *lease.Result {
 func (r *rig) shutDown() {
 	r.Helper()
 	r.consistent()
+	r.checkRestart()
 	r.stop()
 	if err := <-r.done; err != nil {
 		r.Fatal(err)
