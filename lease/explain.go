@@ -271,8 +271,11 @@ func (t *Task) whyFailed() string {
 	case CancelTimeout:
 		return "it was cancelled, and its worker did not stop within cancel_grace"
 	case ResourceGone:
-		return t.resourceGoneDetail()
+		return t.finalDetail("a resource that it needs is gone")
 	case DispatchUnavailable:
+		if t.Unacked < MaxUnacked {
+			return t.finalDetail("it could not be granted")
+		}
 		return fmt.Sprintf("%d grants in a row were not acknowledged", t.Unacked)
 	}
 	if t.Failures >= p.MaxAttempts {
@@ -281,14 +284,14 @@ func (t *Task) whyFailed() string {
 	return t.describeLastEnd() + ", which is not retried"
 }
 
-// resourceGoneDetail returns the detail of the event that ended the task.
-func (t *Task) resourceGoneDetail() string {
+// finalDetail returns the detail of the event that ended the task, or otherwise if the history does not have that event any more.
+func (t *Task) finalDetail(otherwise string) string {
 	for _, e := range slices.Backward(t.History) {
 		if e.Type == EventEnded {
 			return e.Detail
 		}
 	}
-	return "a resource that it needs is gone"
+	return otherwise
 }
 
 // timeLimitFindings returns the times at which a time limit will end the task or its attempt (T6). A final task has none.

@@ -128,7 +128,7 @@ func TestCompleteWithoutResult(t *testing.T) {
 // A2: a task that has used up its attempt numbers is FAILED instead of granted: the attempt has 21 bits of the fencing token, and with one more the
 // token would reach into the epoch.
 func TestGrantStopsAtTheLastAttempt(t *testing.T) {
-	t.Attr("rules", "A2")
+	t.Attr("rules", "A2 S6")
 	n := newNarrator(t)
 	n.run("submit t1")
 	id := n.tasks["t1"]
@@ -145,6 +145,9 @@ func TestGrantStopsAtTheLastAttempt(t *testing.T) {
 	events := task.Events()
 	if last := events[len(events)-1]; last.Type != lease.EventEnded || last.At != n.now.Wall || task.FinishedAt != n.now.Wall {
 		t.Errorf("the task finished at %d and the newest event is %+v, want that it ended now, at %d", task.FinishedAt, last, n.now.Wall)
+	}
+	if x := lease.Explain(n.now, n.store, task); x.Findings[0].Message != "no attempt number is left" {
+		t.Errorf("the finding is %q, want that no attempt number is left", x.Findings[0].Message)
 	}
 }
 

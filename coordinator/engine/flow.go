@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"math"
 
 	"github.com/tidwall/btree"
 
@@ -63,7 +64,8 @@ func (q *queue) takeTurn(f *flow) {
 		return // there is no other flow
 	}
 	begin := max(f.begin, q.virtual)
-	f.move(q, begin+1/q.settings.Weight(f.key))
+	later := math.Nextafter(begin, math.Inf(1)) // after years 1/weight could be lost in rounding: the flow would have all turns
+	f.move(q, max(begin+1/q.settings.Weight(f.key), later))
 	q.virtual = begin
 	q.forgetIdle()
 }

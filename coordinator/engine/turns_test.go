@@ -323,6 +323,32 @@ func TestNewWeightCountsAtOnce(t *testing.T) {
 	})
 }
 
+// T12: the turns of a queue always move on, even after so many turns of low weights that a turn of a high weight is lost in rounding.
+func TestTurnsAfterALongTime(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"a": lease.MaxWeight, "b": lease.MaxWeight} })
+		onLoop(r, func() any {
+			r.byName[home].queues["q"].virtual = 1e14 // for example after six years with a thousand turns a second, all of weight 0.001
+			return nil
+		})
+		for _, key := range []string{"a", "b"} {
+			specs := many(20)
+			for _, s := range specs {
+				s.FairnessKey = key
+			}
+			r.submit(specs...)
+		}
+		of := map[string]int{}
+		for _, g := range r.lease(20, 0) {
+			of[g.Task.Spec.FairnessKey]++
+		}
+		if of["a"] != 10 || of["b"] != 10 {
+			t.Errorf("grants by key are %v, want ten of each", of)
+		}
+	})
+}
+
 // turnsWorld is a queue with a few fairness keys, each with many waiting tasks of two types.
 type turnsWorld struct {
 	*rig
