@@ -59,7 +59,7 @@ func (i *inspection) compareWithRestart() {
 }
 
 // mostCompared bounds how many tasks are compared at once: it takes long.
-const mostCompared = 500
+const mostCompared = 50
 
 // compareTasks compares the versions of tasks with what the store has of them. The payload may be in memory or not, and the lease id is not stored.
 func (i *inspection) compareTasks() {
