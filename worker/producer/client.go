@@ -185,7 +185,8 @@ func (c *Client) retryLater(one *call, err error) bool {
 	wait, ok := quotaretry.Wait(err, one.retries)
 	undecided := !ok && one.hasKey && repeatable(err)
 	if undecided {
-		wait, ok = retryDelayOf(err)+backoff(one.retries), true
+		asked, _ := quotaretry.Asked(err)
+		wait, ok = asked+backoff(one.retries), true
 	}
 	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
 		return false

@@ -2,7 +2,6 @@ package producer
 
 import (
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -28,16 +27,6 @@ func withoutReason(err error) error {
 		return status.Error(st.Code(), st.Message())
 	}
 	return err
-}
-
-// retryDelayOf returns the wait that an error asks for; 0 if it asks for none.
-func retryDelayOf(err error) time.Duration {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.RetryInfo); ok {
-			return info.GetRetryDelay().AsDuration()
-		}
-	}
-	return 0
 }
 
 // replyOf turns a result into what Submit returns.

@@ -21,13 +21,21 @@ const (
 // not be retried. Only RESOURCE_EXHAUSTED with RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait. Wait adds a
 // random jitter, whose bound grows with each retry, so that callers that were refused together do not come back together.
 func Wait(err error, retries int) (wait time.Duration, ok bool) {
-	st := status.Convert(err)
-	if st.Code() != codes.ResourceExhausted || retries >= maxRetries {
+	if status.Code(err) != codes.ResourceExhausted || retries >= maxRetries {
 		return 0, false
 	}
-	for _, d := range st.Details() {
+	wait, ok = Asked(err)
+	if !ok {
+		return 0, false
+	}
+	return wait + rand.N(min(firstMaxJitter<<retries, maxJitter)), true
+}
+
+// Asked returns the wait that err asks for, with RetryInfo; ok is false if it asks for none.
+func Asked(err error) (wait time.Duration, ok bool) {
+	for _, d := range status.Convert(err).Details() {
 		if info, found := d.(*errdetails.RetryInfo); found {
-			return info.GetRetryDelay().AsDuration() + rand.N(min(firstMaxJitter<<retries, maxJitter)), true
+			return info.GetRetryDelay().AsDuration(), true
 		}
 	}
 	return 0, false
