@@ -20,7 +20,7 @@ import (
 
 // runCmd is lessor run.
 type runCmd struct {
-	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at the same time; by default one per CPU, within the CPU limit of a container."`
+	Jobs        uint          `type:"positive" short:"j" placeholder:"N" help:"Commands that run at the same time, 1 to 9,000; by default one per CPU, within the CPU limit of a container."`
 	Data        string        `type:"file" placeholder:"DIR" help:"Keep the state of the run in this directory, so that it can be resumed."`
 	Input       string        `type:"file" placeholder:"FILE" help:"Read the lines from this file; - is standard input, as without this flag."`
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`

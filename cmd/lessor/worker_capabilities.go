@@ -8,7 +8,7 @@ import (
 
 // capabilities are the flags for the capabilities of a worker, and for how much work it takes at once.
 type capabilities struct {
-	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at the same time."`
+	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at the same time, 1 to 9,000."`
 	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at the same time, within --jobs. Repeatable."`
 	SingleFlight bool               `help:"Run at most one task of each concurrency key at a time in this worker."`
 	MaxBytes     size               `type:"positive" placeholder:"SIZE" help:"Most bytes of payloads and checkpoints of all tasks that the worker holds at once, in bytes or as 64MiB; a larger task is granted alone."`
