@@ -15,6 +15,9 @@ const (
 	waiting phase = iota
 	// executing: the handler runs, and the lease is live as far as this worker knows.
 	executing
+	// lapsed: the lease has expired by this process's own clock, and the coordinator has not said that it is lost. The handler's context has ended, but
+	// if the handler still returns a result, that is reported.
+	lapsed
 	// reporting: the handler has returned; its outcome has no verdict yet. Heartbeats have ended (K4).
 	reporting
 	// over: there is a verdict, or the lease was lost. The handler may still run, but its result is ignored.
@@ -43,7 +46,7 @@ type attempt struct {
 	begun time.Time
 	// token is the newest task token that the coordinator sent.
 	token taskToken
-	// loss is why the lease was lost before the handler returned; nil if it was not lost. lost is closed when loss is set; it is made when
+	// loss is why the lease was lost, or lapsed, before the handler returned; nil if it was not. lost is closed when loss is set; it is made when
 	// somebody first asks for it.
 	loss *StopError
 	lost chan struct{}
@@ -190,7 +193,7 @@ func (w *Worker) timerFired(a *attempt) {
 	}
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, a.lease.expiryError())
+		w.expireLocked(a)
 		return
 	}
 	if a.phase == executing && !now.Before(a.beatAt) {
@@ -237,17 +240,33 @@ func (w *Worker) stopLocked(a *attempt, cause *StopError) {
 // loseLocked ends an attempt whose handler has not returned: its outcome will be discarded (K2). An attempt that has already reported keeps
 // waiting for its verdict, because only the verdict can say whether the report was in time.
 func (w *Worker) loseLocked(a *attempt, cause *StopError) {
+	w.lapseLocked(a, cause)
+	w.dropLapsedLocked(a)
+}
+
+// expireLocked stops a handler whose lease has expired by this process's own clock. The attempt stays in the table, for a result: whether that comes
+// too late is for the coordinator to say. There the lease may be live, and if it is not, an operator can adopt the result (V15).
+func (w *Worker) expireLocked(a *attempt) { w.lapseLocked(a, a.lease.expiryError()) }
+
+// lapseLocked ends the context and the heartbeats of an attempt: its handler must not change the outside world any more.
+func (w *Worker) lapseLocked(a *attempt, cause *StopError) {
 	if !a.held() {
 		return
 	}
 	w.stopLocked(a, cause)
-	a.loss = cause
+	a.phase, a.loss = lapsed, cause
 	if a.lost != nil {
 		close(a.lost)
 	}
 	a.nextRenewal.answerWaiters(cause)
-	w.endLocked(a)
 	a.stuckTimer = time.AfterFunc(stuckAfter, func() { w.markStuck(a) }) // a held attempt has a goroutine, or waits for one
+}
+
+// dropLapsedLocked ends an attempt that has lapsed, and will not report.
+func (w *Worker) dropLapsedLocked(a *attempt) {
+	if a.phase == lapsed {
+		w.endLocked(a)
+	}
 }
 
 // endLocked removes an attempt from the table: it has its verdict, or will never get one.
@@ -262,7 +281,7 @@ func (w *Worker) endLocked(a *attempt) {
 	w.checkDrainedLocked()
 }
 
-// stopTimersLocked stops the timers that an attempt needs only while it is held.
+// stopTimersLocked stops the timers that an attempt needs only until its handler has returned.
 func (a *attempt) stopTimersLocked() {
 	a.timer.Stop()
 	if a.graceTimer != nil {

@@ -11,10 +11,14 @@
 //
 // The coordinator alone decides; a worker only executes. A handler runs under a lease. This package renews the lease while the
 // handler runs (K4). The lease is lost if the coordinator says so, or if no renewal arrived before the lease expired by this
-// process's own monotonic clock. Then the handler's context ends with the cause ErrLeaseLost, and its result is discarded (K2).
-// The same task may then already run elsewhere, and nobody can undo what the first handler has done. A handler that changes the
-// outside world therefore does one of two things: it passes Task.FencingToken to a system that refuses older tokens, or it calls
-// Task.Confirm right before the change.
+// process's own monotonic clock. Then the handler's context ends with the cause ErrLeaseLost, and the handler must stop: the same
+// task may already run elsewhere, and nobody can undo what the first handler has done. A handler that changes the outside world
+// therefore does one of two things: it passes Task.FencingToken to a system that refuses older tokens, or it calls Task.Confirm
+// right before the change.
+//
+// Once the coordinator has said that the lease is lost, whatever the handler returns is discarded (K2). If only this process's clock
+// says so, a result is still reported: the coordinator's clock decides whether it is in time, and if it is not, an operator can
+// adopt it (V15).
 //
 // The context also ends if the task is cancelled (ErrCancelled) or the worker drains (ErrDraining). The lease is still live then,
 // and the result is still reported. Task.Lost is closed at the end of that grace.
@@ -77,10 +81,13 @@
 //
 // The phases of an attempt (attempt.go) only move forward:
 //
-//	waiting ----> executing ----> reporting ----> over
-//	   |              |                            ^
-//	   |              +-- lease lost --------------+
-//	   +-- refused --> reporting;  lease lost -----+
+//	waiting ----> executing -----------------> reporting ----> over
+//	   |             |  |                          ^            ^
+//	   |             |  +-- own clock --> lapsed --+ result     |
+//	   |             |                       |                  |
+//	   |             |                       +-- no result -----+
+//	   |             +-- lease lost ----------------------------+
+//	   +-- refused --> reporting;  lease lost ------------------+
 //
 // The states of the worker (W1, states.go): NEW, HANDSHAKING, REGISTERED, HEARTBEATING, DRAINING, CLOSED; a broken stream
 // leads through BACKOFF to NEW.

@@ -11,8 +11,8 @@ import (
 // Reasons why a handler's context has ended. Test for them with errors.Is(context.Cause(ctx), ErrLeaseLost) and so on. The cause itself is
 // a *StopError, which contains the coordinator's reason.
 var (
-	// ErrLeaseLost: the attempt has lost its lease. Whatever the handler returns is discarded and never reported, so the handler must stop
-	// at once and have no further effect on the outside world (K2).
+	// ErrLeaseLost: the attempt has lost its lease. The handler must stop at once and have no further effect on the outside world (K2). What it
+	// returns is discarded, unless the lease has only expired by the worker's own clock, and the handler returns no error; see Handler.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrCancelled: somebody cancelled the task. The handler may finish or clean up within Task.CancelGrace; what it
 	// returns by then is still reported (K6, T7).

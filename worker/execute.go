@@ -152,7 +152,7 @@ func (w *Worker) beginHandler(a *attempt) bool {
 	defer w.unlock()
 	now := time.Now()
 	if a.lease.left(now) <= 0 {
-		w.loseLocked(a, a.lease.expiryError())
+		w.expireLocked(a)
 	}
 	if !a.held() {
 		return false
@@ -182,15 +182,20 @@ func (a *attempt) call() {
 	returned = true
 }
 
-// finish makes the attempt's one report from what the handler returned, or discards it if the lease is lost (K2).
+// finish makes the attempt's one report from what the handler returned, or discards it if the lease is lost (K2). If the lease has only expired by
+// this process's own clock, a result is reported, but not a failure: most often the handler has only obeyed its context, and if the lease is live after
+// all, that would count against the task (T5).
 func (w *Worker) finish(a *attempt, output []byte, err error) {
 	outcome, err := a.outcome(output, err)
 	w.lock()
 	defer w.unlock()
-	if a.lease.left(time.Now()) <= 0 {
-		w.loseLocked(a, a.lease.expiryError())
-	}
-	if !a.held() {
+	switch {
+	case a.held():
+	case a.phase == lapsed && outcome.item.GetComplete() != nil:
+		w.deferLocked(func() {
+			a.log().Info("the lease has expired by this worker's clock; the result is reported, for the coordinator to decide")
+		})
+	default:
 		w.deferLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
 		return
 	}
@@ -218,6 +223,7 @@ func (w *Worker) goroutineEnded(a *attempt) {
 		w.deferLocked(func() { a.logFailure(failure, &PanicError{}) })
 		w.reportLocked(a, a.fail(failure))
 	}
+	w.dropLapsedLocked(a)
 	a.stop(context.Canceled) // frees the context; an earlier cause stays
 	a.goroutineDone = true
 	if a.stuckTimer != nil {

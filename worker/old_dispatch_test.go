@@ -63,7 +63,7 @@ func TestLeaseCutByAttemptTimeoutIsRecent(t *testing.T) {
 		r := c.run(worker.Config{}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 			<-ctx.Done()
 			stopped <- context.Cause(ctx)
-			return nil, nil
+			return nil, ctx.Err()
 		})
 		s := c.accept()
 		f := grantedAgo("cut", ttl-timeout)

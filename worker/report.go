@@ -31,10 +31,11 @@ type report struct {
 // isOutcome reports whether r ends its attempt.
 func (r *report) isOutcome() bool { return r.item.GetStart() == nil }
 
-// obsolete reports whether r must not be sent any more: its attempt has ended, or r is a Start and the attempt has an outcome, which says when
-// the attempt began, or was asked to stop. In the last case a first Start would end the lease (T7), and with that the grace to stop.
+// obsolete reports whether r must not be sent any more: its attempt has ended; or r is a Start, and the attempt has lapsed, which a Start would renew,
+// or has an outcome, which says when the attempt began, or was asked to stop. In the last case a first Start would end the lease (T7), and with that the
+// grace to stop.
 func (r *report) obsolete() bool {
-	return r.a.phase == over || (!r.isOutcome() && (r.a.phase == reporting || r.a.cancelled))
+	return r.a.phase == over || (!r.isOutcome() && (r.a.phase != executing || r.a.cancelled))
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two

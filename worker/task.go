@@ -210,7 +210,7 @@ func (t *Task) CancelReason() string {
 	return t.a.cancelReason
 }
 
-// Lost returns a channel that is closed when the attempt has lost its lease: from then on its outcome is discarded. If the context ended
+// Lost returns a channel that is closed when the attempt has lost its lease, as ErrLeaseLost says. If the context ended
 // with ErrCancelled or ErrDraining, this is the second stage, the end of the grace. If the context ends with ErrLeaseLost, both happen
 // together. The channel stays open if the handler returns in time.
 func (t *Task) Lost() <-chan struct{} {

@@ -19,8 +19,9 @@ import (
 
 // Handler does the work of one attempt. What it returns becomes the one report of the attempt. The first of these that is the case decides:
 //
-//   - ctx has ended with ErrLeaseLost: no report; the result is discarded;
+//   - the coordinator has said that the lease is lost, or the grace of a cancel is over: no report; the result is discarded (K2);
 //   - an output and no error: Complete;
+//   - Task.Lost is closed, here because the lease has expired by the worker's own clock: no report;
 //   - an error of Release: Release;
 //   - a panic or runtime.Goexit: Fail with category USER_CODE and the stack;
 //   - an error of WithCategory: Fail with that category;
@@ -30,6 +31,10 @@ import (
 //   - any other error: Fail with category USER_CODE.
 //
 // Each Fail is as Permanent, RetryAfter, WithStack and WithPartialProgress ask.
+//
+// No error means that the work is done, whatever has ended ctx. A Complete that comes after the worker's own clock has ended the lease may still be
+// COMMITTED, for example after a restart of the coordinator, where the lease lives on (A9). Otherwise it is CANCELLED and kept, and an operator can adopt
+// it (V15). Hooks.OnVerdict tells.
 //
 // The coordinator alone decides whether there is another attempt. The worker may send the output several times: the handler must not change
 // the bytes of the output after it has returned them.

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -204,7 +209,7 @@ func TestAttemptTimeout(t *testing.T) {
 	serve(t, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
-		return nil, nil
+		return nil, ctx.Err()
 	}, func(t *testing.T, c *workertest.Coordinator) {
 		s := spec()
 		s.AttemptTimeout, s.RetryPolicy = durationpb.New(time.Minute), &lessorv1.RetryPolicy{MaxAttempts: 1}
@@ -309,6 +314,103 @@ func TestRollingRestart(t *testing.T) {
 			if task.GetAttempt() != 1 || task.GetLosses() != 0 {
 				t.Errorf("%d attempts and %d losses, want 1 and 0; history %v", task.GetAttempt(), task.GetLosses(), task.GetHistory())
 			}
+		}
+	})
+}
+
+// A8, A9: while the coordinator is away for longer than leases live, handlers are stopped by the worker's own clock. One that finishes all the same is
+// committed in its first attempt when the coordinator is back, where its lease still lives.
+func TestLongOutage(t *testing.T) {
+	t.Attr("rules", "A8 A9")
+	causes := make(chan error, 10)
+	serve(t, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+		time.Sleep(3 * time.Minute)
+		causes <- context.Cause(ctx)
+		return task.Payload, nil
+	}, func(t *testing.T, c *workertest.Coordinator) {
+		id := c.Submit(spec())
+		c.WaitState(id, running)
+		c.RestartAfter(5 * time.Minute)
+		task := c.Wait(id)
+		wantState(t, task, completed)
+		if cause := <-causes; !errors.Is(cause, worker.ErrLeaseLost) || task.GetAttempt() != 1 || task.GetLosses() != 0 {
+			t.Errorf("the handler was stopped with %v; %d attempts and %d losses, want %v, 1 and 0", cause, task.GetAttempt(), task.GetLosses(), worker.ErrLeaseLost)
+		}
+	})
+}
+
+// brittleConn is a connection to the coordinator that a test can cut.
+type brittleConn struct {
+	grpc.ClientConnInterface
+	mu     sync.Mutex // guards the rest
+	broken bool
+	cut    context.CancelFunc
+}
+
+func (b *brittleConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken {
+		return nil, status.Error(codes.Unavailable, "the connection is cut")
+	}
+	ctx, b.cut = context.WithCancel(ctx)
+	return b.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+// outage cuts the connection for a time.
+func (b *brittleConn) outage(span time.Duration) {
+	b.set(true)
+	b.cut()
+	time.Sleep(span)
+	b.set(false)
+}
+
+func (b *brittleConn) set(broken bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = broken
+}
+
+// V15: a handler finishes while its worker has no connection, after its lease has ended. The coordinator refuses the result and keeps it, so that an
+// operator can adopt it.
+func TestLateResultCanBeAdopted(t *testing.T) {
+	t.Attr("rules", "V15")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		conn := &brittleConn{ClientConnInterface: c.Conn()}
+		verdicts := make(chan *lessorv1.ReportVerdict, 10)
+		w, err := worker.New(conn, []string{"q"}, worker.Config{
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Hooks:  worker.Hooks{OnVerdict: func(_ *worker.Task, v *lessorv1.ReportVerdict) { verdicts <- v }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) {
+			time.Sleep(3 * time.Minute)
+			return []byte("hours of work"), nil
+		})
+		c.Run(w)
+		s := spec()
+		s.RetryPolicy = &lessorv1.RetryPolicy{MaxLosses: 1} // no other attempt
+		id := c.Submit(s)
+		c.WaitState(id, running)
+		conn.outage(5 * time.Minute)
+		time.Sleep(time.Minute) // until the worker has connected again
+		if len(verdicts) != 1 {
+			t.Fatalf("%d verdicts, want one on the late result", len(verdicts))
+		}
+		if v := <-verdicts; v.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
+			t.Errorf("verdict = %v, want CANCELLED, LEASE_EXPIRED", v)
+		}
+		wantState(t, c.Task(id), failed)
+		adopted, err := lessorv1.NewTaskServiceClient(c.Conn()).AdoptResult(t.Context(), &lessorv1.AdoptResultRequest{TaskId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, adopted.GetTask(), completed)
+		if got := c.Task(id); string(got.GetOutput()) != "hours of work" {
+			t.Errorf("task = %v, want the late result as its output", got)
 		}
 	})
 }
