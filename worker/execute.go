@@ -196,7 +196,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 			a.log().Info("the lease has expired by this worker's clock; the result is reported, for the coordinator to decide")
 		})
 	default:
-		w.deferLocked(func() { a.log().Info("outcome discarded: the lease was lost") })
+		w.deferLocked(func() { a.logDiscarded(outcome, err) })
 		return
 	}
 	if failure := outcome.item.GetFail().GetError(); failure != nil {

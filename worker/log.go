@@ -23,6 +23,14 @@ func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 	a.log().Warn("task failed", "category", failure.GetCategory().String(), "error", failure.GetMessage())
 }
 
+// logDiscarded logs an outcome that is not reported. Most errors say no more than that the context has ended; a panic does.
+func (a *attempt) logDiscarded(outcome *report, err error) {
+	if errors.As(err, new(*PanicError)) {
+		a.logFailure(outcome.item.GetFail().GetError(), err)
+	}
+	a.log().Info("outcome discarded: the lease was lost")
+}
+
 // logVerdict logs how an attempt ended, as an error if the report was wrong (K3).
 func (a *attempt) logVerdict(v *lessorv1.ReportVerdict) {
 	level, msg := slog.LevelDebug, "outcome committed"

@@ -33,3 +33,29 @@ func TestLogInJSONHasTheNamesOfEnums(t *testing.T) {
 		}
 	})
 }
+
+// A panic is a mistake in the program. Its text and stack are logged also if the lease was lost, and nobody else is told of it.
+func TestPanicAfterTheLeaseWasLostIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		log := &journal{}
+		r := c.run(worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))}, func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			panicHere()
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		s.acknowledge(s.renewal(), &lessorv1.LeaseAck{
+			Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_SUPERSEDED, ShouldCancel: true,
+		})
+		s.quiet("report after the lease was lost", isReports)
+		for _, want := range []string{`msg="handler panicked"`, "panic: ouch", "panicHere", "outcome discarded"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log has no %s:\n%s", want, log.String())
+			}
+		}
+		r.shutdown()
+	})
+}
