@@ -73,7 +73,7 @@ func readBufferSize(cfg *tls.Config) int {
 // transport returns the credentials of the gRPC listener; without a TLS configuration it is plain text.
 func transport(cfg *tls.Config, limiter *preauth.ConnLimiter) credentials.TransportCredentials {
 	if cfg == nil {
-		return insecure.NewCredentials()
+		return preauth.Plain(insecure.NewCredentials())
 	}
 	return limiter.Handshakes(credentials.NewTLS(withProtocol(cfg, "h2")))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 )
 
 // newHTTPServer returns a server for the handler, with timeouts for reading requests and writing answers. The server closes a connection after the first
@@ -22,8 +23,8 @@ import (
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: closeOld(handler), ErrorLog: slog.NewLogLogger(handshakeFilter{log.Handler()}, slog.LevelWarn),
-		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, beganKey{}, time.Now())
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(preauth.WithConn(ctx, conn), beganKey{}, time.Now())
 		},
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,

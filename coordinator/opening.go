@@ -25,7 +25,7 @@ func AnswerProbes(cfg Config, lis *net.TCPListener) (stop func()) {
 		w.Header().Set("Retry-After", "1")
 		answer(w, http.StatusServiceUnavailable, "not serving: the store is being opened\n")
 	}), cfg.Logger)
-	limited := preauth.NewConnLimiter(cfg.Connections, cfg.Logger).Listener(lent{lis})
+	limited := preauth.NewConnLimiter(cfg.Connections, false, cfg.Logger).Listener(lent{lis})
 	if cfg.TLS != nil {
 		limited = tls.NewListener(limited, withProtocol(cfg.TLS, "http/1.1"))
 	}

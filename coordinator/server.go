@@ -76,9 +76,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.watch(open, eng, st, room, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
-		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
+		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
 	}
-	m.registry.MustRegister(c.connLimiter.Refused())
+	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
 	if c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, Holder: holder(eng, tokens),

@@ -93,13 +93,17 @@ func (a *authenticator) recheck(who Identity) (time.Time, error) {
 	return until, err
 }
 
-// caller authenticates a gRPC call.
+// caller authenticates a call or an HTTP request. If the credential is valid, its connection is not closed to make room for others.
 func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
 		return Identity{}, err
 	}
-	return a.authenticate(token, preauth.TLSState(ctx))
+	who, err := a.authenticate(token, preauth.TLSState(ctx))
+	if err == nil {
+		preauth.CredentialShown(ctx)
+	}
+	return who, err
 }
 
 // CertificateEnded reports whether the client certificate of the connection of a call names somebody, and has expired or was revoked; see preauth.Gate.

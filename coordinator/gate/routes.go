@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -71,6 +72,7 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	if !ok {
 		return nil, errTaskToken
 	}
+	preauth.CredentialShown(ctx)
 	logging.AddFields(ctx, logging.Fields{"tenant", tenant, "id", task.String()})
 	return withIdentity(in, holderOf(tenant, task)), nil
 }

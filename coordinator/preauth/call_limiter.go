@@ -24,8 +24,8 @@ const (
 
 // Gate checks credentials. Package gate implements it.
 type Gate interface {
-	// CheckCredential returns no error for a call that may go on, because its credential is valid or because no credentials are required. Otherwise the error
-	// says what is wrong with the credential. The context carries what is known of the caller.
+	// CheckCredential returns no error for a call that may go on, because its credential is valid, which it notes with CredentialShown, or because no
+	// credentials are required. Otherwise the error says what is wrong with the credential. The context carries what is known of the caller.
 	CheckCredential(ctx context.Context) (context.Context, error)
 	// NeedsNoCredential reports whether a call needs no credential.
 	NeedsNoCredential(method string) bool
@@ -81,14 +81,10 @@ func NewCallLimiter(gate Gate, connections int) *CallLimiter {
 // stay open for longer, and calls that the gate refuses.
 func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	shown, err := l.gate.CheckCredential(ctx)
-	conn := tlsConnOf(ctx)
 	if err == nil {
-		if conn != nil {
-			conn.good.Store(true)
-		}
 		return shown, nil
 	}
-	if conn != nil && conn.good.Load() && !l.gate.NeedsNoCredential(info.FullMethodName) && l.gate.CertificateEnded(ctx) {
+	if conn := tlsConnOf(ctx); conn != nil && conn.counted.good.Load() && !l.gate.NeedsNoCredential(info.FullMethodName) && l.gate.CertificateEnded(ctx) {
 		conn.retire()
 		return ctx, errRetired
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 )
@@ -53,6 +54,9 @@ type testGate struct {
 }
 
 func (g *testGate) CheckCredential(ctx context.Context) (context.Context, error) {
+	if g.refusal == nil {
+		CredentialShown(ctx)
+	}
 	return ctx, g.refusal
 }
 func (g *testGate) NeedsNoCredential(string) bool         { return g.free }
@@ -95,9 +99,8 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 		for _, gate := range []testGate{{}, {certEnded: true}, {free: true}, {free: true, certEnded: true}} {
 			t.Run(fmt.Sprintf("was good %t, needs none %t, certificate ended %t", wasGood, gate.free, gate.certEnded), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					conn, other := net.Pipe()
-					defer func() { _, _ = conn.Close(), other.Close() }()
-					ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: &tlsConn{conn: conn}})
+					in := newGuests(t, Connections{Most: 1, MostOfPeer: 1}).enter("192.0.2.1")
+					ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: in.RemoteAddr(), AuthInfo: callerInfo(credentials.TLSInfo{}, in.Conn)})
 					l := NewCallLimiter(&gate, 1)
 					if wasGood {
 						if _, err := l.Tap(ctx, &tap.Info{}); err != nil {
@@ -111,8 +114,8 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 						t.Errorf("the call ends with %v, want that it closes the connection: %t", err, ends)
 					}
 					begin := time.Now()
-					_ = other.SetReadDeadline(begin.Add(time.Minute))
-					_, err = other.Read(make([]byte, 1))
+					_ = in.other.SetReadDeadline(begin.Add(time.Minute))
+					_, err = in.other.Read(make([]byte, 1))
 					if took := time.Since(begin); ends && (!errors.Is(err, io.EOF) || took != lastWords) || !ends && !errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("after %v: %v, want that the connection is closed after %v: %t", took, err, lastWords, ends)
 					}

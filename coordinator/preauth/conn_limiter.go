@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials"
@@ -16,8 +17,8 @@ import (
 
 // Connections limits the connections that may be open (X5), at a time when the callers are not known yet. A field that is 0 takes its default.
 type Connections struct {
-	// Most is how many connections may be open at once, on both listeners together. Further ones are closed at once. Default:
-	// DefaultConnections.
+	// Most is how many connections may be open at once, on both listeners together. Further ones are closed at once, or take the place of one on which
+	// no valid credential was shown. Default: DefaultConnections.
 	Most int
 	// MostOfPeer is how many of them may come from one address, or for IPv6 from one /64 network. Default: half of Most.
 	MostOfPeer int
@@ -46,28 +47,43 @@ func (c *Connections) Validate() error {
 // ConnLimiter limits open connections and the TLS handshakes under way. It is safe for concurrent use.
 type ConnLimiter struct {
 	Connections
-	refused *prometheus.CounterVec
-	log     *slog.Logger
+	credentials bool
+	refused     *prometheus.CounterVec
+	evicted     *prometheus.CounterVec
+	log         *slog.Logger
 
 	mu         sync.Mutex
 	open       int
 	ofPeer     map[string]int // by addressKey
+	strangers  crowd          // no valid credential was shown on them; none if none are required
 	handshakes map[string]int
 }
 
-// NewConnLimiter returns a limiter. The settings must be filled and valid.
-func NewConnLimiter(c Connections, log *slog.Logger) *ConnLimiter {
+// NewConnLimiter returns a limiter. The settings must be filled and valid. credentials says whether callers must show one; then a connection on which
+// none was shown makes room for another when a limit is reached.
+func NewConnLimiter(c Connections, credentials bool, log *slog.Logger) *ConnLimiter {
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lessor_connections_refused_total", Help: "Connections that were closed because there were too many, by limit.",
 	}, []string{"limit"})
 	for _, limit := range []string{"all", "address", "handshakes", "files"} {
 		turnedAway.WithLabelValues(limit)
 	}
-	return &ConnLimiter{Connections: c, refused: turnedAway, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{}}
+	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lessor_connections_evicted_total", Help: "Connections that were closed to make room for others, because no valid credential was shown on them, by limit.",
+	}, []string{"limit"})
+	for _, limit := range []string{"all", "address"} {
+		evicted.WithLabelValues(limit)
+	}
+	return &ConnLimiter{
+		Connections: c, credentials: credentials, refused: turnedAway, evicted: evicted, log: log, ofPeer: map[string]int{}, handshakes: map[string]int{},
+	}
 }
 
 // Refused returns the metric of the connections that were closed because there were too many.
 func (lim *ConnLimiter) Refused() prometheus.Collector { return lim.refused }
+
+// Evicted returns the metric of the connections that were closed to make room for others.
+func (lim *ConnLimiter) Evicted() prometheus.Collector { return lim.evicted }
 
 // Listener returns a listener that accepts only as many connections as the limits allow.
 func (lim *ConnLimiter) Listener(lis net.Listener) net.Listener { return limitedListener{lis, lim} }
@@ -77,7 +93,7 @@ type limitedListener struct {
 	limiter *ConnLimiter
 }
 
-// Accept returns the next connection that is within the limits. It closes connections that are not.
+// Accept returns the next connection that is within the limits, or for which another one makes room. It closes connections that are not.
 func (l limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -89,33 +105,54 @@ func (l limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		leave, full := l.limiter.enter(addressKey(conn.RemoteAddr()))
-		if full == "" {
-			return (&countedConn{Conn: conn, leave: leave}).lean(), nil
+		in := &countedConn{Conn: conn, limiter: l.limiter, from: originOf(conn.RemoteAddr()), began: time.Now()}
+		full, out := l.limiter.enter(in)
+		if full != "" && out == nil {
+			l.limiter.refused.WithLabelValues(full).Inc()
+			_ = conn.Close() // nothing was sent or read yet, so an error does not matter
+			continue
 		}
-		l.limiter.refused.WithLabelValues(full).Inc()
-		_ = conn.Close() // nothing was sent or read yet, so an error does not matter
+		if out != nil {
+			l.limiter.evicted.WithLabelValues(full).Inc()
+			_ = out.Close() // its server reads the error, too
+		}
+		return in.lean(), nil
 	}
 }
 
-// enter counts a connection until leave is called. If a limit is reached, full is the name of the limit, and the connection is not counted.
-func (lim *ConnLimiter) enter(peer string) (leave func(), full string) {
+// enter counts a connection until it is closed. If a limit is reached, full is its name, and out is a connection that is counted no longer and has to be
+// closed. If there is none that makes room, the new one is not counted.
+func (lim *ConnLimiter) enter(c *countedConn) (full string, out *countedConn) {
 	lim.mu.Lock()
 	defer lim.mu.Unlock()
-	switch {
+	switch address := c.from.address(); {
+	case address != "" && lim.ofPeer[address] >= lim.MostOfPeer:
+		full, out = "address", lim.strangers.part(c.from).overdue()
 	case lim.open >= lim.Most:
-		return nil, "all"
-	case peer != "" && lim.ofPeer[peer] >= lim.MostOfPeer:
-		return nil, "address"
+		full, out = "all", lim.strangers.yields(c.from)
+	}
+	if full != "" && out == nil {
+		return full, nil
+	}
+	if out != nil {
+		lim.leave(out)
 	}
 	lim.open++
-	lim.ofPeer[peer]++
-	return sync.OnceFunc(func() {
-		lim.mu.Lock()
-		defer lim.mu.Unlock()
+	lim.ofPeer[c.from.address()]++
+	if lim.credentials {
+		lim.strangers.add(c)
+	}
+	return full, out
+}
+
+// leave counts a connection no longer. The caller holds the lock.
+func (lim *ConnLimiter) leave(c *countedConn) {
+	if !c.left {
+		c.left = true
 		lim.open--
-		decrement(lim.ofPeer, peer)
-	}), ""
+		decrement(lim.ofPeer, c.from.address())
+		remove(c)
+	}
 }
 
 // decrement subtracts one from the count of a peer, and removes the peer if its count is then 0.
@@ -123,18 +160,6 @@ func decrement(counts map[string]int, peer string) {
 	if counts[peer]--; counts[peer] == 0 {
 		delete(counts, peer)
 	}
-}
-
-// countedConn is a connection that counts against the limits until it is closed.
-type countedConn struct {
-	net.Conn
-	leave func()
-}
-
-// Close closes the connection and ends its counting. It may be called more than once.
-func (c *countedConn) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
 }
 
 var errHandshakes = errors.New("too many handshakes from this address are under way")
@@ -163,10 +188,7 @@ func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthIn
 	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe of the port. Strangers can cause the other errors at any rate, so they are logged at Debug
 		h.limiter.log.Debug("TLS handshake failed", "peer.address", conn.RemoteAddr().String(), "error", err)
 	}
-	if state, ok := info.(credentials.TLSInfo); ok {
-		info = &tlsConn{TLSInfo: state, conn: conn}
-	}
-	return secure, info, err
+	return secure, callerInfo(info, conn), err
 }
 
 // Clone implements credentials.TransportCredentials; the copy shares the limiter.

@@ -47,7 +47,7 @@ func (connListener) Addr() net.Addr { return nil }
 // exactly one other, even if it is closed twice.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := NewConnLimiter(Connections{Most: 3, MostOfPeer: 2}, slog.New(slog.DiscardHandler))
+	d := NewConnLimiter(Connections{Most: 3, MostOfPeer: 2}, false, slog.New(slog.DiscardHandler))
 	for _, step := range []struct {
 		from []string // in the order in which they come
 		in   int      // the index of the one that is accepted
@@ -83,7 +83,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("the metric counts %v, want 2 refused by the limit of an address and 1 by that of all", got)
 	}
 
-	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	d = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.DiscardHandler))
 	for range 3 {
 		lis := make(connListener, 1)
 		conn, _ := connFrom(t, "192.0.2.1")
@@ -102,7 +102,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // X5: a connection that does not use TCP, such as that of a unix socket, has no address. So no limit of an address applies to it or to its handshake.
 func TestConnectionsWithoutAddress(t *testing.T) {
 	t.Attr("rules", "X5")
-	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	d := NewConnLimiter(Connections{Most: mostHandshakes + 1, MostOfPeer: 1}, false, slog.New(slog.DiscardHandler))
 	lis := make(connListener, mostHandshakes+2)
 	for range cap(lis) {
 		conn, other := net.Pipe()
@@ -125,7 +125,7 @@ func TestConnectionsWithoutAddress(t *testing.T) {
 func TestTooManyOpenFiles(t *testing.T) {
 	for err, counted := range map[error]bool{syscall.EMFILE: true, syscall.ENFILE: true, syscall.ECONNABORTED: false} {
 		var log bytes.Buffer
-		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, nil)))
+		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, nil)))
 		_, got := d.Listener(failingListener{err: &net.OpError{Op: "accept", Err: err}}).Accept()
 		if n := refusals(t, d)["files"]; !errors.Is(got, err) || (n == 1) != counted || strings.Contains(log.String(), "ulimit") != counted {
 			t.Errorf("%v: Accept returns %v, the metric is %v, the log is %q; want it counted and logged: %v", err, got, n, log.String(), counted)
@@ -136,8 +136,19 @@ func TestTooManyOpenFiles(t *testing.T) {
 // refusals returns the metric of the refused connections, by limit.
 func refusals(t *testing.T, d *ConnLimiter) map[string]float64 {
 	t.Helper()
+	return counts(t, d.Refused())
+}
+
+// evictions returns the metric of the connections that made room for others, by limit.
+func evictions(t *testing.T, d *ConnLimiter) map[string]float64 {
+	t.Helper()
+	return counts(t, d.Evicted())
+}
+
+func counts(t *testing.T, of prometheus.Collector) map[string]float64 {
+	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(d.Refused())
+	registry.MustRegister(of)
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
 		t.Fatalf("%d metrics (%v), want one", len(families), err)
@@ -159,7 +170,7 @@ func (l failingListener) Accept() (net.Conn, error) { return nil, l.err }
 
 // A connection whose Close fails does not count any more either.
 func TestConnectionWhoseCloseFailsIsNotCounted(t *testing.T) {
-	d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler))
+	d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.DiscardHandler))
 	lis := make(connListener, 1)
 	conn, _ := connFrom(t, "192.0.2.1")
 	lis <- failingClose{conn}
@@ -227,7 +238,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 	t.Attr("rules", "X1")
 	for err, logged := range map[error]bool{errors.New("unknown authority"): true, io.EOF: false} {
 		var log bytes.Buffer
-		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		d := NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		conn, _ := connFrom(t, "192.0.2.1")
 		if _, _, got := (handshakes{failingHandshake{insecure.NewCredentials(), err}, d}).ServerHandshake(conn); !errors.Is(got, err) {
 			t.Errorf("the handshake returns %v, want %v", got, err)
@@ -242,7 +253,7 @@ func TestHandshakesThatFailAreInTheLog(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000}, slog.New(slog.DiscardHandler))
+		d := NewConnLimiter(Connections{Most: 1000, MostOfPeer: 1000}, false, slog.New(slog.DiscardHandler))
 		end := make(chan struct{})
 		slow := d.Handshakes(slowHandshake{insecure.NewCredentials(), end}).Clone() // the copy has the same limits
 		done := make(chan error, 3*mostHandshakes)

@@ -83,7 +83,7 @@ func newPooledConn(t *testing.T) *pooledConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.other.Close() })
-	if r.conn, err = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, slog.New(slog.DiscardHandler)).Listener(lis).Accept(); err != nil {
+	if r.conn, err = NewConnLimiter(Connections{Most: 1, MostOfPeer: 1}, false, slog.New(slog.DiscardHandler)).Listener(lis).Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.conn.Close() })

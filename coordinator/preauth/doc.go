@@ -4,7 +4,10 @@
 //
 // # Where things are
 //
-//	conn_limiter.go           how many connections and handshakes may be open; conn_*.go: reading from a connection
+//	conn_limiter.go           how many connections and handshakes may be open
+//	counted_conn.go           a connection that was let in; conn_unix.go, conn_other.go: reading from it
+//	crowd.go                  which connection makes room for another because no valid credential was shown on it
+//	conn_of_call.go           on which connection a call is made
 //	call_limiter.go           how many calls without a valid credential may be under way, until their message has been read
 //	tls_conn.go               closes connections whose client certificate has ended
 //	attempts.go               how fast such calls are answered

@@ -3,9 +3,7 @@ package preauth
 import (
 	"context"
 	"crypto/tls"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,9 +17,8 @@ import (
 // the client may already have another one, but it can present the other one only on a new connection. So the old connection is closed.
 type tlsConn struct {
 	credentials.TLSInfo
-	conn  net.Conn
-	good  atomic.Bool // a call on this connection had a valid credential
-	close sync.Once
+	counted *countedConn
+	close   sync.Once
 }
 
 // TLSState returns the TLS state of the connection of a call, or nil if it has none.
@@ -54,7 +51,7 @@ const lastWords = 500 * time.Millisecond
 
 // retire closes the connection after lastWords.
 func (c *tlsConn) retire() {
-	c.close.Do(func() { time.AfterFunc(lastWords, func() { _ = c.conn.Close() }) })
+	c.close.Do(func() { time.AfterFunc(lastWords, func() { _ = c.counted.Close() }) })
 }
 
 // errRetired refuses a call on a connection that is about to be closed. The caller itself is not refused: it may have a new certificate, and can make the

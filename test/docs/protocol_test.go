@@ -117,8 +117,8 @@ var scales = map[string]int64{
 func TestLimitsMatchTheCode(t *testing.T) {
 	packages := map[string]*source{}
 	for name, dir := range map[string]string{
-		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "session": "coordinator/session",
-		"lease": "lease", "worker": "worker",
+		"coordinator": "coordinator", "convert": "coordinator/convert", "engine": "coordinator/engine", "preauth": "coordinator/preauth",
+		"session": "coordinator/session", "lease": "lease", "worker": "worker",
 	} {
 		packages[name] = readSource(t, dir)
 	}

@@ -32,6 +32,14 @@ type honestClient struct {
 
 func newHonestClient(t *testing.T, h *host) *honestClient {
 	t.Helper()
+	b := h.connectHonest(t)
+	b.hold(t)
+	return b
+}
+
+// connectHonest returns an honest client without a worker. It connects with its first call.
+func (h *host) connectHonest(t *testing.T) *honestClient {
+	t.Helper()
 	token := worker.StaticToken(h.tokens[honest])
 	token.PlainText = true
 	conn, err := grpc.NewClient(h.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(token))
@@ -39,11 +47,7 @@ func newHonestClient(t *testing.T, h *host) *honestClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	b := &honestClient{
-		conn: conn, tasks: lessorv1.NewTaskServiceClient(conn), workers: lessorv1.NewWorkerServiceClient(conn),
-	}
-	b.hold(t)
-	return b
+	return &honestClient{conn: conn, tasks: lessorv1.NewTaskServiceClient(conn), workers: lessorv1.NewWorkerServiceClient(conn)}
 }
 
 // hold submits a task, and starts the worker whose handler keeps it until end.

@@ -33,10 +33,8 @@ const (
 	evil   = "evil"
 )
 
-// mostOfAddress is how many connections one address may have open.
-const mostOfAddress = 600
-
-func newHost(t *testing.T) *host {
+// newHost starts a coordinator that allows mostOfAddress connections from one address, and twice as many in all.
+func newHost(t *testing.T, mostOfAddress int) *host {
 	t.Helper()
 	dir := t.TempDir()
 	h := &host{tokens: map[string]string{}}

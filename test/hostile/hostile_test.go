@@ -24,7 +24,7 @@ const (
 // of the attack is left afterwards. The latency of the honest client is only printed.
 func TestHostileClients(t *testing.T) {
 	t.Attr("rules", "X5")
-	h := newHost(t)
+	h := newHost(t, 600)
 	client := newHonestClient(t, h)
 	base := h.goroutines(t)
 	slow := h.startSlowClients(t)

@@ -189,10 +189,11 @@ func junkTokens(a *attackRun) {
 	}
 }
 
-// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at once.
+// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes. It has an address of its own, because a new connection from an
+// address may take the place of an older one, but the slow clients must be ended for what they are.
 func connectionFlood(a *attackRun) {
 	for !a.ended() {
-		conn := a.dial(a.h.grpc)
+		conn := a.dialFrom(dialerOf(3), a.h.grpc)
 		if conn == nil {
 			return
 		}

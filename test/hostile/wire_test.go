@@ -67,11 +67,20 @@ func (a *attackRun) answers() map[string]int {
 }
 
 // attackerDialer dials from the address of the attackers; honest clients have another one.
-var attackerDialer = net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: harness.Patience}
+var attackerDialer = dialerOf(2)
+
+func dialerOf(host byte) net.Dialer {
+	return net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}, Timeout: harness.Patience}
+}
 
 // dial connects to one of the ports; it returns nil when the attack is over. The connection ends with the attack.
 func (a *attackRun) dial(addr string) net.Conn {
-	conn, err := attackerDialer.DialContext(a.ctx, "tcp", addr)
+	return a.dialFrom(attackerDialer, addr)
+}
+
+// dialFrom is like dial, from the address of a dialer.
+func (a *attackRun) dialFrom(dialer net.Dialer, addr string) net.Conn {
+	conn, err := dialer.DialContext(a.ctx, "tcp", addr)
 	if err != nil {
 		if !a.ended() {
 			a.t.Errorf("connect: %v", err)
