@@ -402,3 +402,53 @@ func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 		t.Errorf("the first taker has %d leases, and the last one %d, want one each", len(first.leases), len(last.leases))
 	}
 }
+
+// T12: the tasks of a PREFERRED key that have many types are in as many pools, and all of these count as looked at.
+func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	const pools = 500
+	lower(t, 100, &triesPerTurn)
+	h := newManualEngine(t, 1, pools+1)
+	q := h.submitKey(1)
+	h.match() // binds the key to the worker
+	h.submitKey(pools)
+	tries, live := h.tried, h.set.live
+	if h.matchQueue(q) || h.set.live == live || h.set.live > live+5 {
+		t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live-live)
+	}
+	if n := h.tried - tries; n > 3*triesPerTurn {
+		t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
+	}
+	for !h.matchQueue(q) {
+	}
+	if h.set.live != pools+1 {
+		t.Errorf("%d of %d tasks were granted", h.set.live, pools+1)
+	}
+}
+
+// T12: a PREFERRED key follows its latest grant, and all its lines move with it, which takes a while if it has many. Then the turn of the queue ends.
+func TestTurnInWhichAKeyWithManyLinesMovesIsShort(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	const takers, lines = 10, 500
+	lower(t, 100, &triesPerTurn)
+	h := newManualEngine(t, takers, 1)
+	q := h.submitKey(lines)
+	if h.matchQueue(q) || h.set.live != 1 {
+		t.Errorf("one turn of the queue has granted %d tasks, want 1, and that it goes on", h.set.live)
+	}
+	for !h.matchQueue(q) {
+	}
+	if h.set.live != takers {
+		t.Errorf("%d tasks were granted, want %d", h.set.live, takers)
+	}
+}
+
+// submitKey submits n tasks of a PREFERRED key, each of another type, and returns their queue.
+func (h *manualEngine) submitKey(n int) *queue {
+	specs, digests := h.specs(n)
+	for i, s := range specs {
+		s.Type, s.Affinity = fmt.Sprint(i), &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
+	}
+	h.submitSpecs(specs, digests)
+	return h.byName[home].queues["q"]
+}

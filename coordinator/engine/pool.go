@@ -107,11 +107,10 @@ const looksPerTry = 16
 
 // eachPool calls visit with each pool from which the taker may take a task now.
 func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
-	looks := len(q.pools.demanding) + len(q.pools.preferred) + len(q.pools.tied[t.wants.Worker])
+	looks := len(q.pools.demanding) + len(q.pools.tied[t.wants.Worker])
 	if len(t.wants.Types) == 0 {
 		looks += len(q.pools.plain)
 	}
-	e.tried += looks / looksPerTry
 	look := func(p *pool) {
 		if p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) {
 			visit(p)
@@ -133,12 +132,14 @@ func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
 		look(p)
 	}
 	for worker, all := range q.pools.preferred {
+		looks += len(all)
 		for _, p := range all {
 			if worker == t.wants.Worker || !e.hasRoom(worker, p) {
 				look(p)
 			}
 		}
 	}
+	e.tried += looks / looksPerTry
 }
 
 // meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so the answer is cached.
