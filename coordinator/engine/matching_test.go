@@ -452,3 +452,50 @@ func (h *manualEngine) submitKey(n int) *queue {
 	h.submitSpecs(specs, digests)
 	return h.byName[home].queues["q"]
 }
+
+// W12: a turn has passed over a worker, because a PREFERRED task would go to its own one, and ends before it comes to that one. If that one has no more room
+// when the turn goes on, the worker that was passed over gets the task.
+func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T) {
+	t.Attr("rules", "W12")
+	const pools = 160 // of tasks that nobody can take: to look at them ends a turn
+	lower(t, 10, &triesPerTurn)
+	for name, lose := range map[string]func(*manualEngine, *taker){
+		"no slots": func(h *manualEngine, own *taker) { own.slots = 1; h.offer(own) },
+		"gone":     func(h *manualEngine, own *taker) { h.depart(own.member.Session) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newManualEngine(t, 3, 2)
+			q := h.byName[home].queues["q"]
+			first := q.available.Front()
+			other, own, last := first.Value.(*taker), first.Next().Value.(*taker), first.Next().Next().Value.(*taker)
+			other.wants.Types, last.wants.Types = []string{"none"}, []string{"none"}
+			h.submitKey(1)
+			h.matchAll()
+			other.wants.Types = nil
+			q.available.MoveToBack(last.placeIn[q])
+			specs, digests := h.specs(pools)
+			for i, s := range specs {
+				s.Requirements = &lease.Requirements{Runtimes: []string{fmt.Sprint(i)}}
+			}
+			h.submitSpecs(specs, digests)
+			h.matchAll()
+			h.submitKey(1)
+			h.match()
+			if q.next == nil || q.next.Value != own || len(other.leases) != 0 {
+				t.Fatalf("the turn has not ended before the key's worker; the other one has %d leases, want none", len(other.leases))
+			}
+			lose(h, own)
+			h.matchAll()
+			if len(other.leases) != 1 {
+				t.Errorf("the other worker has %d leases, want 1", len(other.leases))
+			}
+		})
+	}
+}
+
+// matchAll matches until nothing is left to be matched.
+func (h *manualEngine) matchAll() {
+	for h.toMatch.len > 0 {
+		h.match()
+	}
+}

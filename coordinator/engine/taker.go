@@ -75,8 +75,10 @@ func (e *Engine) offer(t *taker) {
 	}
 }
 
-// withdraw removes the taker from the available takers of a queue.
+// withdraw removes the taker from the available takers of a queue. If a turn of the queue is under way, takers at which it has looked already may have left
+// tasks to this one, for which its worker goes first.
 func (t *taker) withdraw(q *queue) {
+	q.news = q.news || len(q.pools.preferred[t.wants.Worker]) > 0
 	if place := t.placeIn[q]; place != nil {
 		if q.next == place {
 			q.next = place.Next()
