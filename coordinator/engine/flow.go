@@ -180,18 +180,22 @@ func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) 
 		most = mostPassed
 	}
 	for {
+		found = nil
 		var short *line
 		looked := 0
 		up.lines.Scan(func(l *line) bool {
-			if l.head.more && l.head.entries.Len() < most {
+			switch {
+			case found != nil && !placeLess(l.at, first): // what the taker has no room for in that line does not count
+				return false
+			case l.head.more && l.head.entries.Len() < most:
 				short = l
 				return false
 			}
-			if at, ok := e.firstInLine(l, t); ok {
+			if at, ok := e.firstInLine(l, t); ok && (found == nil || placeLess(at, first)) {
 				found, first = l, at
 			}
 			looked++
-			return found == nil && looked < most
+			return looked < most
 		})
 		if short == nil {
 			return found, first

@@ -133,3 +133,31 @@ func TestSingleFlight(t *testing.T) {
 		r.wantGranted(without, "c", "c")
 	})
 }
+
+// T2: a worker passes over a task for which it has no room, and then takes the task that comes first among the others, whichever line that is in: tasks of
+// different affinity keys are in different lines.
+func TestTaskThatIsPassedOverGivesItsPlaceToNoOther(t *testing.T) {
+	t.Attr("rules", "T2 W4")
+	run(t, func(r *rig) {
+		w := r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, SingleFlight: true}, 1)
+		r.submitWith(func(s *lease.Spec) { s.ConcurrencyKey, s.ConcurrencyLimit = "c", 2 })
+		for _, in := range []struct {
+			affinity, key string
+			priority      int32
+		}{{"x", "c", 10}, {"x", "", 0}, {"y", "", 5}} {
+			r.submitWith(func(s *lease.Spec) {
+				withAffinity(in.affinity, lease.Sticky)(s)
+				s.Priority = in.priority
+				if in.key != "" {
+					s.ConcurrencyKey, s.ConcurrencyLimit = in.key, 2
+				}
+			})
+		}
+		if err := r.Resize(w.Member, 2); err != nil {
+			t.Fatal(err)
+		}
+		if g := w.grants(); len(g) != 2 || g[1].Task.Spec.Priority != 5 {
+			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5", len(g), g[len(g)-1].Task.Spec.Priority)
+		}
+	})
+}
