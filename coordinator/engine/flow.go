@@ -185,7 +185,7 @@ func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) 
 		looked := 0
 		up.lines.Scan(func(l *line) bool {
 			switch {
-			case found != nil && !placeLess(l.at, first): // what the taker has no room for in that line does not count
+			case found != nil && !placeLess(l.at, first): // this line and the later ones have no task before it
 				return false
 			case l.head.more && l.head.entries.Len() < most:
 				short = l

@@ -26,7 +26,7 @@ type Audit struct {
 	Corr      string // request_id
 	Outcome   string // OutcomeOK, or the code of the error
 	Tasks     uint64 // number of tasks that were changed, if the call is a bulk command
-	Times     uint64 // number of equal refusals, if the entry sums them up
+	Times     uint64 // number of equal refusals, or of equal calls without effect, if the entry sums them up
 }
 
 func auditFields(c *codec, a *Audit) {
