@@ -100,6 +100,10 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EMFILE}), 5,
 			"error: cannot use data directory d: open d/lessor.db: too many open files\nhint: " + hintOpenFiles + "\n",
 		},
+		"too little address space": {
+			storeError("d", fmt.Errorf("data directory d: %w", syscall.ENOMEM)), 5,
+			"error: cannot map the store in d: cannot allocate memory\nhint: " + hintAddressSpace + "\n",
+		},
 		"read-only store": {
 			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EROFS}), 5,
 			"error: data directory d is on a read-only file system\nhint: name a directory that can be written\n",

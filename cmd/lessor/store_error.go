@@ -11,7 +11,10 @@ import (
 
 const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
 
-const hintOpenFiles = "raise the limit of open files: ulimit -n, or LimitNOFILE of systemd"
+const (
+	hintOpenFiles    = "raise the limit of open files: ulimit -n, or LimitNOFILE of systemd"
+	hintAddressSpace = "raise the limit of address space to at least 4 GiB more than the store has: ulimit -v, or LimitAS of systemd"
+)
 
 // tooManyFiles reports whether the process or the machine may not open another file or socket.
 func tooManyFiles(err error) bool {
@@ -64,6 +67,8 @@ func storeError(dir string, err error) error {
 		return readOnly(dir)
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot use data directory %s: %v", dir, err)
+	case errors.Is(err, syscall.ENOMEM):
+		return fail(exitCannotStart, hintAddressSpace, "cannot map the store in %s: %v", dir, syscall.ENOMEM)
 	}
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }

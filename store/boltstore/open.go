@@ -33,8 +33,8 @@ type Options struct {
 	// MaxBytes is how large the file may become; a commit beyond it fails. 0 is no limit.
 	MaxBytes int64
 	// MapBytes is how much address space is mapped from the start, or the size of the file and a quarter of MapBytes if that is more; it costs no
-	// memory. While the file is smaller, a commit never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or less if the
-	// address space of the process is limited.
+	// memory. While the file is smaller, a commit never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or a quarter of
+	// what the process may map if that is limited (ulimit -v), but at least 1 GiB.
 	MapBytes int64
 	// LockTimeout is how long Open waits for another process to close the store. 0 is one second.
 	LockTimeout time.Duration
