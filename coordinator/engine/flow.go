@@ -175,32 +175,36 @@ func (e *Engine) bestInFlow(f *flow, q *queue, t *taker) (found *line, first pla
 // firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line. It reads on in a line of which it may look at
 // more tasks than there are places in memory.
 func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) {
-	most := 1 // lines, and tasks of each of them: a taker without limits takes the first task
-	if t.wants.limitsByTask() {
-		most = mostPassed
-	}
 	for {
-		found = nil
-		var short *line
-		looked := 0
-		up.lines.Scan(func(l *line) bool {
-			switch {
-			case found != nil && !placeLess(l.at, first): // this line and the later ones have no task before it
-				return false
-			case l.head.more && l.head.entries.Len() < most:
-				short = l
-				return false
-			}
-			if at, ok := e.firstInLine(l, t); ok && (found == nil || placeLess(at, first)) {
-				found, first = l, at
-			}
-			looked++
-			return looked < most
-		})
+		l, at, short := e.searchLineup(up, t)
 		if short == nil {
-			return found, first
+			return l, at
 		}
 		e.refillLine(short)
 		e.relist(short)
 	}
+}
+
+// searchLineup is firstInLineup, but ends at a line of which too few places are in memory: short is that line.
+func (e *Engine) searchLineup(up *lineup, t *taker) (found *line, first place, short *line) {
+	most := 1 // lines, and tasks of each of them: a taker without limits takes the first task
+	if t.wants.limitsByTask() {
+		most = mostPassed
+	}
+	looked := 0
+	up.lines.Scan(func(l *line) bool {
+		switch {
+		case found != nil && !placeLess(l.at, first): // this line and the later ones have no task before it
+			return false
+		case l.head.more && l.head.entries.Len() < most:
+			short = l
+			return false
+		}
+		if at, ok := e.firstInLine(l, t); ok && (found == nil || placeLess(at, first)) {
+			found, first = l, at
+		}
+		looked++
+		return looked < most
+	})
+	return found, first, short
 }
