@@ -410,6 +410,69 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 	}
 }
 
+// W12: a STICKY key stays with its worker, also when the lease of a PREFERRED task on another worker has ended longer ago than the TTL.
+func TestEndOfAnotherWorkersLeaseDoesNotFreeAStickyKey(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 1, nil)
+		r.submitWith(withAffinity("k", lease.Sticky))
+		r.startAll(a)
+		b := r.worker("b", 5, nil)
+		r.submitWith(withAffinity("k", lease.Preferred)) // a has no room
+		r.sayBy(b.Session, lease.KindComplete, b.grants()[0])
+		time.Sleep(time.Minute + time.Second)
+		r.submitWith(withAffinity("k", lease.Preferred))
+		id := r.submitWith(withAffinity("k", lease.Sticky))
+		if held := r.version(id).Lease; len(b.grants()) != 2 || held != nil {
+			r.Errorf("%d grants to the other worker, and the STICKY task has the lease %+v; want 2, and none", len(b.grants()), held)
+		}
+	})
+}
+
+// W12: when the TTL of a STICKY key is over, a worker that still has a PREFERRED task of the key gets the key, and loses it with the next grant to another one.
+func TestStickyKeyThatIsFreeFollowsPreferredTasks(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		a := r.worker("a", 1, nil)
+		r.submitWith(withAffinity("k", lease.Sticky))
+		b := r.worker("b", 1, nil)
+		r.submitWith(withAffinity("k", lease.Preferred)) // a has no room
+		r.startAll(b)
+		if err := r.Leave(a.Member, true); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+		sticky := a.grants()[0].Task.ID
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: sticky}); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(time.Minute + time.Second)
+		c := r.worker("c", 5, nil)
+		r.submitWith(withAffinity("k", lease.Preferred)) // b has no room
+		r.sayBy(b.Session, lease.KindComplete, b.grants()[0])
+		r.submitWith(withAffinity("k", lease.Preferred))
+		if x, y := len(b.grants()), len(c.grants()); x != 1 || y != 2 {
+			r.Errorf("%d grants to the worker that had a task of the key, and %d to the next one, want 1 and 2", x, y)
+		}
+	})
+}
+
+// W12: a STICKY task that is pinned goes to its worker in any case, so it does not keep the key there: the key follows its next grant.
+func TestPinnedTaskDoesNotKeepAKeyOnItsWorker(t *testing.T) {
+	t.Attr("rules", "W12")
+	run(t, func(r *rig) {
+		holder := r.worker("holder", 1, nil)
+		r.submitWith(func(s *lease.Spec) { withAffinity("k", lease.Sticky)(s); pinnedTo("holder")(s) })
+		other := r.worker("other", 5, nil)
+		r.submitWith(withAffinity("k", lease.Preferred)) // its holder has no room
+		r.sayBy(holder.Session, lease.KindComplete, holder.grants()[0])
+		r.submitWith(withAffinity("k", lease.Preferred))
+		if x, y := len(holder.grants()), len(other.grants()); x != 1 || y != 2 {
+			r.Errorf("%d grants to the worker of the pinned task and %d to the other, want 1 and 2: the key has moved", x, y)
+		}
+	})
+}
+
 // W12: a task of a PREFERRED key goes to the worker of its key if that has room, even if it is another worker's turn; otherwise to another. That holds
 // also if the worker has room for some tasks and not for others.
 func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {

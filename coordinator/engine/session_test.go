@@ -300,6 +300,10 @@ func TestOverloadRefusesNoReport(t *testing.T) {
 				_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
 				return err
 			},
+			"a later step of a bulk command": func() error {
+				_, err := r.Sweep(r.Context(), Sweep{Space: home, Until: g[2].Task.ID.Seq, Choose: func(*lease.Task) (lease.Command, bool) { return nil, true }})
+				return err
+			},
 			"a reconnect": func() error {
 				_, err := r.KnowsInstance(r.Context(), home.Tenant, "i")
 				return err
