@@ -179,6 +179,7 @@ func TestFeedbackCallsBackWhenItWasHandled(t *testing.T) {
 		say := func(all ...Feed) { r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, all), handled) }
 		say(feedUnder(g, Feed{Stage: "x"}), Feed{TaskID: "nonsense"})
 		say()
+		synctest.Wait()
 		r.overload(time.Second)
 		say(feedUnder(g, Feed{Stage: "y"}))
 		taken := 0

@@ -74,11 +74,10 @@ func (r *rig) serve() {
 	go func() { done <- e.Run(ctx) }()
 }
 
-// onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the result.
-func onLoop[T any](r *rig, read func() T) T {
+// onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the result. It works also while the engine is overloaded.
+func onLoop[T any](r *rig, read func() T) (found T) {
 	r.Helper()
-	found, err := ask(r.Context(), r.Engine, home.Tenant, func() (T, error) { return read(), nil })
-	if err != nil {
+	if err := await(r.inbox.putAlways, home.Tenant, func() { found = read() }); err != nil {
 		r.Fatal(err)
 	}
 	return found
