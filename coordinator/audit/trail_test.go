@@ -159,12 +159,15 @@ func TestRefusalWhileTheEngineIsDown(t *testing.T) {
 		defer trail.Start()()
 		d.down = true
 		trail.Refuse(refusal("eve", "PurgeQueue"))
+		trail.Refuse(refusal("eve", "PurgeQueue"))
+		time.Sleep(window)
+		synctest.Wait()
 		d.down = false
 		trail.Refuse(refusal("eve", "PurgeQueue"))
 		time.Sleep(window)
 		synctest.Wait()
-		if all := d.entries("acme"); len(all) != 1 || all[0].Times != 2 {
-			t.Errorf("the audit is %+v, want one entry of two refusals", all)
+		if all := d.entries("acme"); len(all) != 1 || all[0].Times != 3 {
+			t.Errorf("the audit is %+v, want one entry of three refusals", all)
 		}
 	})
 }
@@ -219,6 +222,39 @@ func TestSumsWhileTheEngineIsDown(t *testing.T) {
 			t.Errorf("%d entries for %d refusals, want at most %d for %d", len(all), sum, maxKinds+1, minutes*kinds)
 		}
 	})
+}
+
+// X4: calls that are counted while the entry of the first one is being written are not forgotten if that fails.
+func TestCallsBesideAFirstOneThatFails(t *testing.T) {
+	t.Attr("rules", "X4")
+	withTrail(t, func(d *fakeEngine, trail *Trail) {
+		done := records.Audit{Tenant: "acme", Subject: "pat", Action: "CancelTask", Outcome: records.OutcomeOK}
+		trail.engine = &slowEngine{d, func() {
+			if err := trail.NoEffect(done); err != nil {
+				t.Error(err)
+			}
+		}}
+		d.down = true
+		if err := trail.NoEffect(done); !errors.Is(err, errDown) {
+			t.Errorf("while the engine is down: %v, want its error", err)
+		}
+		trail.engine, d.down = d, false
+		trail.Start()()
+		if all := d.entries("acme"); len(all) != 1 || all[0].Times != 1 {
+			t.Errorf("the audit is %+v, want the sum of the one call that was told to be done", all)
+		}
+	})
+}
+
+// slowEngine runs while before it writes an entry.
+type slowEngine struct {
+	*fakeEngine
+	while func()
+}
+
+func (s *slowEngine) Record(a records.Audit) error {
+	s.while()
+	return s.fakeEngine.Record(a)
 }
 
 // X4: entries are deleted after their retention, at most sweepStep in one commit.

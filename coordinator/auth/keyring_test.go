@@ -481,10 +481,18 @@ func TestOldTokensAreForgotten(t *testing.T) {
 	if _, err := d.Revoke(t.Context(), "acme", certificate, "ann", noon); err != nil {
 		t.Fatal(err)
 	}
-	later := noon.Add(8*24*time.Hour + time.Hour)
-	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, later); err != nil {
-		t.Fatal(err)
+	const week = 7 * 24 * time.Hour
+	create := func(at time.Time) {
+		t.Helper()
+		if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Viewer, Subject: "v"}, at); err != nil {
+			t.Fatal(err)
+		}
 	}
+	create(noon.Add(week))
+	if n := len(d.List("acme")); n != 3 {
+		t.Errorf("%d are listed six days after the first token has expired, want that, too, and so 3", n)
+	}
+	create(noon.Add(3 * week))
 	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		if list := k.List("acme"); len(list) != 2 || list[0].ID != certificate || list[1].Subject != "v" {
 			t.Errorf("listed are %+v, want the revoked certificate and the new token", list)
