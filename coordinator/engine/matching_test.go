@@ -360,6 +360,35 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	}
 }
 
+// T12: so does the search that finds out whether the worker of a PREFERRED key has room for one of its tasks.
+func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	const keys = 1000
+	lower(t, 100, &mostSearched)
+	h := newManualEngine(t, 2, 2)
+	q := h.byName[home].queues["q"]
+	own, other := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
+	other.wants.Types = []string{"none"}
+	h.submitKey(1)
+	h.matchAll()
+	own.wants.MaxBytes = 300
+	h.recountUsage(own)
+	other.wants.Types = nil
+	specs, digests := h.specs(keys)
+	for i, s := range specs {
+		s.FairnessKey, s.Affinity = fmt.Sprint(i), &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
+	}
+	h.submitSpecs(specs, digests)
+	tries := h.tried
+	h.match()
+	if len(own.leases) != 1 || len(other.leases) != 2 {
+		t.Errorf("the key's worker has %d leases, and the other one %d, want 1 and 2: the next task would be too large beside the first", len(own.leases), len(other.leases))
+	}
+	if n := h.tried - tries; n > 20*mostSearched {
+		t.Errorf("two grants count as %d tries, want some searches of about %d", n, mostSearched)
+	}
+}
+
 // T12: many takers, and many requirements that none of them meets: a turn does not look at all of them, the next one goes on where it has ended. A task
 // that comes meanwhile for a taker at which the turns have looked already goes to that taker. When all takers were looked at, matching comes to rest.
 func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {

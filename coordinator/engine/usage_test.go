@@ -80,6 +80,22 @@ func TestMaxBytesWithTasksOnDisk(t *testing.T) {
 	})
 }
 
+// W4: so it does if those of its line that are in memory do not fit.
+func TestMaxBytesWithTheRestOfALineOnDisk(t *testing.T) {
+	t.Attr("rules", "W4")
+	lower(t, 4, &lineHead)
+	lower(t, 0, &maxReadAheads)
+	run(t, func(r *rig) {
+		for _, bytes := range []int{1, 200, 200, 200, 200, 200, 1} {
+			r.submitWith(func(s *lease.Spec) { s.Payload = make([]byte, bytes) })
+		}
+		c := r.worker("w", 5, func(w *Wants) { w.MaxBytes = 100 })
+		if got := len(c.grants()); got != 2 {
+			r.Errorf("%d tasks were granted, want the 2 that fit", got)
+		}
+	})
+}
+
 // W4: a checkpoint counts in max_bytes with the largest size that one may have: for a task that the worker holds, and for one that it may
 // get.
 func TestCheckpointCountsInMaxBytes(t *testing.T) {
