@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"slices"
@@ -325,4 +327,60 @@ func TestManyIdleStreams(t *testing.T) {
 			t.Errorf("at the end %d bytes are held by %d tenants, and %d wait", r.held(), len(r.tenants), r.waits())
 		}
 	})
+}
+
+// X5: whatever submits do, and whenever they give up, the room that each tenant has adds up to what is not free, and at the end all of it is free. Nobody waits
+// for ever.
+func TestRoomAddsUp(t *testing.T) {
+	t.Attr("rules", "X5")
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			stopping := make(chan struct{})
+			r := newSubmitRoom(4<<20, stopping)
+			r.size, r.free = 1<<20, 1<<20
+			adds := func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				sum := 0
+				for _, of := range r.tenants {
+					sum += of.bytes
+				}
+				if sum != r.size-r.free {
+					t.Errorf("seed %d: the tenants have %d bytes, and %d of %d are free", seed, sum, r.free, r.size)
+				}
+			}
+			var all sync.WaitGroup
+			for n := range uint64(30) {
+				random := rand.New(rand.NewPCG(seed, n))
+				upTo := func(most time.Duration) time.Duration { return time.Duration(random.Int64N(int64(most))) }
+				all.Go(func() {
+					for range 20 {
+						ctx, cancel := context.WithTimeout(t.Context(), upTo(3*time.Second))
+						p, err := r.take(ctx, fmt.Sprint(random.IntN(4)), random.IntN(3)*random.IntN(r.size/2))
+						cancel()
+						if err != nil {
+							continue
+						}
+						time.Sleep(upTo(3 * expectFor))
+						if random.IntN(3) > 0 {
+							p.arrived(random.IntN(r.size))
+							time.Sleep(upTo(expectFor))
+						}
+						adds()
+						p.leave()
+						adds()
+					}
+				})
+			}
+			if seed%4 == 0 {
+				time.Sleep(3 * time.Second)
+				close(stopping)
+			}
+			all.Wait()
+			if r.free != r.size || r.waiting != 0 || len(r.tenants) != 0 {
+				t.Errorf("seed %d: at the end %d of %d bytes are free, %d submits wait, and %d tenants have room; want all, and none", seed, r.free, r.size, r.waiting, len(r.tenants))
+			}
+			time.Sleep(expectFor) // the last look
+		})
+	}
 }
