@@ -257,6 +257,92 @@ func TestKickBesideANewSession(t *testing.T) {
 	}
 }
 
+// unregistered opens a stream of the instance that openSession uses for a worker, or of another one, up to its accept.
+func (r *rig) unregistered(t *testing.T, worker, instance string) (s *testWorker, session string) {
+	t.Helper()
+	s = r.openStream(t, worker)
+	s.send(&lessorv1.Handshake{Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: worker, InstanceId: instance}})
+	return s, nextPayload[*lessorv1.Accept](s).GetSessionId()
+}
+
+// W10: a kick of one session that has not taken over the leases of its instance yet leaves them to the session that has them.
+func TestKickOfASessionWithoutLeases(t *testing.T) {
+	t.Attr("rules", "W10")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		holder, _ := r.unregistered(t, "w", "i")
+		holder.send(registration(1))
+		r.submitAll(t, 1)
+		a := holder.receiveAssignments(1)[0]
+		late, session := r.unregistered(t, "w", "i")
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true})
+		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeKicked)
+		wantCommitted(t, holder.report(completed(a, "")))
+		r.submitAll(t, 1)
+		b := holder.receiveAssignments(1)[0]
+		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: r.listedWorker(t, "w").GetSessionId(), Requeue: true})
+		wantEqual(t, "the state after a kick of the holder", r.get(t, b.GetTask().GetTaskId()).GetState().String(), "TASK_STATE_READY")
+	})
+}
+
+// W10: a session that registers while it is being kicked gets no lease any more.
+func TestKickBesideARegistration(t *testing.T) {
+	t.Attr("rules", "W10")
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		first, _ := r.unregistered(t, "w", "i")
+		first.send(registration(1))
+		r.submitAll(t, 1)
+		a := first.receiveAssignments(1)[0]
+		wantCommitted(t, first.report(started(a)))
+		first.cut()
+		synctest.Wait()
+		late, session := r.unregistered(t, "w", "i")
+		st.commitTime.Store(int64(3 * time.Second))
+		kicked := make(chan error, 1)
+		go func() {
+			_, err := r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true})
+			kicked <- err
+		}()
+		time.Sleep(time.Second) // the end of the lease is being committed
+		late.send(registration(1))
+		synctest.Wait()
+		st.commitTime.Store(0)
+		if err := <-kicked; err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "the code", nextFrameWith[*lessorv1.Reset](late).GetReset_().GetCode(), refusal.CodeKicked)
+		wantEqual(t, "the state", r.get(t, a.GetTask().GetTaskId()).GetState().String(), "TASK_STATE_READY")
+	})
+}
+
+// W10: a kick that waits for the engine before it begins also ends the sessions that are opened meanwhile.
+func TestKickThatWaits(t *testing.T) {
+	t.Attr("rules", "W10")
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		r.openSession(t, "w", 1)
+		st.commitTime.Store(int64(3 * time.Second))
+		go func() {
+			_, _ = r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "other"}})
+		}()
+		time.Sleep(time.Second)
+		kicked := make(chan int, 1)
+		go func() {
+			res, err := r.admin.KickWorker(t.Context(), &lessorv1.KickWorkerRequest{WorkerId: "w"})
+			if err != nil {
+				t.Error(err)
+			}
+			kicked <- len(res.GetWorkers())
+		}()
+		time.Sleep(time.Second)
+		r.unregistered(t, "w", "another")
+		st.commitTime.Store(0)
+		if n := <-kicked; n != 2 {
+			t.Errorf("%d sessions were ended, want both", n)
+		}
+	})
+}
+
 // GetWorker shows the sessions of one worker with the tasks that they hold.
 func TestGetWorkerShowsItsTasks(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
