@@ -402,6 +402,13 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 			if err := r.Leave(a.Member, true); err != nil {
 				r.Fatal(err)
 			}
+			x, err := r.Explain(r.Context(), home.Tenant, id)
+			if err != nil {
+				r.Fatal(err)
+			}
+			if left := x.Findings[0].Until.Time().Sub(time.Now()); left != time.Minute { // although b has a lease of the key
+				r.Errorf("the finding says that the binding ends in %v, want a minute", left)
+			}
 			time.Sleep(time.Minute + time.Second)
 			if held := r.version(id).Lease; held == nil || held.Worker != "b" {
 				r.Errorf("after the TTL the task has the lease %+v, want one of the other worker", held)

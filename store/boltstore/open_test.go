@@ -488,6 +488,19 @@ func TestLostStoreIsNotReplaced(t *testing.T) {
 	}
 }
 
+// Two processes may begin with the same directory. The one that has seen no store there does not report it lost if the other one has made it meanwhile, and
+// what lies beside it.
+func TestStoreThatAnotherProcessMakesIsNotLost(t *testing.T) {
+	dir := t.TempDir()
+	mustOpen(t, dir)
+	if !fileExists(filepath.Join(dir, markName)) {
+		t.Fatal("the store has left nothing beside it")
+	}
+	if err := refuseLost(filepath.Join(dir, fileName)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A commit for which bbolt has to map more of the file waits until a Snapshot ends, and with it all reads that begin meanwhile. So there is room for what a
 // store grows by during the longest backup, however large it was when it was opened.
 func TestRoomToGrowDuringASnapshot(t *testing.T) {
