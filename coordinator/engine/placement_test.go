@@ -406,7 +406,7 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if left := x.Findings[0].Until.Time().Sub(time.Now()); left != time.Minute { // although b has a lease of the key
+			if left := time.Until(x.Findings[0].Until.Time()); left != time.Minute { // although b has a lease of the key
 				r.Errorf("the finding says that the binding ends in %v, want a minute", left)
 			}
 			time.Sleep(time.Minute + time.Second)
