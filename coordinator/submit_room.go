@@ -188,20 +188,25 @@ func (p *roomPlace) resize(bytes int) {
 func (r *submitRoom) forgetLate(now time.Time) {
 	gone := 0
 	for _, p := range r.expected {
-		if !p.since.IsZero() {
+		if expected := !p.since.IsZero(); expected {
 			if now.Sub(p.since) < expectFor {
 				break
 			}
-			if r.waiting > 0 && p.bytes > leastRoom && !p.since.Before(r.doubted) { // not again for those that were let in with fewer doubts
-				r.doubts++
-				r.doubted = now
-			}
-			p.resize(0)
-			r.prune(p.tenant)
+			r.forget(p, now)
 		}
 		gone++
 	}
 	r.expected = slices.Delete(r.expected, 0, gone)
+}
+
+// forget takes the room away from a message that has not come in time.
+func (r *submitRoom) forget(p *roomPlace, now time.Time) {
+	if r.waiting > 0 && p.bytes > leastRoom && !p.since.Before(r.doubted) { // not again for those that were let in with fewer doubts
+		r.doubts++
+		r.doubted = now
+	}
+	p.resize(0)
+	r.prune(p.tenant)
 }
 
 // admit lets messages in for which there is room now. While some wait, it looks again when the room of an expected message may be free.
