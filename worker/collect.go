@@ -142,19 +142,15 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	var reports []*report
 	var items []*lessorv1.Report
 	var lastFeedback []*lessorv1.FeedbackItem
+	waiting := &s.w.mu.outbox.reports
+	*waiting = slices.DeleteFunc(*waiting, (*report).obsolete)
 	size := func(r *report) int {
-		switch {
-		case r.obsolete():
-			return 0 // is not sent
-		case r.suspect:
+		if r.suspect {
 			return s.budget() + 1 // fills a frame
 		}
 		return r.size + r.a.feedback.pendingSize()
 	}
-	takeUntilFull(&s.w.mu.outbox.reports, s.budget(), size, func(r *report) {
-		if r.obsolete() {
-			return
-		}
+	takeUntilFull(waiting, s.budget(), size, func(r *report) {
 		if r.isOutcome() {
 			lastFeedback = appendFeedback(lastFeedback, r.a)
 		}

@@ -498,21 +498,37 @@ func TestFeedbackBesideReports(t *testing.T) {
 	}
 }
 
-// K5: a report that is not sent any more holds up none behind it, although it would have had a frame of its own.
-func TestObsoleteSuspectHoldsUpNoReport(t *testing.T) {
+// K5: reports that are not sent any more hold up none behind them, however many they are, and whichever needs a frame of its own.
+func TestObsoleteReportsHoldUpNoReport(t *testing.T) {
 	t.Attr("rules", "K5")
-	w := newWorker(t)
-	w.drained = t.Context()
-	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
-	refused, outcome := (&attempt{w: w, phase: over}).start(), (&attempt{w: w, phase: reporting}).complete(nil)
-	refused.suspect = true
-	w.lock()
-	s.declaredCapacity = w.capacityLocked()
-	w.queueReportLocked(refused)
-	w.queueReportLocked(outcome)
-	w.unlock()
-	if out, err := s.collect(time.Now(), nil); err != nil || len(out.frames) != 1 {
-		t.Errorf("collect: %v, error %v, want a frame with the outcome", out.frames, err)
+	for _, test := range []struct {
+		name                     string
+		obsolete                 int
+		suspects, outcomeSuspect bool
+	}{
+		{"that would have had a frame of its own", 1, true, false},
+		{"before one that has a frame of its own", 1, false, true},
+		{"more than a frame has room for", maxItems, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorker(t)
+			w.drained = t.Context()
+			s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
+			outcome := (&attempt{w: w, phase: reporting}).complete(nil)
+			outcome.suspect = test.outcomeSuspect
+			w.lock()
+			s.declaredCapacity = w.capacityLocked()
+			for range test.obsolete {
+				ended := (&attempt{w: w, phase: over}).start()
+				ended.suspect = test.suspects
+				w.queueReportLocked(ended)
+			}
+			w.queueReportLocked(outcome)
+			w.unlock()
+			if out, err := s.collect(time.Now(), nil); err != nil || len(out.frames) != 1 {
+				t.Errorf("collect: %v, error %v, want a frame with the outcome", out.frames, err)
+			}
+		})
 	}
 }
 
