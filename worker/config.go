@@ -79,7 +79,8 @@ type Config struct {
 	Disk string
 	// Metrics changes the gauges that each heartbeat of the worker carries. It gets the measured gauges (mem_pct, disk_pct and cpu_pct,
 	// from 0 to 100, and inflight) and returns the gauges to send, at most 64. It is never called twice at once. If it takes more than a second,
-	// that heartbeat carries no gauges, and the coordinator goes on with the last ones. Default: the measured gauges are sent as they are.
+	// that heartbeat goes without gauges, the coordinator goes on with the last ones, and the new ones follow. Default: the measured gauges are sent as
+	// they are.
 	Metrics func(measured map[string]float64) map[string]float64
 
 	// Logger gets the worker's own messages; they never contain payloads or lease ids. Default: slog.Default().

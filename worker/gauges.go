@@ -10,30 +10,19 @@ import (
 // gaugeInflight is the name of the gauge that counts the running handlers.
 const gaugeInflight = "inflight"
 
-// gaugesInTime returns the gauges, or none if they cannot be measured within gaugesTimeout: then the coordinator goes on with the last ones. A network
-// disk may not answer for hours, and Config.Metrics belongs to the program; neither may hold up the writer, which renews the leases. While one
-// measurement hangs, no other one begins.
-func (w *Worker) gaugesInTime() map[string]float64 {
-	none := make(map[string]float64)
-	select {
-	case w.measuring <- struct{}{}:
-	default:
-		return none
+// measureGauges measures the gauges in a goroutine of its own, which then sends them to Worker.measured. A network disk may not answer for hours, and
+// Config.Metrics belongs to the program; neither may hold up the writer, which renews the leases. It returns false if an earlier measurement still goes on.
+func (w *Worker) measureGauges() (begun bool) {
+	if w.measured != nil {
+		return false
 	}
-	measured := make(chan map[string]float64, 1)
+	measured, gauges := make(chan map[string]float64, 1), make(map[string]float64)
+	w.measured = measured
 	go func() {
-		defer func() { <-w.measuring }()
-		measured <- w.gauges(time.Now())
+		defer func() { measured <- gauges }() // deferred, because Config.Metrics may end the goroutine
+		gauges = w.gauges(time.Now())
 	}()
-	timer := time.NewTimer(gaugesTimeout)
-	defer timer.Stop()
-	select {
-	case gauges := <-measured:
-		return gauges
-	case <-timer.C:
-		w.log.Warn("measuring the disk and Config.Metrics take too long, heartbeats carry no gauges meanwhile", "limit", gaugesTimeout)
-		return none
-	}
+	return true
 }
 
 // gauges returns what a heartbeat says about the worker and its machine (W9). It leaves out what the coordinator would refuse, because the

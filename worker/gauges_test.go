@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,6 +104,55 @@ func TestGaugesThatHang(t *testing.T) {
 			r.shutdown()
 			close(hang)
 		})
+	})
+}
+
+// W9: gauges that take long hold up nothing either, not even for a moment: a lease may be short. The heartbeat goes without them, and they follow.
+func TestGaugesThatComeLate(t *testing.T) {
+	t.Attr("rules", "W9")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Metrics: func(m map[string]float64) map[string]float64 {
+			time.Sleep(interval / 2)
+			return m
+		}}, echo)
+		begun := time.Now()
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f, _ := s.outcome()
+		if waited := time.Since(begun); waited > lull {
+			t.Errorf("the report came after %v, want at most %v", waited, lull)
+		}
+		s.commit(f)
+		for _, want := range []struct {
+			after  time.Duration
+			gauges bool
+		}{{time.Second, false}, {interval / 2, true}, {interval + time.Second, false}, {interval * 3 / 2, true}} {
+			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
+			if at, gauges := time.Since(begun), len(f.GetHeartbeat().GetMetrics()) > 0; at.Round(lull) != want.after || gauges != want.gauges {
+				t.Errorf("a heartbeat after %v, with gauges: %t; want it after %v, with gauges: %t", at, gauges, want.after, want.gauges)
+			}
+		}
+		r.shutdown()
+	})
+}
+
+// W9: if the Metrics hook ends its goroutine, heartbeats go without gauges.
+func TestGaugesOfAHookThatEndsItsGoroutine(t *testing.T) {
+	t.Attr("rules", "W9")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{Metrics: func(map[string]float64) map[string]float64 { runtime.Goexit(); return nil }}, echo)
+		begun := time.Now()
+		s := c.accept()
+		for _, want := range []time.Duration{0, interval, 2 * interval} {
+			f := s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
+			if at, gauges := time.Since(begun), f.GetHeartbeat().GetMetrics(); at != want || len(gauges) > 0 {
+				t.Errorf("a heartbeat after %v with gauges %v, want it after %v without", at, gauges, want)
+			}
+		}
+		r.shutdown()
 	})
 }
 

@@ -76,7 +76,7 @@ const (
 	callTimeout = time.Second
 	// credentialGrace is how long at least a worker that was accepted before waits for a valid credential.
 	credentialGrace = 5 * time.Minute
-	// gaugesTimeout is how long the gauges of a heartbeat may take to measure.
+	// gaugesTimeout is how long a heartbeat waits for its gauges.
 	gaugesTimeout = time.Second
 	// goodbyeTimeout is how long the worker waits, after the goodbye, until the coordinator closes the stream.
 	goodbyeTimeout = 2 * time.Second

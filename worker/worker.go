@@ -67,8 +67,10 @@ type Worker struct {
 	// noNewWork: the coordinator has said that it gives this worker no new work. Only the reader uses it, and there is one reader at a
 	// time.
 	noNewWork bool
-	// openingCall holds a token while a call opens a stream, measuring while the gauges are measured.
-	openingCall, measuring chan struct{}
+	// openingCall holds a token while a call opens a stream.
+	openingCall chan struct{}
+	// measured gets the gauges that are being measured; nil if none are. Only the writer uses it, and there is one at a time.
+	measured <-chan map[string]float64
 	// wake tells the writer that there is something to send.
 	wake chan struct{}
 	// drained ends when the worker drains and nothing is left to do.
@@ -129,7 +131,6 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		meter:       machine.New(cfg.Disk),
 		handlers:    make(map[string]Handler),
 		openingCall: make(chan struct{}, 1),
-		measuring:   make(chan struct{}, 1),
 		wake:        make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)
