@@ -44,7 +44,7 @@ func (r *runWork) run() (runner.Summary, error) {
 
 // runRemote uses a remote coordinator. The coordinator must be reachable at the beginning. Later the run waits for it when it is away.
 func (r *runWork) runRemote() (runner.Summary, error) {
-	cl, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(runner.HalveAtOnce))
+	cl, err := r.dial(r.Addr, grpc.WithChainUnaryInterceptor(runner.RefuseAtOnce))
 	if err != nil {
 		return runner.Summary{}, err
 	}
@@ -121,11 +121,15 @@ func (r *runWork) retryFailed(alive context.Context, cl *client) error {
 	ctx, cancel := context.WithCancelCause(alive)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })()
-	lines, err := r.job.RetryFailed(ctx, cl.tasks)
+	opened, left, err := r.job.RetryFailed(ctx, cl.tasks)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
-	r.screen.Note("running again what had failed: %s", runner.CountLines(int64(lines)))
+	if left > 0 {
+		r.screen.Note("the tenant's quota of tasks is used up: %s of what had failed can run again only as tasks end", runner.CountLines(left))
+		return nil
+	}
+	r.screen.Note("running again what had failed: %s", runner.CountLines(int64(opened)))
 	return nil
 }
 

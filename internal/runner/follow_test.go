@@ -167,7 +167,7 @@ func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRe
 	to := min(from+2, len(f.tasks))
 	page := &lessorv1.ListTasksResponse{}
 	for _, task := range f.tasks[from:to] {
-		if task != nil {
+		if states := req.GetFilter().GetStates(); task != nil && (len(states) == 0 || slices.Contains(states, task.GetState())) {
 			page.Tasks = append(page.Tasks, proto.CloneOf(task))
 		}
 	}
@@ -361,6 +361,12 @@ type testRun struct {
 
 func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOrder bool) *testRun {
 	t.Helper()
+	return startRunAfter(t, fake, dir, lines, keepOrder, func(*Job) {})
+}
+
+// startRunAfter prepares the job before the run starts.
+func startRunAfter(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOrder bool, prepare func(*Job)) *testRun {
+	t.Helper()
 	var input strings.Builder
 	for i := range lines {
 		fmt.Fprintf(&input, "%c\n", 'a'+i)
@@ -373,6 +379,7 @@ func startRun(t *testing.T, fake *fakeCoordinator, dir string, lines int, keepOr
 		t.Fatal(err)
 	}
 	r.job = job
+	prepare(job)
 	go func() {
 		defer close(r.done)
 		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(&r.out, &r.errs, false), KeepOrder: keepOrder})
@@ -782,23 +789,39 @@ func TestBatchForWhichTheQuotaHasNoRoomIsSplit(t *testing.T) {
 	}
 }
 
-// A batch that is refused for lack of room comes back without the wait after which the connection would repeat it. A single task, and any other refusal,
-// has to wait.
-func TestOnlyABatchIsHalvedAtOnce(t *testing.T) {
-	waits := func(tasks int, refusal error) bool {
-		err := HalveAtOnce(t.Context(), "", &lessorv1.BatchSubmitTasksRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}, nil, nil,
+// A call for several tasks that is refused for lack of room comes back without the wait after which the connection would repeat it. A single task, and any
+// other refusal, has to wait.
+func TestOnlyCallsForSeveralTasksAreRefusedAtOnce(t *testing.T) {
+	waits := func(req any, refusal error) bool {
+		err := RefuseAtOnce(t.Context(), "", req, nil, nil,
 			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return refusal })
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("error %v, want that of the coordinator", err)
 		}
 		return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool { _, ok := detail.(*errdetails.RetryInfo); return ok })
 	}
-	if waits(2, errNoRoom()) || !waits(1, errNoRoom()) {
-		t.Errorf("with a wait are: a batch %t, a task %t; want only the task", waits(2, errNoRoom()), waits(1, errNoRoom()))
-	}
 	other, err := status.New(codes.ResourceExhausted, "too many calls").WithDetails(&errdetails.ErrorInfo{Reason: "QUOTA_CALLS"}, &errdetails.RetryInfo{})
-	if err != nil || !waits(2, other.Err()) {
-		t.Errorf("a batch that is refused for its calls has no wait (%v)", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := func(tasks int) any {
+		return &lessorv1.BatchSubmitTasksRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}
+	}
+	for _, test := range []struct {
+		name    string
+		req     any
+		refusal error
+		waits   bool
+	}{
+		{"a batch", batch(2), errNoRoom(), false},
+		{"a batch of one task", batch(1), errNoRoom(), true},
+		{"a batch, refused for its calls", batch(2), other.Err(), true},
+		{"the retry of all that has failed", &lessorv1.BatchRetryTasksRequest{}, errNoRoom(), false},
+		{"the retry of one task", &lessorv1.RetryTaskRequest{}, errNoRoom(), true},
+	} {
+		if got := waits(test.req, test.refusal); got != test.waits {
+			t.Errorf("%s: has a wait: %t, want %t", test.name, got, test.waits)
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ type Job struct {
 	replaced *manifest
 	// Resumed is true if an earlier process worked on the run.
 	Resumed bool
+	// left are the failed lines that RetryFailed has left; nil: none.
+	left *marks
 }
 
 // ChangedError means that the data directory holds another run.

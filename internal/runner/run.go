@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -37,8 +38,12 @@ type Config struct {
 var errOver = errors.New("the run is over")
 
 // Run submits the lines and prints each when it has ended. It prints all lines, also those that ended while an earlier process worked on the run. It
-// returns when nothing is left to print, or with ctx's cause if ctx ends first. The caller must run the workers.
+// returns when nothing is left to print, or with ctx's cause if ctx ends first. The caller must run the workers. After RetryFailed has left lines, nothing is
+// printed before all of them are open: they would count as failed.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
+	if err := j.retryLeft(ctx, cfg.Tasks); err != nil {
+		return Summary{Lines: j.Lines(), Missing: j.Lines()}, cmp.Or(context.Cause(ctx), err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errOver)
 	r := j.newRun(cfg)

@@ -13,10 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -166,21 +163,16 @@ func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) erro
 		if !noRoom {
 			return nameLines(err, violations, tasks)
 		}
-		select {
-		case <-time.After(maxPause):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := awaitRoom(ctx); err != nil {
+			return err
 		}
 	}
 }
 
 // call submits tasks in one call. It reports whether the coordinator refused them because the tenant's quota of tasks has no room.
 func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoom bool, err error) {
-	err = retryWhileAway(ctx, func() error {
+	noRoom, err = callForRoom(ctx, func() error {
 		_, err := s.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: tasks})
-		if noRoom = isNoRoom(err); noRoom {
-			return nil // nobody is away
-		}
 		return err
 	})
 	switch {
@@ -190,27 +182,6 @@ func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoo
 		close(s.begun)
 	}
 	return noRoom, err
-}
-
-// isNoRoom reports whether a batch was refused because it has more tasks than the tenant's quota of tasks has room for.
-func isNoRoom(err error) bool {
-	st := status.Convert(err)
-	return st.Code() == codes.ResourceExhausted && slices.ContainsFunc(st.Details(), func(detail any) bool {
-		info, ok := detail.(*errdetails.ErrorInfo)
-		return ok && info.GetReason() == "QUOTA_TASKS"
-	})
-}
-
-// HalveAtOnce is an interceptor for the connection of a run. The connection repeats what a quota refuses, after a wait (see worker.Dial), but there may
-// never be room for a whole batch while there always is for a part of it. So a batch of several tasks gets the refusal without the wait that goes with it.
-func HalveAtOnce(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := invoke(ctx, method, req, reply, conn, opts...)
-	if batch, ok := req.(*lessorv1.BatchSubmitTasksRequest); !ok || len(batch.GetTasks()) == 1 || !isNoRoom(err) {
-		return err
-	}
-	refused := status.Convert(err).Proto()
-	refused.Details = slices.DeleteFunc(refused.GetDetails(), func(detail *anypb.Any) bool { return detail.MessageIs(&errdetails.RetryInfo{}) })
-	return status.FromProto(refused).Err()
 }
 
 // tooManyTasks reports whether a batch was refused because of its number of tasks, and not because of one of them.
