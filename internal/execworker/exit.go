@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 
 	"github.com/lessor-dev/lessor/worker"
@@ -93,7 +94,10 @@ func categoryOfStart(err error) worker.Category {
 	return worker.Infrastructure
 }
 
-// noRoom reports whether a command could not be started because there are too many processes, threads or open files, or too little memory.
+// noRoom reports whether a command could not be started because there are too many processes, threads or open files, or too little memory. The last error
+// means that Go has found no number for a file above those that the command inherits.
 func noRoom(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	return slices.ContainsFunc([]error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EBADF}, func(full error) bool {
+		return errors.Is(err, full)
+	})
 }
