@@ -141,6 +141,7 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 		Spool:      r.job.Spool(),
 		KeepFailed: true,
 		Stderr:     r.screen,
+		Stop:       r.ctx.Done(),
 		Kill:       kill,
 	}.Handler()
 	if err != nil {

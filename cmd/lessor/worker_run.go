@@ -139,6 +139,7 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 		Command:     commandOf(c.Command),
 		Spool:       spool,
 		InlineLimit: int(c.InlineLimit),
+		Stop:        a.ctx.Done(),
 		Kill:        a.stopNow.Done(),
 	}.Handler()
 	if err != nil {

@@ -41,6 +41,8 @@ type Config struct {
 	// Stderr gets the standard error of all commands, line by line, in addition to the coordinator. It must allow concurrent writes. Nil:
 	// only the coordinator gets it.
 	Stderr io.Writer
+	// Stop, when closed, gives back the tasks whose commands wait for room on this machine, so that none starts any more. Nil: never.
+	Stop <-chan struct{}
 	// Kill, when closed, ends all commands at once. Nil: never.
 	Kill <-chan struct{}
 }
@@ -90,6 +92,8 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 		return false, worker.Release(0, "the worker was told to stop at once")
 	case ctx.Err() != nil && !byItself:
 		return false, stopped(context.Cause(ctx), state)
+	case closed(c.Stop) && state == nil && noRoom(err):
+		return false, worker.Release(0, "the worker stops, and had no room for the command")
 	case err != nil && state == nil:
 		return false, err
 	case err != nil:
@@ -124,6 +128,8 @@ func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *proce
 		select {
 		case <-time.After(startPause):
 		case <-ctx.Done():
+			return nil, err
+		case <-c.Stop:
 			return nil, err
 		case <-c.Kill:
 			return nil, err

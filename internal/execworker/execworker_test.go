@@ -262,32 +262,51 @@ func (o *onFirstWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A command for which this machine has no room is started once there is room. The task has only one attempt: a failure would end it.
-func TestCommandWaitsForRoomToStart(t *testing.T) {
+// useUpFiles makes this process unable to open another file, until restore is called.
+func useUpFiles(t *testing.T) (restore func()) {
+	t.Helper()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	restore := func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Error(err)
-		}
-	}
-	said := ""
-	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}}, worker.Config{})
 	none := before
 	none.Cur = 3
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
+	return func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A command for which this machine has no room is started once there is room. The task has only one attempt: a failure would end it.
+func TestCommandWaitsForRoomToStart(t *testing.T) {
+	said, restore := "", func() {}
+	b := newRig(t, `echo "$(cat)"`, Config{Stderr: &onFirstWrite{call: func(text string) { said = text; restore() }}}, worker.Config{})
+	restore = useUpFiles(t)
 	defer restore()
 	task := b.Do(b.spec("late"))
 	b.wantState(task, completed)
-	if got := string(task.GetOutput()); got != "late\n" {
-		t.Errorf("output %q, want late", got)
+	if got := string(task.GetOutput()); got != "late\n" || task.GetAttempt() != 1 {
+		t.Errorf("output %q of attempt %d, want late of attempt 1", got, task.GetAttempt())
 	}
 	if !strings.HasPrefix(said, `cannot run "sh": `) || !strings.HasSuffix(said, "too many open files; waiting until there is room\n") {
 		t.Errorf("the worker's standard error has %q, want that the command waits for room", said)
+	}
+}
+
+// A command that waits for room does not start any more when the worker stops: its task is given back, which counts in no budget.
+func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
+	stop, restore := make(chan struct{}), func() {}
+	b := newRig(t, "cat", Config{Stop: stop, Stderr: &onFirstWrite{call: func(string) { restore(); close(stop) }}}, worker.Config{})
+	restore = useUpFiles(t)
+	defer restore()
+	task := b.Do(b.spec("later")) // the worker of the test goes on, and takes the task again
+	b.wantState(task, completed)
+	if got := string(task.GetOutput()); got != "later" || task.GetAttempt() != 2 {
+		t.Errorf("output %q of attempt %d, want later of attempt 2", got, task.GetAttempt())
 	}
 }
 
