@@ -10,6 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -529,6 +533,72 @@ func TestObsoleteReportsHoldUpNoReport(t *testing.T) {
 				t.Errorf("collect: %v, error %v, want a frame with the outcome", out.frames, err)
 			}
 		})
+	}
+}
+
+// K5: a report that may be the reason why a frame was refused has a frame of its own, whatever waits before and behind it.
+func TestSuspectHasAFrameOfItsOwn(t *testing.T) {
+	t.Attr("rules", "K5")
+	w := newWorker(t)
+	w.drained = t.Context()
+	s := &session{w: w, sent: map[string]*sentFrame{}, link: link{next: 1}}
+	w.lock()
+	s.declaredCapacity = w.capacityLocked()
+	w.unlock()
+	for _, suspect := range []bool{false, true, true, false} {
+		r := (&attempt{w: w, phase: reporting}).complete(nil)
+		r.suspect = suspect
+		w.lock()
+		w.queueReportLocked(r)
+		w.unlock()
+	}
+	for i := range 4 {
+		out, err := s.collect(time.Now(), nil)
+		if err != nil || len(out.frames) != 1 || len(out.frames[0].GetReports().GetReports()) != 1 {
+			t.Errorf("collect %d: %v, error %v, want a frame with one report", i, out.frames, err)
+		}
+	}
+}
+
+// K5: of the frames without an answer, only the oldest one with reports may be the one at which the coordinator failed: it handles them in order. If something
+// in between failed, none is. A suspect stays one.
+func TestOnlyTheOldestReportsAreSuspects(t *testing.T) {
+	t.Attr("rules", "K5")
+	internal := func(domain string) error {
+		st, err := status.New(codes.Internal, "no").WithDetails(&errdetails.ErrorInfo{Domain: domain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Err()
+	}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{{internal(errorDomain), "[true false false true]"}, {internal("proxy"), "[false false false true]"}} {
+		w := newWorker(t)
+		s := &session{w: w, sent: map[string]*sentFrame{"beat": {id: "beat", seq: 1}}}
+		w.mu.resume.token = "resumes" // so that the frames are kept
+		var reports []*report
+		for i := range 4 {
+			r := (&attempt{w: w, phase: reporting}).complete(nil)
+			r.suspect = i == 3
+			reports = append(reports, r)
+			s.sent[fmt.Sprint(i)] = &sentFrame{id: fmt.Sprint(i), seq: uint64(i + 2), reports: []*report{r}}
+		}
+		w.lock()
+		s.suspendLocked(test.err)
+		w.unlock()
+		var got []bool
+		for _, r := range reports {
+			got = append(got, r.suspect)
+		}
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("after %v: suspects %v, want %s", test.err, got, test.want)
+		}
+		(&sentFrame{reports: reports}).suspect(1 << 20)
+		if !reports[3].suspect {
+			t.Error("a suspect is none any more because a frame was too large")
+		}
 	}
 }
 

@@ -305,6 +305,87 @@ func TestCredentialThatIsRenewedLate(t *testing.T) {
 	}
 }
 
+// Another credential cannot help a worker that was never accepted, or that is refused for another reason: Run ends at once.
+func TestRefusalThatIsNotAboutALateCredential(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		accepted bool
+		refusal  error
+	}{
+		{"never accepted", false, coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN")},
+		{"another reason", true, coordinatorStatus(codes.PermissionDenied, "SESSION_DENIED")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				refuse := func(*stream) error { return test.refusal }
+				if !test.accepted {
+					c.refuse = refuse
+				}
+				r := c.run(worker.Config{}, echo)
+				if test.accepted {
+					s := c.accept()
+					c.refuse = refuse
+					s.finish(errBroken)
+				}
+				begun := time.Now()
+				var refused *worker.RefusedError
+				if err := r.done(); !errors.As(err, &refused) || time.Since(begun) > time.Second {
+					t.Errorf("Run = %v after %v, want a refusal at once", err, time.Since(begun))
+				}
+			})
+		})
+	}
+}
+
+// The five minutes begin again after each session, but not because the connection is lost between two refusals.
+func TestFiveMinutesForALateCredential(t *testing.T) {
+	refusal := coordinatorStatus(codes.Unauthenticated, "AUTH_INVALID_TOKEN")
+	t.Run("a session in between", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			r := c.run(worker.Config{}, echo)
+			for range 3 {
+				s := c.accept()
+				time.Sleep(time.Minute)
+				renewed := time.Now().Add(3 * time.Minute)
+				c.refuse = func(*stream) error {
+					if time.Now().After(renewed) {
+						c.refuse = nil
+					}
+					return refusal
+				}
+				s.finish(errBroken)
+			}
+			c.accept()
+			r.shutdown()
+		})
+	})
+	t.Run("lost connections in between", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			r := c.run(worker.Config{}, echo)
+			s := c.accept()
+			tries := 0
+			c.refuse = func(*stream) error {
+				if tries++; tries%2 == 0 {
+					return errBroken
+				}
+				return refusal
+			}
+			begun := time.Now()
+			s.finish(errBroken)
+			var refused *worker.RefusedError
+			if err := r.done(); !errors.As(err, &refused) {
+				t.Errorf("Run = %v, want a refusal", err)
+			}
+			if lasted := time.Since(begun).Truncate(time.Minute); lasted != 5*time.Minute {
+				t.Errorf("Run ended %v after the first refusal, want about 5m", lasted)
+			}
+		})
+	})
+}
+
 // A worker whose credential stays refused can neither renew nor report: its handlers end with ErrLeaseLost when their leases expire, and Run with the
 // refusal, five minutes after the first one.
 func TestRefusalStopsHandlers(t *testing.T) {

@@ -184,8 +184,18 @@ func TestOutcomeIsNotGivenUpWhileItsLeaseLives(t *testing.T) {
 			})
 			return s
 		}},
+		{"frames that are to come later", func(_ *coordinator, s *stream, f *lessorv1.SessionRequest) *stream {
+			s.send(&lessorv1.SessionResponse{Corr: f.GetId(), Payload: &lessorv1.SessionResponse_Error{
+				Error: &lessorv1.Error{Code: "E.QUOTA.FRAMES_LATER", RetryAfter: durationpb.New(time.Second)},
+			}})
+			return s
+		}},
 		{"broken streams", func(c *coordinator, s *stream, _ *lessorv1.SessionRequest) *stream {
 			s.finish(errBroken)
+			return c.accept()
+		}},
+		{"streams that are one too many", func(c *coordinator, s *stream, _ *lessorv1.SessionRequest) *stream {
+			s.finish(status.Error(codes.ResourceExhausted, "too many streams")) // and no frame of the worker was large
 			return c.accept()
 		}},
 	} {
