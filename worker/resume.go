@@ -78,17 +78,9 @@ func (s *session) suspendLocked(err error) {
 	if s.link.next != 0 { // it was accepted
 		r.lastSeen = s.link.lastSeq
 	}
-	st := status.Convert(err)
-	failed := st.Code() == codes.Internal && detail[*errdetails.ErrorInfo](st).GetDomain() == errorDomain
-	oldest := s.oldestReports()
+	s.markSuspects(err)
 	for _, f := range s.sent {
 		s.w.retryBeatsLocked(f, noDelay)
-		switch {
-		case st.Code() == codes.ResourceExhausted: // a frame was too large for the coordinator
-			f.suspect(s.budget())
-		case failed && f == oldest: // the coordinator handles frames in order, and may have failed at this one
-			f.suspect(0)
-		}
 		if f.reports != nil {
 			r.unanswered = append(r.unanswered, f)
 		}
@@ -108,6 +100,21 @@ func (s *session) suspendLocked(err error) {
 			s.w.retryFrameLocked(f, "the stream broke", noDelay)
 		}
 		r.unanswered = nil
+	}
+}
+
+// markSuspects marks the reports that may be the reason why the stream ended with err.
+func (s *session) markSuspects(err error) {
+	st := status.Convert(err)
+	switch {
+	case st.Code() == codes.ResourceExhausted: // a frame was too large for the coordinator
+		for _, f := range s.sent {
+			f.suspect(s.budget())
+		}
+	case st.Code() == codes.Internal && detail[*errdetails.ErrorInfo](st).GetDomain() == errorDomain:
+		if f := s.oldestReports(); f != nil { // the coordinator handles frames in order, and may have failed at this one
+			f.suspect(0)
+		}
 	}
 }
 
