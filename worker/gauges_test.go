@@ -95,6 +95,27 @@ func TestGaugesThatHang(t *testing.T) {
 		s.next("heartbeat with gauges", func(f *lessorv1.SessionRequest) bool { return len(f.GetHeartbeat().GetMetrics()) > 0 })
 		r.shutdown()
 	})
+	t.Run("heartbeats", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			hang := make(chan struct{})
+			r := c.run(worker.Config{Metrics: func(m map[string]float64) map[string]float64 { <-hang; return m }}, echo)
+			for session, beats := range [][]time.Duration{{time.Second, interval, 2 * interval}, {0, interval, 2 * interval}} {
+				s := c.accept()
+				begun := time.Now()
+				for _, want := range beats {
+					s.next("heartbeat", func(f *lessorv1.SessionRequest) bool { return f.GetHeartbeat() != nil })
+					if at := time.Since(begun); at != want {
+						t.Errorf("session %d: a heartbeat after %v, want %v", session, at, want)
+					}
+				}
+				s.finish(errBroken)
+			}
+			c.accept()
+			close(hang)
+			r.shutdown()
+		})
+	})
 	t.Run("drain", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := startCoordinator(t)

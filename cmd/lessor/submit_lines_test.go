@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -129,6 +130,21 @@ func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A second signal ends it even if nobody reads the ids.
+func TestSubmitLinesThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped, stop := context.WithCancelCause(t.Context())
+		out, ids := io.Pipe()
+		l := newLineSubmits(&app{streams: streams{out: ids}, ctx: stopped, stopNow: stopped}, &batches{most: 2}, &lessorv1.TaskSpec{Queue: "q"})
+		time.AfterFunc(time.Minute, func() { stop(&interruptedError{signal: os.Interrupt}) })
+		f := explain(l.explained(l.run(strings.NewReader(linesTo(2)))))
+		if want := "stopped by a signal: interrupt; lines up to 2 are submitted"; f.text != want || f.code != 130 {
+			t.Errorf("exit code %d, error %q, want %q", f.code, f.text, want)
+		}
+		_ = out.Close()
+	})
 }
 
 // The whole batch is submitted, whether or not its ids can be printed.

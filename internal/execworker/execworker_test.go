@@ -310,6 +310,32 @@ func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
 	}
 }
 
+// Nor does it hold up a worker that has to end: neither when the time for its drain is over, nor when all commands are killed.
+func TestCommandThatWaitsForRoomEndsWithTheWorker(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		drain time.Duration
+		kill  bool
+	}{{"drain", time.Millisecond, false}, {"kill", time.Hour, true}} {
+		t.Run(test.name, func(t *testing.T) {
+			waits, kill := make(chan struct{}), make(chan struct{})
+			b := newRig(t, "cat", Config{Kill: kill, Stderr: &onFirstWrite{call: func(string) { close(waits) }}}, worker.Config{DrainTimeout: test.drain})
+			defer useUpFiles(t)()
+			id := b.Submit(b.spec(""))
+			<-waits
+			if test.kill {
+				close(kill)
+			}
+			b.stop()
+			task := b.waitWithoutLease(id)
+			b.wantState(task, ready)
+			if task.GetFailures() != 0 {
+				t.Errorf("%d failures, want none", task.GetFailures())
+			}
+		})
+	}
+}
+
 // K6: many programs exit with code 0 after SIGTERM although their work is half done. So after a cancel, exit code 0 is not a success.
 func TestExitCode0AfterACancelIsNoSuccess(t *testing.T) {
 	t.Attr("rules", "K6")

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -132,23 +133,51 @@ func TestSubmitGivesUp(t *testing.T) {
 	})
 }
 
-// An answer that does not fit its frame ends the calls of the frame, and the stream: what it says further may not fit either.
-func TestAnswerThatDoesNotFit(t *testing.T) {
-	answers := [][]*lessorv1.SubmitResult{{{}, {}}, {{}}}
-	service := &answering{answer: func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
-		next := answers[0]
-		answers = answers[1:]
-		return next
-	}}
-	withTaskService(t, service, func(t *testing.T, conn *grpc.ClientConn) {
-		c := &timed{ClientConnInterface: conn}
-		p := producer.New(c)
-		defer func() { _ = p.Close() }()
-		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}); status.Code(err) != codes.Internal {
-			t.Errorf("Submit = %v, want INTERNAL", err)
+// T1: a spec with a key that got no decision is sent again after growing waits, also if the coordinator asks for none. A refusal of a repeat does not say
+// whether the first try made the task.
+func TestWaitsBetweenUndecidedTries(t *testing.T) {
+	t.Attr("rules", "T1")
+	tries := 0
+	withAnswers(t, func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+		e := &lessorv1.SubmitError{Status: int32(codes.Unavailable), Code: "E.COORDINATOR.STOPPING", Message: "later"}
+		if tries++; tries > 5 {
+			e = &lessorv1.SubmitError{Status: int32(codes.PermissionDenied), Code: "E.AUTH.DENIED", Message: "no"}
 		}
-		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil || len(c.opened) != 2 {
-			t.Errorf("the next Submit = %v on stream %d, want none and 2", err, len(c.opened))
+		return []*lessorv1.SubmitResult{{Error: e}}
+	}, func(t *testing.T, p *producer.Client) {
+		begun := time.Now()
+		_, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "unknown whether the task was created: no") {
+			t.Errorf("Submit = %v, want UNAVAILABLE, and that it is unknown whether the task was created", err)
+		}
+		const least = (50 + 100 + 200 + 400 + 800) * time.Millisecond / 2
+		if took := time.Since(begun); took < least || took > 2*least {
+			t.Errorf("five waits took %v, want %v to %v", took, least, 2*least)
 		}
 	})
+}
+
+// An answer that does not fit its frame ends the calls of the frame, and the stream: what it says further may not fit either.
+func TestAnswerThatDoesNotFit(t *testing.T) {
+	for name, results := range map[string][]*lessorv1.SubmitResult{"too many results": {{}, {}}, "too few results": nil} {
+		t.Run(name, func(t *testing.T) {
+			answers := [][]*lessorv1.SubmitResult{results, {{}}}
+			service := &answering{answer: func(*lessorv1.SubmitStreamRequest) []*lessorv1.SubmitResult {
+				next := answers[0]
+				answers = answers[1:]
+				return next
+			}}
+			withTaskService(t, service, func(t *testing.T, conn *grpc.ClientConn) {
+				c := &timed{ClientConnInterface: conn}
+				p := producer.New(c)
+				defer func() { _ = p.Close() }()
+				if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"}); status.Code(err) != codes.Internal {
+					t.Errorf("Submit = %v, want INTERNAL", err)
+				}
+				if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); err != nil || len(c.opened) != 2 {
+					t.Errorf("the next Submit = %v on stream %d, want none and 2", err, len(c.opened))
+				}
+			})
+		})
+	}
 }
