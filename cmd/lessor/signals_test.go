@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/runner"
 )
 
 // The first signal asks for an orderly stop, a second one stops at once. The same signal twice within duplicateWindow counts once, because timeout(1)
@@ -54,6 +61,34 @@ func TestSignalWhileTheCoordinatorDoesNotAnswer(t *testing.T) {
 	stop(interrupted)
 	work := runWork{runCmd: runCmd{Addr: "127.0.0.1:1"}, app: &app{ctx: ctx, stopNow: ctx}}
 	if _, err := work.runRemote(); !errors.Is(err, interrupted) {
+		t.Errorf("error %v, want %v", err, interrupted)
+	}
+}
+
+// silent does not answer the call that opens failed lines again; during is called meanwhile.
+type silent struct {
+	lessorv1.TaskServiceClient
+	during func()
+}
+
+func (s silent) BatchRetryTasks(ctx context.Context, _ *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchRetryTasksResponse, error) {
+	s.during()
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+// So it is while failed lines are opened again, before the worker begins.
+func TestSignalWhileFailedLinesAreOpened(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	interrupted := &interruptedError{signal: os.Interrupt}
+	job, err := runner.Open(ctx, t.TempDir(), runner.Options{}, strings.NewReader("line\n"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = job.Close() }()
+	work := runWork{app: &app{ctx: ctx, stopNow: ctx}, job: job}
+	err = work.retryFailed(t.Context(), &client{tasks: silent{during: func() { stop(interrupted) }}})
+	if !errors.Is(err, interrupted) {
 		t.Errorf("error %v, want %v", err, interrupted)
 	}
 }
