@@ -13,7 +13,7 @@ import (
 
 // Bounds of a watched run.
 const (
-	watchStep  = 10_000  // most events that one read of the store returns
+	watchStep  = 10_000  // most events that one read of the store returns, but for a last one with the same number
 	watchTasks = 100_000 // most tasks in runWatcher.toldOf
 )
 
@@ -41,8 +41,12 @@ func (w *runWatcher) catchUp() error {
 			return err
 		}
 		for i := range events {
-			w.told, w.sequence = events[i].seq, events[i].seq
-			if err := w.durable(&events[i]); err != nil {
+			e := &events[i]
+			w.told, w.sequence = e.seq, e.seq
+			if e.missed > 0 { // the event with this number is another task's, and is sent after the note
+				w.sequence--
+			}
+			if err := w.durable(e); err != nil {
 				return err
 			}
 		}
@@ -78,15 +82,18 @@ func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	if err == nil {
 		err = context.Cause(w.ctx)
 	}
-	if len(events) > watchStep {
-		more = true
-	}
-	return firstEvents(events), more, err
+	first := firstEvents(events)
+	return first, more || len(first) < len(events), err
 }
 
+// firstEvents returns about watchStep events, those with the lowest sequence numbers: a note, and then the event of another task with the same number.
 func firstEvents(events []durableEvent) []durableEvent {
-	slices.SortFunc(events, func(a, b durableEvent) int { return cmp.Compare(a.seq, b.seq) })
-	return events[:min(len(events), watchStep)]
+	slices.SortFunc(events, func(a, b durableEvent) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(b.missed, a.missed)) })
+	n := min(len(events), watchStep)
+	if n < len(events) && events[n].seq == events[n-1].seq { // a later look would leave it out
+		n++
+	}
+	return events[:n]
 }
 
 func (w *runWatcher) tell(n *engine.News) error {

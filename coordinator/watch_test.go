@@ -297,6 +297,40 @@ func TestWatchOfARunResumesAfterEachEventOfACommit(t *testing.T) {
 	})
 }
 
+// S5: a watch of a run that resumes after the note about events that are no longer kept gets all events of other tasks. The number before that of the first
+// event that a task keeps is that of another task's event.
+func TestWatchOfARunResumesAfterANote(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
+		id := r.submit(t, inRun).GetTaskId()
+		begin := func() { // two events
+			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin()
+		other := r.submit(t, inRun).GetTaskId()
+		for range lease.MaxHistory / 2 {
+			begin()
+		}
+		all := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})()
+		for i, e := range all {
+			got := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run", AfterSequence: e.GetSequence()})()
+			isOthers := func(e *lessorv1.WatchTaskResponse) bool { return e.GetTaskId() == other }
+			if slices.ContainsFunc(all[i+1:], isOthers) && !slices.ContainsFunc(got, isOthers) {
+				t.Errorf("a watch that resumes after %s, at sequence %d, does not get the event of the other task", eventNames(all[:i+1]), e.GetSequence())
+			}
+		}
+		if want := "missed(3,0) SUBMITTED CANCEL_REQUESTED"; !strings.HasPrefix(eventNames(all), want) {
+			t.Errorf("the watch has %.60s, want %s ...", eventNames(all), want)
+		}
+	})
+}
+
 // stoppingStore is a store whose reads begin when stop has taken effect.
 type stoppingStore struct {
 	store.Store
@@ -551,6 +585,12 @@ func TestFirstEventsAreInOrder(t *testing.T) {
 		if e.seq != uint64(i) {
 			t.Fatalf("event %d has sequence %d", i, e.seq)
 		}
+	}
+	// Both parts of a pair, a note and an event with the same number, or none.
+	events = append(events[:watchStep:watchStep], durableEvent{seq: watchStep - 1, missed: 1}, durableEvent{seq: watchStep})
+	first := firstEvents(events)
+	if n := len(first); n != watchStep+1 || first[n-2].missed == 0 || first[n-1].missed != 0 || first[n-1].seq != watchStep-1 {
+		t.Errorf("%d events, of which the last are %+v, want %d, and last a note and the event with its number", n, first[n-2:], watchStep+1)
 	}
 }
 
