@@ -20,17 +20,17 @@ const (
 // completedRequest says how an attempt ended.
 type completedRequest struct {
 	claim
-	Outcome              string             `json:"outcome"`
-	StartedAt            instant            `json:"startedAt"`
-	CompletedAt          instant            `json:"completedAt"`
-	ReportID             string             `json:"reportId"`
-	Output               json.RawMessage    `json:"output"`
-	OutputBase64         []byte             `json:"outputBase64"`
-	Artifacts            []artifact         `json:"artifacts"`
-	Metrics              map[string]float64 `json:"metrics"`
-	Error                *taskError         `json:"error"`
-	CancelledDuringPhase string             `json:"cancelledDuringPhase"`
-	PartialProgress      json.RawMessage    `json:"partialProgress"`
+	Outcome              string           `json:"outcome"`
+	StartedAt            instant          `json:"startedAt"`
+	CompletedAt          instant          `json:"completedAt"`
+	ReportID             string           `json:"reportId"`
+	Output               json.RawMessage  `json:"output"`
+	OutputBase64         []byte           `json:"outputBase64"`
+	Artifacts            []artifact       `json:"artifacts"`
+	Metrics              entries[float64] `json:"metrics"`
+	Error                *taskError       `json:"error"`
+	CancelledDuringPhase string           `json:"cancelledDuringPhase"`
+	PartialProgress      json.RawMessage  `json:"partialProgress"`
 }
 
 // completedResponse answers with the verdict COMMITTED. FinalState is the final state of the attempt, not of the task: after a FAILED attempt

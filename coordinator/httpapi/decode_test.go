@@ -87,7 +87,7 @@ func TestEscapedTextsAreRead(t *testing.T) {
 }
 
 // A null means that the field is not sent. Inside a list or a map a null is refused, because package json would read it as 0 or "". A callback is not
-// refused for a null.
+// refused for a null: an entry that is null is left out.
 func TestNullMeansNotSent(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"requirements": {"features": [null]}}`:       "requirements.features[0]",
@@ -103,8 +103,16 @@ func TestNullMeansNotSent(t *testing.T) {
 			t.Errorf("%s: the refused field is %q, want %q", body, got, field)
 		}
 	}
-	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &heartbeatRequest{}, lenient); p != nil {
-		t.Error(p.body.Message)
+	var m completedRequest
+	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null, "b": 0}, "artifacts": [{"metadata": {"a": null, "b": ""}}]}`), &m, lenient); p != nil {
+		t.Fatal(p.body.Message)
+	}
+	if got := fmt.Sprint(m.Metrics, m.Artifacts[0].Metadata); got != "map[b:0] map[b:]" {
+		t.Errorf("read %s, want only what is not null", got)
+	}
+	var h heartbeatRequest
+	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &h, lenient); p != nil || len(h.Metrics) != 0 {
+		t.Errorf("read %v (%+v), want no metric", h.Metrics, p)
 	}
 }
 

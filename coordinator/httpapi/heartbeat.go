@@ -11,13 +11,13 @@ import (
 // heartbeatRequest renews the lease. Its checkpoint is durable; its progress and metrics are not.
 type heartbeatRequest struct {
 	claim
-	HeartbeatAt      instant            `json:"heartbeatAt"`
-	ProgressPct      *float64           `json:"progressPct"`
-	Message          string             `json:"message"`
-	Stage            string             `json:"stage"`
-	Metrics          map[string]float64 `json:"metrics"`
-	Checkpoint       json.RawMessage    `json:"checkpoint"`
-	CheckpointBase64 []byte             `json:"checkpointBase64"`
+	HeartbeatAt      instant          `json:"heartbeatAt"`
+	ProgressPct      *float64         `json:"progressPct"`
+	Message          string           `json:"message"`
+	Stage            string           `json:"stage"`
+	Metrics          entries[float64] `json:"metrics"`
+	Checkpoint       json.RawMessage  `json:"checkpoint"`
+	CheckpointBase64 []byte           `json:"checkpointBase64"`
 }
 
 // heartbeat answers POST /v1/tasks/{task_id}/heartbeat.

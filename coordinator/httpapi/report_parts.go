@@ -59,13 +59,13 @@ func categoryOf(field, name string) (lessorv1.ErrorCategory, *problem) {
 
 // artifact describes a result that is stored elsewhere.
 type artifact struct {
-	ResourceID string            `json:"resourceId"`
-	WorkerID   string            `json:"workerId,omitempty"`
-	Type       string            `json:"type,omitempty"`
-	SizeBytes  int64             `json:"sizeBytes,omitempty"`
-	ExpiresAt  instant           `json:"expiresAt,omitzero"`
-	Inline     bool              `json:"inline,omitempty"`
-	Metadata   map[string]string `json:"metadata,omitempty"`
+	ResourceID string          `json:"resourceId"`
+	WorkerID   string          `json:"workerId,omitempty"`
+	Type       string          `json:"type,omitempty"`
+	SizeBytes  int64           `json:"sizeBytes,omitempty"`
+	ExpiresAt  instant         `json:"expiresAt,omitzero"`
+	Inline     bool            `json:"inline,omitempty"`
+	Metadata   entries[string] `json:"metadata,omitempty"`
 }
 
 func artifactsOf(sent []artifact) []*lessorv1.Artifact {

@@ -65,6 +65,24 @@ func gauges(all map[string]float64) map[string]float64 {
 	return finite
 }
 
+// entries is a map in a callback. An entry that is null is not sent. Package json would read it as 0 or "", and JavaScript writes NaN as null.
+type entries[V any] map[string]V
+
+// UnmarshalJSON reads an object.
+func (e *entries[V]) UnmarshalJSON(raw []byte) error {
+	var sent map[string]*V
+	if err := json.Unmarshal(raw, &sent); err != nil || sent == nil {
+		return err
+	}
+	*e = make(entries[V], len(sent))
+	for key, value := range sent {
+		if value != nil {
+			(*e)[key] = *value
+		}
+	}
+	return nil
+}
+
 // writeJSON answers with a body. No cache may store it, because it may hold tokens.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
