@@ -189,6 +189,8 @@ func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 		"not a number":          {"serve:\n  size: many\n", `lessor.yaml:2: key "serve.size": expected a valid 64 bit int but got "many"`},
 		"not one of the words":  {"serve:\n  mode: swift\n", `lessor.yaml:2: key "serve.mode": "swift" is not one of slow, fast`},
 		"no value":              {"addr:\n", `lessor.yaml:1: key "addr": has no value`},
+		"no value in a list":    {"worker: {run: {queue: [a, ~]}}", `lessor.yaml:1: key "worker.run.queue": entry 2 has no value`},
+		"no value in a table":   {"worker:\n  run:\n    has:\n      a:\n", `lessor.yaml:4: key "worker.run.has": "a" has no value`},
 		"twice":                 {"addr: a\naddr: b\n", `lessor.yaml:2: key "addr" appears twice`},
 		"twice in a table":      {"worker:\n  run:\n    label:\n      a: b\n      a: c\n", `lessor.yaml:4: key "worker.run.label": "a" appears twice, in lines 4 and 5`},
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},

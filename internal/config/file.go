@@ -207,9 +207,12 @@ func itemsOf(flag reflect.Type) items {
 // decode turns a scalar into a string, a sequence into []any and a mapping into map[string]any of its items: the forms that kong's mappers take.
 func decode(node *yaml.Node, of items) (any, error) {
 	switch {
-	case node.Kind == yaml.ScalarNode && node.Tag != "!!null":
+	case node.Kind == yaml.ScalarNode && !isNull(node):
 		return node.Value, nil
 	case node.Kind == yaml.SequenceNode:
+		if i := slices.IndexFunc(node.Content, isNull); i >= 0 {
+			return nil, fmt.Errorf("entry %d has no value", i+1)
+		}
 		var list []string
 		if err := node.Decode(&list); err != nil {
 			return nil, errors.New("must be a list of plain values")
@@ -220,7 +223,7 @@ func decode(node *yaml.Node, of items) (any, error) {
 		}
 		return out, nil
 	case node.Kind == yaml.MappingNode:
-		if err := checkTwice(node); err != nil {
+		if err := checkTable(node); err != nil {
 			return nil, err
 		}
 		var table map[string]string
@@ -236,17 +239,28 @@ func decode(node *yaml.Node, of items) (any, error) {
 	return nil, errors.New("has no value")
 }
 
-// checkTwice refuses a table that has a key twice.
-func checkTwice(table *yaml.Node) error {
+// checkTable refuses a table that has a key twice, or without a value.
+func checkTable(table *yaml.Node) error {
 	lines := make(map[string]int)
 	for i := 0; i < len(table.Content); i += 2 {
 		key := table.Content[i]
 		if line, twice := lines[key.Value]; twice {
 			return fmt.Errorf("%q appears twice, in lines %d and %d", key.Value, line, key.Line)
 		}
+		if isNull(table.Content[i+1]) {
+			return fmt.Errorf("%q has no value", key.Value)
+		}
 		lines[key.Value] = key.Line
 	}
 	return nil
+}
+
+// isNull reports whether a node is null. Package yaml would read that as an empty text, and kong as 0.
+func isNull(node *yaml.Node) bool {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	return node.Kind == yaml.ScalarNode && node.Tag == "!!null"
 }
 
 // checkForm refuses a list or a table for a flag of another form. Some mappers would take it as text, or name Go types in their errors.
