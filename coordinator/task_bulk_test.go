@@ -116,16 +116,19 @@ func TestDeadlineOfABulkRetry(t *testing.T) {
 	})
 }
 
-// T9, S4: a filter without a condition is refused as a probable mistake, unless all is set.
+// T9, S4: a filter without a condition is refused as a probable mistake, unless all is set. So is one with a state that was not set: it does not select
+// every state.
 func TestBulkCallsNeedACondition(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		task := r.submit(t, nil)
 		everything := &lessorv1.TaskFilter{WorkspaceId: "default", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_UNSPECIFIED}}
+		unset := &lessorv1.TaskFilter{Queue: task.GetSpec().GetQueue(), States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED, 0}}
 		for name, err := range map[string]error{
 			"no filter":                        errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{})),
 			"a filter that every task matches": errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: everything})),
+			"a state that was not set":         errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: unset})),
 			"cancel":                           errOf(r.tasks.BatchCancelTasks(ctx, &lessorv1.BatchCancelTasksRequest{})),
 			"retry":                            errOf(r.tasks.BatchRetryTasks(ctx, &lessorv1.BatchRetryTasksRequest{})),
 		} {

@@ -84,7 +84,7 @@ func FuzzFilter(f *testing.F) {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}
 		for i, s := range m.GetStates() {
-			if s == lessorv1.TaskState_TASK_STATE_UNSPECIFIED || s == lessorv1.TaskState(task.State()) {
+			if s == lessorv1.TaskState(task.State()) {
 				break
 			}
 			selects = selects && i+1 < len(m.GetStates())

@@ -120,15 +120,16 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 	return out
 }
 
-// parseStates reads the states of a filter. If UNSPECIFIED is among them, the filter takes every state.
+// parseStates reads the states of a filter.
 func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
 	const name, most = "filter.states", int(lease.Cancelled)
 	f.Count(name, len(sent), most)
 	states := map[lease.State]bool{}
 	for i, m := range sent[:min(len(sent), most)] {
-		s := enum(f, fmt.Sprintf("%s[%d]", name, i), m, lease.Cancelled)
-		if s == 0 {
-			return nil
+		field := fmt.Sprintf("%s[%d]", name, i)
+		s := enum(f, field, m, lease.Cancelled)
+		if s == 0 { // it must not select every state: a bulk command would change more tasks than the other states say
+			f.Fail(field, "is not set; without any states the filter selects every state")
 		}
 		states[s] = true
 	}

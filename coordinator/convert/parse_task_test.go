@@ -225,6 +225,7 @@ func TestFilterIsChecked(t *testing.T) {
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
 		{"unknown state", state(1, 9), "filter.states[1]", "is 9"},
+		{"a state that is not set", state(7, 0), "filter.states[1]", "is not set"},
 		{"wrapping state", state(256), "filter.states[0]", "is 256"},
 		{"too many states", state(1, 1, 1, 1, 1, 1, 1, 1, 1), "filter.states", "the limit is 8"},
 	} {
@@ -238,7 +239,7 @@ func TestFilterIsChecked(t *testing.T) {
 	}
 }
 
-// A filter matches a task if all its conditions do. No states, or the unspecified state, match every state.
+// A filter matches a task if all its conditions do. No states match every state.
 func TestFilterMatches(t *testing.T) {
 	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{
 		Queue: "q", RunID: "r", Type: "t", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "b": ""},
@@ -260,7 +261,6 @@ func TestFilterMatches(t *testing.T) {
 		"host":          {&lessorv1.TaskFilter{HostNodeId: "i"}, false},
 		"key":           {&lessorv1.TaskFilter{ConcurrencyKey: "l"}, false},
 		"state":         {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 8}}, false},
-		"any state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, true},
 		"label":         {&lessorv1.TaskFilter{Labels: map[string]string{"a": "2"}}, false},
 		"missing label": {&lessorv1.TaskFilter{Labels: map[string]string{"c": ""}}, false},
 	} {
@@ -283,7 +283,6 @@ func TestFilterSelects(t *testing.T) {
 	}{
 		"nothing":   {nil, false},
 		"workspace": {&lessorv1.TaskFilter{WorkspaceId: "w"}, false},
-		"any state": {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7, 0}}, false},
 		"queue":     {&lessorv1.TaskFilter{Queue: "q"}, true},
 		"run":       {&lessorv1.TaskFilter{RunId: "r"}, true},
 		"type":      {&lessorv1.TaskFilter{Type: "t"}, true},

@@ -731,7 +731,7 @@ type TaskFilter struct {
 	WorkspaceId string `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Queue. Empty: any.
 	Queue string `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	// States. Empty: any.
+	// States. Empty: any. A state that is not set is refused: it would select more than the others.
 	States []TaskState `protobuf:"varint,3,rep,packed,name=states,proto3,enum=lessor.v1.TaskState" json:"states,omitempty"`
 	// Run. Empty: any.
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
