@@ -156,16 +156,21 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
 		get := func(path, ip, token string) int {
-			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			method := http.MethodGet
+			if strings.HasSuffix(path, "/started") {
+				method = http.MethodPost
+			}
+			w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, nil)
 			req.RemoteAddr = ip + ":4711"
 			req.Header.Set("Authorization", "Bearer "+token)
 			r.http.Handler.ServeHTTP(w, req)
+			wantDescribed(t, method, path, w.Code)
 			return w.Code
 		}
 		const evil, burst = "192.0.2.1", 1000 // as in package preauth
 		begin := time.Now()
 		for i := range burst {
-			if code := get([]string{"/metrics", "/v1/tasks/t1"}[i%2], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
+			if code := get([]string{"/metrics", "/v1/tasks/t1", "/v1/tasks/t1/started"}[i%3], evil, "guess"); code != http.StatusUnauthorized || time.Since(begin) != 0 {
 				t.Fatalf("guess %d: status %d after %v, want 401 at once", i, code, time.Since(begin))
 			}
 		}
@@ -177,7 +182,7 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 		synctest.Wait()
 		r.log.Reset()
 		for range 10 {
-			for _, path := range []string{"/metrics", "/v1/tasks/t1"} {
+			for _, path := range []string{"/metrics", "/v1/tasks/t1", "/v1/tasks/t1/started"} {
 				if code := get(path, evil, "guess"); code != http.StatusTooManyRequests {
 					t.Errorf("%s beyond the delayed requests: status %d, want 429", path, code)
 				}

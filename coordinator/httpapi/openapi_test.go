@@ -28,10 +28,11 @@ type operation struct {
 
 // Responses that several routes have in common.
 var (
-	commonErrors  = map[int]any{400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 503: problemBody{}}
+	commonErrors = map[int]any{
+		400: problemBody{}, 401: problemBody{}, 403: problemBody{}, 408: problemBody{}, 413: problemBody{}, 429: problemBody{}, 500: problemBody{}, 503: problemBody{},
+	}
 	leaseErrors   = map[int]any{409: problemBody{}, 410: problemBody{}}
 	notFoundError = map[int]any{404: problemBody{}}
-	quotaError    = map[int]any{429: problemBody{}}
 )
 
 func withAnswers(ok map[int]any, more ...map[int]any) map[int]any {
@@ -57,25 +58,25 @@ var operations = map[string]operation{
 	},
 	"POST /v1/leases": {
 		summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
-		answers: withAnswers(map[int]any{200: leaseResponse{}}, quotaError, commonErrors),
+		answers: withAnswers(map[int]any{200: leaseResponse{}}, commonErrors),
 	},
 	"POST /v1/tasks": {
 		summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
-		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, quotaError, commonErrors),
+		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, commonErrors),
 	},
 	"GET /v1/tasks/{task_id}": {
 		summary: "Returns a task with all its details.", token: "credential",
-		answers: withAnswers(map[int]any{200: taskResponse{}}, quotaError, commonErrors, notFoundError),
+		answers: withAnswers(map[int]any{200: taskResponse{}}, commonErrors, notFoundError),
 	},
 	"POST /v1/tasks/{task_id}:cancel": {
 		summary: "Cancels a task.", token: "credential", request: cancelRequest{}, optional: true,
-		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, quotaError, commonErrors, notFoundError),
+		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
 	},
 	"GET /v1/tasks/{task_id}/events": {
 		summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
 			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
-		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, quotaError, commonErrors, notFoundError),
+		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors, notFoundError),
 	},
 	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
