@@ -20,6 +20,7 @@ func jsonPath(path string) string {
 	for _, envelope := range []string{"task.", "progress."} {
 		path = strings.TrimPrefix(path, envelope)
 	}
+	path, key, ofMap := strings.Cut(path, `["`) // the key of a map is the caller's own
 	parts := strings.Split(path, ".")
 	for i, part := range parts {
 		name, index, listed := strings.Cut(part, "[")
@@ -28,7 +29,11 @@ func jsonPath(path string) string {
 			parts[i] += "[" + index
 		}
 	}
-	return strings.Join(parts, ".")
+	path = strings.Join(parts, ".")
+	if ofMap {
+		path += `["` + key
+	}
+	return path
 }
 
 func jsonName(name string) string {

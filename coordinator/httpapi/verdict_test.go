@@ -70,6 +70,7 @@ func TestErrorsHaveTheJSONNamesOfFields(t *testing.T) {
 	for path, want := range map[string]string{
 		"task.retry_policy.max_backoff": "retryPolicy.maxBackoffMs", "worker_id": "workerId", "progress.fraction": "progressPct",
 		"artifacts[3].resource_id": "artifacts[3].resourceId", "queues[0]": "queues[0]", "task.cancel_grace": "cancelGracePeriodMs",
+		`task.requirements.resources["gpu.vram_gb"]`: `requirements.resources["gpu.vram_gb"]`,
 		"task": "task", "": "", "error.retry_after": "error.retryAfterMs", "task.affinity.ttl": "affinity.ttlMs",
 	} {
 		if got := jsonPath(path); got != want {
