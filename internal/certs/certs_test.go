@@ -182,6 +182,20 @@ func TestDevelopmentKeysAreKept(t *testing.T) {
 	}
 }
 
+// Beside a certificate whose key is kept elsewhere, no key is left that does not belong to it.
+func TestNoKeyWithoutItsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte("a certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewAuthority(dir); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("error %v, want %v", err, fs.ErrExist)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ca-key.pem")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the key of the new authority: error %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
 // fullFile is a file on a full disk.
 type fullFile struct{ closed bool }
 

@@ -112,7 +112,7 @@ func (a *Authority) write(name string, template *x509.Certificate) (*x509.Certif
 		return nil, nil, err
 	}
 	if err := a.create(name+".pem", 0o644, "CERTIFICATE", raw); err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, os.Remove(filepath.Join(a.dir, name+"-key.pem"))) // a key without its certificate would look like that of another one
 	}
 	cert, err := x509.ParseCertificate(raw)
 	return cert, key, err
