@@ -129,19 +129,26 @@ func failed(err error) *problem {
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			p.body.Code, p.body.Reason = d.GetMetadata()["code"], d.GetReason()
-			p.body.TaskState = d.GetMetadata()["state"]
-			p.lacking()
-			if field, message := d.GetMetadata()["field"], st.Message(); field != "" { // of an idempotency key that another spec has
-				p.violated([]*errdetails.BadRequest_FieldViolation{{Field: field, Description: strings.TrimPrefix(message, field+": ")}})
-			}
+			p.explained(d)
 		case *errdetails.BadRequest:
-			p.violated(d.GetFieldViolations())
+			if all := d.GetFieldViolations(); len(all) > 0 {
+				p.violated(all[0].GetField(), all[0].GetDescription())
+			}
 		case *errdetails.RetryInfo:
 			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // rounded up, because a repeat that comes too early is refused
 		}
 	}
 	return p
+}
+
+// explained adds the code of the status, and what it says for programs.
+func (p *problem) explained(info *errdetails.ErrorInfo) {
+	about := info.GetMetadata()
+	p.body.Code, p.body.Reason, p.body.TaskState = about["code"], info.GetReason(), about["state"]
+	p.lacking()
+	if field := about["field"]; field != "" { // an idempotency key that another spec has
+		p.violated(field, strings.TrimPrefix(p.body.Message, field+": "))
+	}
 }
 
 // lacking changes the status to 503 if the coordinator itself lacks a resource, such as disk space. The status stays 429 if the caller has
@@ -153,11 +160,9 @@ func (p *problem) lacking() {
 }
 
 // violated sets the field of the problem, with the name that the field has in the JSON request.
-func (p *problem) violated(all []*errdetails.BadRequest_FieldViolation) {
-	if len(all) > 0 {
-		p.body.Field = jsonPath(all[0].GetField())
-		p.body.Message = p.body.Field + ": " + all[0].GetDescription()
-	}
+func (p *problem) violated(field, description string) {
+	p.body.Field = jsonPath(field)
+	p.body.Message = p.body.Field + ": " + description
 }
 
 // fromDoor marks the problem of a caller who was not admitted. No call has logged such a problem.
