@@ -164,7 +164,7 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 			req.RemoteAddr = ip + ":4711"
 			req.Header.Set("Authorization", "Bearer "+token)
 			r.http.Handler.ServeHTTP(w, req)
-			wantDescribed(t, method, path, w.Code)
+			wantDescribed(t, method, path, w.Code, nil)
 			return w.Code
 		}
 		const evil, burst = "192.0.2.1", 1000 // as in package preauth

@@ -157,12 +157,13 @@ func (s schemas) component(t reflect.Type) object {
 		if values := fieldEnums[name+"."+field]; values != nil {
 			limit(properties[field].(object), values)
 		}
-		if options == "" && !strings.HasSuffix(name, "Request") && name != "Capabilities" {
-			required = append(required, field)
+		if options != "" || strings.HasSuffix(name, "Request") || name == "Capabilities" {
+			continue
 		}
-	}
-	if name == "ProblemBody" {
-		properties["verdict"] = object{"type": []string{"string", "null"}}
+		required = append(required, field)
+		if f.Type.Kind() == reflect.Pointer { // null if there is none
+			properties[field].(object)["type"] = []any{properties[field].(object)["type"], "null"}
+		}
 	}
 	if len(required) > 0 {
 		slices.Sort(required)
@@ -241,7 +242,8 @@ var statusTexts = map[int]string{
 	200: "OK", 201: "A new task.", 204: "No more events will come.", 400: "A field is invalid; the answer names it.",
 	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.", 404: "There is no such task.",
 	408: "The body did not arrive in time.", 409: "The task has ended or is in another state, or a newer attempt holds it.",
-	410: "The lease has ended.", 429: "A quota is used up: try again after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: send the same request again after Retry-After.",
+	410: "The lease has ended.", 429: "A quota is used up, or too many requests have bad tokens: try again after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: send the same request again after Retry-After.",
+	500: "A fault of the coordinator; no verdict.",
 }
 
 func (s schemas) responses(all map[int]any) object {
