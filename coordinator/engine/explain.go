@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -50,12 +49,19 @@ func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	if at < 0 || k == nil || k.state().Room(t.Spec.ConcurrencyLimit) {
 		return
 	}
-	ids := slices.SortedFunc(maps.Keys(k.holders), func(a, b lease.TaskID) int { return cmp.Compare(a.Seq, b.Seq) })
+	var oldest []lease.TaskID
+	for id := range k.holders { // there may be a million, too many to sort them all on the loop
+		at, _ := slices.BinarySearchFunc(oldest, id, func(a, b lease.TaskID) int { return cmp.Compare(a.Seq, b.Seq) })
+		if at < most {
+			oldest = slices.Insert(oldest, at, id)
+			oldest = oldest[:min(most, len(oldest))]
+		}
+	}
 	var names []string
-	for _, id := range ids[:min(most, len(ids))] {
+	for _, id := range oldest {
 		names = append(names, id.String())
 	}
-	if more := len(ids) - len(names); more > 0 {
+	if more := len(k.holders) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	found[at].Message += "; held by " + strings.Join(names, ", ")
