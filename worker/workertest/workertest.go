@@ -76,8 +76,8 @@ func Start(tb TB) *Coordinator {
 		store: memstore.New(),
 		log:   slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	ctx, cancel := waitContext(tb)
-	c.waitCtx, c.endWaiting = context.WithCancelCause(ctx)
+	c.waitCtx, c.endWaiting = context.WithCancelCause(tb.Context())
+	stopTimer := c.limitWaiting()
 	conn, err := worker.Dial("passthrough:///workertest",
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), // so that calls right after Restart wait too
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -90,8 +90,8 @@ func Start(tb TB) *Coordinator {
 	c.conn, c.tasks = conn, lessorv1.NewTaskServiceClient(conn)
 	c.serve()
 	tb.Cleanup(func() {
+		stopTimer()
 		c.endWaiting(nil)
-		cancel()
 		c.shutdown()
 		_ = conn.Close()
 	})
@@ -101,14 +101,16 @@ func Start(tb TB) *Coordinator {
 // errTimeUp is why a call stops waiting for a task.
 var errTimeUp = errors.New("the time of the test is almost over")
 
-// waitContext returns the context of calls that wait. It ends early enough before the deadline of the test to say what they wait for.
-func waitContext(tb TB) (context.Context, context.CancelFunc) {
-	at, ok := deadline(tb)
+// limitWaiting ends calls that wait early enough before the deadline of the test to say what they wait for. Their context has no deadline, because the
+// coordinator would learn of it, and its own end of the call, which says nothing, often comes first.
+func (c *Coordinator) limitWaiting() (stop func()) {
+	at, ok := deadline(c.tb)
 	if !ok {
-		return context.WithCancel(tb.Context())
+		return func() {}
 	}
 	left := time.Until(at)
-	return context.WithTimeoutCause(tb.Context(), left-min(left/10, 5*time.Second), errTimeUp)
+	timer := time.AfterFunc(left-min(left/10, 5*time.Second), func() { c.endWaiting(errTimeUp) })
+	return func() { timer.Stop() }
 }
 
 // deadline returns the deadline of the test, if it has one. In a bubble of synctest it has none: testing.T panics there.

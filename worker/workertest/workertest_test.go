@@ -612,6 +612,9 @@ func TestWaitSaysWhyBeforeTheDeadlineOfTheTest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tb := &hurried{recorder: recorder{T: t}, deadline: time.Now().Add(10 * time.Minute)}
 				c := workertest.Start(tb)
+				if at, ok := c.WaitContext().Deadline(); ok { // the coordinator would then end the call first, without a reason
+					t.Errorf("calls that wait have the deadline %v", at)
+				}
 				w := c.Worker("q", worker.Config{})
 				w.Handle("work", func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
 				c.Run(w)
