@@ -288,18 +288,20 @@ func TestFlappingHealthDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
-// A worker that reports that it is not well is a warning in the log, unless it drains: then it stops in order.
+// A worker that reports that it is not well is a warning in the log, unless it drains: then it stops in order, and the log says that.
 func TestDrainIsNoWarning(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		for name, drains := range map[string]bool{"ill": false, "stopping": true} {
 			worker := r.openSession(t, name, 1)
+			line := `"level":"WARN","msg":"the worker gets no new work"`
 			if drains {
 				worker.send(&lessorv1.Drain{})
+				line = `"why":"the worker drains: no new work"`
 			}
 			worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: false})
 			synctest.Wait()
-			if warned := strings.Contains(r.log.String(), `"level":"WARN","msg":"the worker gets no new work"`); warned == drains {
-				t.Errorf("%s: warned is %v", name, warned)
+			if warned := strings.Contains(r.log.String(), `"level":"WARN"`); warned == drains || !strings.Contains(r.log.String(), line) {
+				t.Errorf("%s: warned is %v, and the log is %s", name, warned, r.log.String())
 			}
 			r.log.Reset()
 		}

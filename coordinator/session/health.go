@@ -184,6 +184,8 @@ func (h *workerHealth) whyNoWork() (why string) {
 // status returns the health of the worker and the reason for it. If several things are wrong, it returns the worst.
 func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
 	switch {
+	case h.unhealthy && h.drains: // it says so to get no new work; nothing is wrong with it
+		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker drains: no new work"
 	case h.unhealthy:
 		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker reports that it is not healthy: no new work"
 	case h.missed >= h.limits.Missed-1:
