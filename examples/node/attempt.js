@@ -10,6 +10,7 @@ export class Attempt {
     this.task = assignment.task;
     this.leaseId = assignment.leaseId;
     this.number = assignment.attempt;
+    this.fencingToken = assignment.fencingToken;
     this.heartbeatEvery = millis(assignment.heartbeatInterval);
     this.running = false; // Start was committed
     this.outcome = null; // the report to send, once the handler has returned

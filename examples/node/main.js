@@ -30,7 +30,10 @@ function credentials() {
 
 async function count(task, { signal, progress, print }) {
   const goal = Number(task.spec.payload.toString());
-  if (!Number.isInteger(goal) || goal < 0) throw new Error(`payload: is ${task.spec.payload}; a whole number is expected`);
+  if (!Number.isInteger(goal) || goal < 0) {
+    const err = new Error(`payload: is ${task.spec.payload}; a whole number is expected`);
+    throw Object.assign(err, { category: "DATA_QUALITY" }); // another attempt would read the same
+  }
   for (let n = 1; n <= goal; n++) {
     await sleep(100, null, { signal }); // a cancel, or a lost lease, ends it here
     print(`${n}\n`);

@@ -42,7 +42,8 @@ class Line extends EventEmitter {
 
   // dispatch hands out a task, whose lease has the id of the task.
   dispatch(taskId) {
-    const assignment = { task: { taskId, spec: { type: "work" } }, leaseId: taskId, attempt: 1, heartbeatInterval: { seconds: 3600 } };
+    const task = { taskId, spec: { type: "work" } };
+    const assignment = { task, leaseId: taskId, attempt: 1, fencingToken: "2097153", heartbeatInterval: { seconds: 3600 } };
     this.say("dispatch", { assignments: [assignment] });
   }
 }
@@ -132,6 +133,16 @@ test("an output that cannot be reported is a failure", async (t) => {
     assert.ok(line.last("goodbye"));
     t.mock.restoreAll();
   }
+});
+
+test("a handler knows its attempt and its fencing token", async (t) => {
+  const { opened } = play(t, (_, { attempt, fencingToken }) => `${attempt} ${fencingToken}`);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  line.answer("reports", "verdicts", committed("t1"));
+  await new Promise(setImmediate); // the handler returns
+  assert.equal(line.last("reports").reports.reports[0].complete.output.toString(), "1 2097153");
 });
 
 test("a verdict that an earlier stream has asked for does not date the lease", async (t) => {

@@ -34,7 +34,8 @@ export class Worker extends EventEmitter {
   #done;
   #refused;
 
-  // handlers maps a type of task to async (task, {signal, progress, print}) => output.
+  // handlers maps a type of task to async (task, {attempt, fencingToken, signal, progress, print}) => output. An error that a handler throws fails the
+  // attempt with the category that it has, such as DATA_QUALITY, or USER_CODE; the category says whether there is another attempt.
   constructor({ client, name, queues, slots, handlers, log = console.error }) {
     super();
     Object.assign(this, { client, name, queues, slots, handlers, log });
@@ -222,6 +223,8 @@ export class Worker extends EventEmitter {
     const { task } = attempt;
     try {
       const output = await this.handlers[task.spec.type](task, {
+        attempt: attempt.number,
+        fencingToken: attempt.fencingToken, // a string: it is for outside systems, which refuse a smaller number than one they have seen
         signal: attempt.signal,
         progress: (fraction, message) => this.#progress(attempt, { fraction, message }),
         print: (text) => this.#print(attempt, text),
@@ -230,7 +233,7 @@ export class Worker extends EventEmitter {
       if (bytes.length > MOST_OUTPUT) attempt.fails("CONFIGURATION", `the output has ${bytes.length} bytes; the limit is ${MOST_OUTPUT}`);
       else attempt.outcome = { complete: attempt.report({ output: bytes }) };
     } catch (err) {
-      attempt.fails(attempt.cancelled ? "CANCELLED" : "USER_CODE", String(err?.message ?? err).slice(0, MOST_MESSAGE));
+      attempt.fails(attempt.cancelled ? "CANCELLED" : (err?.category ?? "USER_CODE"), String(err?.message ?? err).slice(0, MOST_MESSAGE));
     }
     this.#report(attempt);
   }

@@ -117,13 +117,15 @@ test("its heartbeats renew the lease", { timeout: 60_000 }, async () => {
   assert.equal(await stop(child, "SIGTERM"), 0);
 });
 
-test("a bad payload fails the task with the reason", async () => {
+test("a bad payload fails the task at once, with the reason", async () => {
   const { child } = await work("bad");
-  const id = await submit("bad", "many", { retryPolicy: { maxAttempts: 1 } });
+  const id = await submit("bad", "many");
   await watch(id);
   const task = await get(id);
   assert.equal(task.state, "TASK_STATE_FAILED");
   assert.match(task.error.message, /a whole number is expected/);
+  assert.equal(task.error.category, "ERROR_CATEGORY_DATA_QUALITY");
+  assert.equal(task.failures, 1);
   assert.equal(await stop(child, "SIGTERM"), 0);
 });
 
