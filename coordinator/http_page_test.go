@@ -55,6 +55,9 @@ func TestWhoMaySeeThePage(t *testing.T) {
 			if r.http.Handler.ServeHTTP(w, req); w.Code != want {
 				t.Errorf("/ui/ for the bearer token of a %v: status %d, want %d", role, w.Code, want)
 			}
+			if refused := strings.HasPrefix(w.Body.String(), "/ui/ requires the role"); refused != (want == http.StatusForbidden) {
+				t.Errorf("/ui/ for a %v says %s", role, w.Body)
+			}
 		}
 		stranger, _ := r.issue(t, "umbra", auth.Operator)
 		for _, path := range pagePaths(task) {

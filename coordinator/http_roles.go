@@ -46,7 +46,8 @@ func (d roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
 func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
-		in, leave, err := d.gate.Request(ctx, strings.TrimPrefix(r.Pattern, "GET "), asks)
+		path := strings.TrimSuffix(strings.TrimPrefix(r.Pattern, "GET "), "{$}") // people read it
+		in, leave, err := d.gate.Request(ctx, path, asks)
 		if err == nil {
 			defer leave()
 			serveUntilEnded(w, r.WithContext(in), next)
