@@ -78,7 +78,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"engine busy":    {refusal.Status(engine.ErrOverloaded), 3, "error: the coordinator is overloaded: too many commands are waiting\nhint: try again in 200ms\n"},
 		"store failed":   {refusal.Status(engine.ErrStore), 3, "error: the coordinator is unavailable: the store failed\nhint: try again in 1s\n"},
 		"backup busy":    {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
-		"disk full":      {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s\n"},
+		"disk full":      {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s; the log of the coordinator says how much room it needs\n"},
 		"limit of keys": {
 			refusal.Status(&auth.LimitError{What: "keys", Most: 8}), 1,
 			"error: the tenant has reached its limit of 8 keys\nhint: \"lessor token list\" shows the tokens, \"lessor key list\" the keys\n",

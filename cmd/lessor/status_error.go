@@ -112,8 +112,11 @@ func exhausted(s *status.Status) string {
 
 func exhaustedHint(s *status.Status) string {
 	hint := waitHint(s, "try again later")
-	if strings.HasPrefix(reasonOf(s), "QUOTA_") {
+	switch reason := reasonOf(s); {
+	case strings.HasPrefix(reason, "QUOTA_"):
 		hint += `; "lessor status" shows the quotas`
+	case reason == "STORE_DISK_FULL": // as a whole it need not be: a small one has no room for --disk-reserve
+		hint += "; the log of the coordinator says how much room it needs"
 	}
 	return hint
 }
