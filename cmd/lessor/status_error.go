@@ -171,15 +171,18 @@ func tooLarge(s *status.Status) (size, limit string, ok bool) {
 	return found[1], found[2], true
 }
 
+// endOfQuoted returns what the end of a quoted text stands for.
+func endOfQuoted(s string) string { return strings.ReplaceAll(strings.TrimSuffix(s, `"`), `\"`, `"`) }
+
 // dialProblem returns the part of gRPC's nested message about a failed connection that helps the user, and a hint what to do.
 func dialProblem(message string) (problem, hint string) {
 	const noGRPC = "the server at that address does not speak gRPC"
 	const running = `is the coordinator running? start one with "lessor serve", or name another with --addr`
 	if _, after, found := strings.Cut(message, "Error while dialing: "); found {
-		return strings.TrimSuffix(after, `"`), running
+		return endOfQuoted(after), running
 	}
 	_, handshake, _ := strings.Cut(message, "authentication handshake failed: ")
-	handshake = strings.TrimSuffix(handshake, `"`)
+	handshake = endOfQuoted(handshake)
 	switch {
 	case strings.HasSuffix(handshake, "deadline exceeded"), strings.Contains(message, "server preface") && strings.Contains(message, "use of closed network connection"):
 		return "the server at that address accepts connections but does not answer", "the coordinator or its machine may be stopped or overloaded; its log may say more"
@@ -199,7 +202,7 @@ func dialProblem(message string) (problem, hint string) {
 		return "it refuses the certificate of --tls-cert: it has expired or is not yet valid", "replace it, unless the clock of the coordinator is wrong"
 	case strings.Contains(message, "remote error: tls: "):
 		_, alert, _ := strings.Cut(message, "remote error: ")
-		return "it refuses the connection: " + strings.TrimSuffix(alert, `"`), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
+		return "it refuses the connection: " + endOfQuoted(alert), "the authority of --tls-cert must be in the coordinator's --tls-client-ca"
 	case strings.Contains(message, "server preface"):
 		return noGRPC + ", or only with TLS", "if it requires TLS, set --tls-ca to its authority; with --tls-cert, that authority must be in its --tls-client-ca"
 	}
