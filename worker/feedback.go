@@ -183,6 +183,14 @@ func (f *feedback) newest() (*lessorv1.Progress, map[string]float64) {
 	return f.mu.progress, f.mu.metrics
 }
 
+// takeNewest is newest for a heartbeat: watchers get what it brings, so take does not return it again.
+func (f *feedback) takeNewest() (*lessorv1.Progress, map[string]float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.progressChanged, f.mu.metricsChanged = false, false
+	return f.mu.progress, f.mu.metrics
+}
+
 // pendingSize is an upper bound for the size of what take would return now, in bytes.
 func (f *feedback) pendingSize() int {
 	f.mu.Lock()

@@ -67,6 +67,39 @@ func TestProgressAndMetrics(t *testing.T) {
 	})
 }
 
+// What a heartbeat has brought to those who watch is not sent to them once more as feedback, but what is new after it is.
+func TestProgressOfAHeartbeatIsNoFeedback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		r := c.run(worker.Config{}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+			task.Progress(0.5, "half", "running")
+			task.SetMetric("loss", 0.5)
+			if err := task.SaveCheckpoint(ctx, []byte("half")); err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Second)
+			task.Message("more")
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		f := s.renewal()
+		if hb := f.GetHeartbeat().GetLeases()[0]; hb.GetProgress().GetMessage() != "half" || hb.GetMetrics()["loss"] != 0.5 {
+			t.Errorf("heartbeat = %v, want the progress and the metric", hb)
+		}
+		s.renew(f)
+		time.Sleep(time.Second / 2)
+		s.quiet("feedback", isFeedback)
+		if item := s.next("feedback", isFeedback).GetFeedback().GetItems()[0]; item.GetMessage() != "more" {
+			t.Errorf("item = %v, want the message %q", item, "more")
+		}
+		f, _ = s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
 // X5, W14: if the coordinator refuses feedback because the quota of frames is used up, the worker sends none for as long as the refusal asks, and
 // then only the newest message.
 func TestFeedbackIsHeldBack(t *testing.T) {

@@ -126,7 +126,7 @@ func (a *attempt) heartbeat(r renewal) *lessorv1.HeartbeatRequest {
 		Checkpoint:  r.checkpoint,
 	}
 	if !r.bare {
-		hb.Progress, hb.Metrics = a.feedback.newest()
+		hb.Progress, hb.Metrics = a.feedback.takeNewest()
 	}
 	return hb
 }
