@@ -241,7 +241,7 @@ func TestExplanationSaysWhyAWorkerGetsNoWork(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				wantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work (there are 1); of one of them: "+want)
+				wantEqual(t, "the summary", x.GetSummary(), "READY: no suitable worker takes new work; of the only one: "+want)
 			})
 		})
 	}

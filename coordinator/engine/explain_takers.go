@@ -134,17 +134,17 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
 	case a.accepting == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work (there are %d); of one of them: %s", a.eligible, a.unwilling)
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker takes new work; of %s: %s", oneOf(a.eligible), a.unwilling)
 		f.Remedy = "one of them takes work again, or another worker connects"
 	case a.withSlot == 0:
 		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker has a free slot (suitable workers: %d)", a.accepting)
 		f.Remedy = "a slot becomes free, or another worker connects"
 	case a.responsive == 0:
-		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work (there are %d); of one of them: %s", a.withSlot, a.delay.why)
+		f.Code, f.Message = lease.FoundWorkersBusy, fmt.Sprintf("no suitable worker with a free slot gets work; of %s: %s", oneOf(a.withSlot), a.delay.why)
 		f.Remedy = a.delay.remedy + ", or another worker connects"
 	case a.withRoom == 0:
 		f.Code = lease.FoundWorkersBusy
-		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (there are %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.responsive)
+		f.Message = fmt.Sprintf("no suitable worker with a free slot has room for the task (workers with one: %d): each has as many tasks of its type as it takes at once, or would hold too many bytes", a.responsive)
 		f.Remedy = "one of their tasks ends, or another worker connects"
 	case a.withKey == 0:
 		f.Code = lease.FoundSingleFlight
@@ -154,6 +154,14 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Code, f.Message = lease.FoundInLine, q.inLine(t)
 	}
 	return f
+}
+
+// oneOf names one of n workers.
+func oneOf(n int) string {
+	if n == 1 {
+		return "the only one"
+	}
+	return fmt.Sprintf("one of %d", n)
 }
 
 func (e *Engine) isSticky(t *lease.Task) bool {

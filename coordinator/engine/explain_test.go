@@ -32,8 +32,12 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.submit(work())
 			r.join("i", 1)
 		}},
-		{name: "workers without slots", code: lease.FoundWorkersBusy, words: "(there are 1); of one of them: it offers no slots", setup: func(r *rig) {
+		{name: "workers without slots", code: lease.FoundWorkersBusy, words: "; of the only one: it offers no slots", setup: func(r *rig) {
 			r.join("i", 0)
+		}},
+		{name: "several workers without slots", code: lease.FoundWorkersBusy, words: "; of one of 2: it offers no slots", setup: func(r *rig) {
+			r.join("i", 0)
+			r.join("j", 0)
 		}},
 		{
 			name: "its affinity key is with a worker without slots", spec: lease.Spec{Affinity: &lease.Affinity{Key: "k", Mode: lease.Sticky, TTL: time.Minute}},
