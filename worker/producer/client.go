@@ -182,13 +182,18 @@ func (c *Client) makeRoomLocked(n int) {
 // retryLater sends a call again that was refused because a quota is used up, after the wait that the refusal asks for (X5), or that has a key and got
 // no decision. It returns false if the call has no retries left, or if its deadline is before the end of the wait.
 func (c *Client) retryLater(one *call, err error) bool {
-	wait, ok := quotaretry.Wait(err, one.retries)
+	deadline, ends := one.ctx.Deadline()
+	tries := one.retries
+	if ends { // then only that bounds them: callers of one client compete, and some lose many times in a row
+		tries = min(tries, quotaretry.MaxRetries-1)
+	}
+	wait, ok := quotaretry.Wait(err, tries)
 	undecided := !ok && one.hasKey && repeatable(err)
 	if undecided {
 		asked, _ := quotaretry.Asked(err)
 		wait, ok = asked+backoff(one.retries), true
 	}
-	if deadline, ends := one.ctx.Deadline(); !ok || ends && time.Until(deadline) < wait {
+	if !ok || ends && time.Until(deadline) < wait {
 		return false
 	}
 	one.retries++

@@ -20,7 +20,7 @@
 //
 // If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with an idempotency_key again, because a repeat finds the first
 // task (T1). It does so until ctx ends, so give ctx a deadline; if there was no stream then, the error says why. A spec that is refused because a
-// quota is used up is sent again after the wait that the coordinator asks for, at most ten times and as long as ctx allows.
+// quota is used up is sent again after the wait that the coordinator asks for, until ctx ends; without a deadline at most ten times.
 //
 // # Goroutines
 //

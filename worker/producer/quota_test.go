@@ -116,6 +116,33 @@ func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 	})
 }
 
+// X5: while a quota has no room, a call waits for as long as its context has time, and at most ten times if that has no deadline.
+func TestSubmitWaitsForRoomUntilItsDeadline(t *testing.T) {
+	t.Attr("rules", "X5")
+	withQuota(t, quota.Limits{Tasks: 1}, func(t *testing.T, conn *grpc.ClientConn) {
+		p, tasks := producer.New(conn), lessorv1.NewTaskServiceClient(conn)
+		defer func() { _ = p.Close() }()
+		first, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if _, err := p.Submit(t.Context(), &lessorv1.TaskSpec{Queue: "q"}); status.Code(err) != codes.ResourceExhausted || time.Since(begin) > time.Minute {
+			t.Errorf("without a deadline: Submit = %v after %v, want RESOURCE_EXHAUSTED within a minute", err, time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		time.AfterFunc(8*time.Minute, func() {
+			if _, err := tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: first.GetTaskId()}); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := p.Submit(ctx, &lessorv1.TaskSpec{Queue: "q"}); err != nil {
+			t.Errorf("with a deadline after there is room: %v", err)
+		}
+	})
+}
+
 // X5: if the quota refuses the client's stream, the client opens it later. Here the only stream of the tenant becomes free after 5 s.
 func TestRefusedStreamIsOpenedLater(t *testing.T) {
 	t.Attr("rules", "X5")

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of the retries of one call.
+// MaxRetries is how often a call is retried, unless something else bounds it.
+const MaxRetries = 10
+
+// Bounds of the jitter.
 const (
-	maxRetries     = 10
 	firstMaxJitter = 50 * time.Millisecond // of the first retry; it doubles with each further retry
 	maxJitter      = 5 * time.Second
 )
@@ -21,7 +23,7 @@ const (
 // not be retried. Only RESOURCE_EXHAUSTED with RetryInfo is worth a retry: then nothing was done, and the coordinator says how long to wait. Wait adds a
 // random jitter, whose bound grows with each retry, so that callers that were refused together do not come back together.
 func Wait(err error, retries int) (wait time.Duration, ok bool) {
-	if status.Code(err) != codes.ResourceExhausted || retries >= maxRetries {
+	if status.Code(err) != codes.ResourceExhausted || retries >= MaxRetries {
 		return 0, false
 	}
 	wait, ok = Asked(err)

@@ -21,7 +21,7 @@ func refusal(t *testing.T, code codes.Code, wait time.Duration) error {
 	return st.Err()
 }
 
-// X5: a call that was refused with a wait is repeated after that wait and some jitter, at most maxRetries times. A call with any other error is not
+// X5: a call that was refused with a wait is repeated after that wait and some jitter, at most MaxRetries times. A call with any other error is not
 // repeated.
 func TestWait(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -34,7 +34,7 @@ func TestWait(t *testing.T) {
 		}
 	}
 	drawn := map[time.Duration]bool{}
-	for repeats := range maxRetries {
+	for repeats := range MaxRetries {
 		for range 100 {
 			wait, ok := Wait(refusal(t, codes.ResourceExhausted, 3*time.Second), repeats)
 			if jitter := wait - 3*time.Second; !ok || jitter < 0 || jitter > min(firstMaxJitter<<repeats, maxJitter) {
@@ -43,10 +43,10 @@ func TestWait(t *testing.T) {
 			drawn[wait] = true
 		}
 	}
-	if len(drawn) < maxRetries {
-		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*maxRetries, maxRetries)
+	if len(drawn) < MaxRetries {
+		t.Errorf("%d different waits of %d, want at least %d: there is no jitter", len(drawn), 100*MaxRetries, MaxRetries)
 	}
-	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), maxRetries); ok {
-		t.Errorf("Wait says that the call is repeated after %d repeats, want that it is not", maxRetries)
+	if _, ok := Wait(refusal(t, codes.ResourceExhausted, time.Second), MaxRetries); ok {
+		t.Errorf("Wait says that the call is repeated after %d repeats, want that it is not", MaxRetries)
 	}
 }
