@@ -5,16 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -83,8 +78,7 @@ func Example_producer() {
 	})
 	c.Run(w)
 
-	conn := c.Conn() // in a program, worker.Dial
-	p := producer.New(conn)
+	p := producer.New(c.Conn()) // in a program, worker.Dial makes the connection
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -97,30 +91,12 @@ func Example_producer() {
 	tb.check(err)
 	fmt.Println("created:", first.GetCreated(), again.GetCreated())
 
-	task, err := outcome(ctx, lessorv1.NewTaskServiceClient(conn), first.GetTaskId())
+	task, err := p.Wait(ctx, first.GetTaskId())
 	tb.check(err)
 	fmt.Println(task.GetState(), string(task.GetOutput()))
 	// Output:
 	// created: true false
 	// TASK_STATE_COMPLETED {"file":"2026-11.pdf"}
-}
-
-// outcome waits until a task is final. The stream of events ends then; if it ends before, because the coordinator restarts, the next one tells the same.
-func outcome(ctx context.Context, tasks lessorv1.TaskServiceClient, id string) (*lessorv1.Task, error) {
-	for {
-		events, err := tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id}, grpc.WaitForReady(true))
-		for err == nil {
-			_, err = events.Recv()
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if status.Code(err) != codes.Unavailable {
-			return nil, err
-		}
-	}
-	answer, err := tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
-	return answer.GetTask(), err
 }
 
 // The error of a handler says what kind of failure it was and whether another attempt makes sense. The retry policy of the task decides the rest.

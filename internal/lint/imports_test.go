@@ -64,7 +64,7 @@ var arrows = map[string][]string{
 	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/pipe", "internal/wire", anyModule},
+	"worker": {"gen", "internal/pipe", "internal/wire", "internal/words", anyModule},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},

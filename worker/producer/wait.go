@@ -1,0 +1,75 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
+)
+
+// Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. It goes on when the coordinator is away, when a
+// quota is used up, and when a new credential has replaced the one with which it began. So only ctx limits how long it waits.
+//
+// The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
+//
+// Each Wait is a call under way, and so a part of the quotas of streams and watches (X5). A connection has room for 1,024 calls, and further ones wait, those
+// of Submit included; to wait for more tasks at once, watch their run (WatchTask), or use another connection. Close does not end a Wait.
+func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error) {
+	for failures := 0; ; failures++ {
+		began, err := c.watchToEnd(ctx, taskID)
+		if err == nil {
+			var answer *lessorv1.GetTaskResponse
+			answer, err = c.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})
+			if task := answer.GetTask(); err == nil && words.Final(task.GetState()) {
+				return task, nil
+			}
+		}
+		if began {
+			failures = 0
+		}
+		wait, ok := waitAgain(err, began, failures)
+		if !ok {
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			st := status.FromContextError(ctx.Err())
+			if err == nil {
+				return nil, st.Err()
+			}
+			return nil, status.Errorf(st.Code(), "%s; the last try failed: %s", st.Message(), status.Convert(err).Message())
+		}
+	}
+}
+
+// watchToEnd returns nil when a task has become final or was deleted. began says that the coordinator had let the watch begin.
+func (c *Client) watchToEnd(ctx context.Context, taskID string) (began bool, err error) {
+	events, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
+	for err == nil {
+		if _, err = events.Recv(); err == nil {
+			began = true
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return began, err
+}
+
+// waitAgain returns how long Wait waits before its next try. ok is false if err is final.
+func waitAgain(err error, began bool, failures int) (wait time.Duration, ok bool) {
+	switch code := status.Code(err); {
+	case code == codes.OK, code == codes.Unavailable, // OK: somebody has retried the task before it was read
+		began && (code == codes.Unauthenticated || code == codes.PermissionDenied): // the credential has ended meanwhile; there may be a new one
+		return backoff(failures), true
+	}
+	return quotaretry.Wait(err, min(failures, quotaretry.MaxRetries-1))
+}
