@@ -113,6 +113,7 @@ type Engine struct {
 	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
 	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
 	readAheads map[*readAhead]struct{}      // readings of lines under way
+	poolsFound []*pool                      // memory for poolsFor
 	readers    sync.WaitGroup
 
 	// Batches, and stalls (due.go).

@@ -117,14 +117,14 @@ func (f *flow) move(q *queue, begin float64) {
 	}
 }
 
-// nextFlow returns the flow whose turn it is among those that have something for the taker. If passed is not nil, it considers only flows whose
+// nextFlow returns the flow whose turn it is among those that have something in the pools. If passed is not nil, it considers only flows whose
 // turn comes after that of passed. It returns nil if there is none.
-func (e *Engine) nextFlow(q *queue, t *taker, passed *flow) (found *flow) {
-	e.eachPool(q, t, func(p *pool) {
+func nextFlow(pools []*pool, passed *flow) (found *flow) {
+	for _, p := range pools {
 		if f := p.next(passed); f != nil && (found == nil || flowLess(f, found)) {
 			found = f
 		}
-	})
+	}
 	return found
 }
 
@@ -147,9 +147,12 @@ func (p *pool) next(passed *flow) (found *flow) {
 // among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
 // or concurrency key, the next flow gets the turn, until mostSearched tasks have been passed over. The line is nil if there is no task for the taker.
 func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
+	pools := e.poolsFor(q, t)
+	defer clear(pools)
 	begun := e.tried
-	for f := e.nextFlow(q, t, nil); f != nil; f = e.nextFlow(q, t, f) {
-		if l, at = e.bestInFlow(f, q, t); l != nil {
+	for f := nextFlow(pools, nil); f != nil; f = nextFlow(pools, f) {
+		e.tried += len(pools) / looksPerTry
+		if l, at = e.bestInFlow(f, pools, t, begun+mostSearched); l != nil {
 			return l, at
 		}
 		if e.tried-begun >= mostSearched {
@@ -159,24 +162,28 @@ func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
 	return nil, place{}
 }
 
-func (e *Engine) bestInFlow(f *flow, q *queue, t *taker) (found *line, first place) {
-	e.eachPool(q, t, func(p *pool) {
-		up := f.pools[p]
+// bestInFlow is bestInQueue for a flow. When so much was tried, it looks only at the first task of each other lineup: there may be as many as pools.
+func (e *Engine) bestInFlow(f *flow, pools []*pool, t *taker, end int) (found *line, first place) {
+	for _, p := range pools {
+		up, most := f.pools[p], 1 // a taker without limits takes the first task
 		if up == nil {
-			return
+			continue
 		}
-		if l, at := e.firstInLineup(up, t); l != nil && (found == nil || placeLess(at, first)) {
+		if t.wants.limitsByTask() && e.tried < end {
+			most = mostPassed
+		}
+		if l, at := e.firstInLineup(up, t, most); l != nil && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
-	})
+	}
 	return found, first
 }
 
-// firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line. It reads on in a line of which it may look at
-// more tasks than there are places in memory.
-func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) {
+// firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line. most is how many lines it looks at, and how many
+// tasks of each of them. It reads on in a line of which it may look at more tasks than there are places in memory.
+func (e *Engine) firstInLineup(up *lineup, t *taker, most int) (found *line, first place) {
 	for {
-		l, at, short := e.searchLineup(up, t)
+		l, at, short := e.searchLineup(up, t, most)
 		if short == nil {
 			return l, at
 		}
@@ -186,11 +193,7 @@ func (e *Engine) firstInLineup(up *lineup, t *taker) (found *line, first place) 
 }
 
 // searchLineup is firstInLineup, but ends at a line of which too few places are in memory: short is that line.
-func (e *Engine) searchLineup(up *lineup, t *taker) (found *line, first place, short *line) {
-	most := 1 // lines, and tasks of each of them: a taker without limits takes the first task
-	if t.wants.limitsByTask() {
-		most = mostPassed
-	}
+func (e *Engine) searchLineup(up *lineup, t *taker, most int) (found *line, first place, short *line) {
 	looked := 0
 	up.lines.Scan(func(l *line) bool {
 		switch {
@@ -200,7 +203,7 @@ func (e *Engine) searchLineup(up *lineup, t *taker) (found *line, first place, s
 			short = l
 			return false
 		}
-		if at, ok := e.firstInLine(l, t); ok && (found == nil || placeLess(at, first)) {
+		if at, ok := e.firstInLine(l, t, most); ok && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
 		looked++

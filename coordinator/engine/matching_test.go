@@ -360,32 +360,74 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	}
 }
 
-// T12: so does the search that finds out whether the worker of a PREFERRED key has room for one of its tasks.
-func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
-	t.Attr("rules", "T12 W12")
-	const keys = 1000
+// T12: so does the search among the tasks of one fairness key that have many types. But the first task of each type is looked at, and taken if it fits.
+func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
+	t.Attr("rules", "T12 W4")
+	const types, of = 100, 20
 	lower(t, 100, &mostSearched)
-	h := newManualEngine(t, 2, 2)
+	h := newManualEngine(t, 1, 2)
 	q := h.byName[home].queues["q"]
-	own, other := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
-	other.wants.Types = []string{"none"}
+	worker := q.available.Front().Value.(*taker)
 	h.submitKey(1)
 	h.matchAll()
-	own.wants.MaxBytes = 300
-	h.recountUsage(own)
-	other.wants.Types = nil
-	specs, digests := h.specs(keys)
-	for i, s := range specs {
-		s.FairnessKey, s.Affinity = fmt.Sprint(i), &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
+	worker.wants.MaxBytes = 300
+	h.recountUsage(worker)
+	submit := func(tasks int, payload []byte) {
+		specs, digests := h.specs(tasks)
+		for i, s := range specs {
+			s.Type = fmt.Sprint(i % types)
+			if len(payload) > 0 {
+				s.Type, s.Payload = "fits", payload
+			}
+			if err := s.Fill(lease.DefaultLimits()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.submitSpecs(specs, digests)
 	}
-	h.submitSpecs(specs, digests)
+	submit(types*of, nil)
 	tries := h.tried
 	h.match()
-	if len(own.leases) != 1 || len(other.leases) != 2 {
-		t.Errorf("the key's worker has %d leases, and the other one %d, want 1 and 2: the next task would be too large beside the first", len(own.leases), len(other.leases))
+	if n := h.tried - tries; n < mostSearched || n > 2*mostSearched+types {
+		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type", types, n, mostSearched)
 	}
-	if n := h.tried - tries; n > 20*mostSearched {
-		t.Errorf("two grants count as %d tries, want some searches of about %d", n, mostSearched)
+	submit(1, make([]byte, 1))
+	h.match()
+	if len(worker.leases) != 2 {
+		t.Errorf("the worker has %d leases, want also the task that fits", len(worker.leases))
+	}
+}
+
+// T12: so does the search that finds out whether the worker of a PREFERRED key has room for one of its tasks, in however many pools these are.
+func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	for _, test := range []struct{ types, keys, tasks int }{{1, 1000, 1000}, {50, 2, 5000}} {
+		t.Run(fmt.Sprintf("%d types", test.types), func(t *testing.T) {
+			lower(t, 100, &mostSearched)
+			h := newManualEngine(t, 2, 2)
+			q := h.byName[home].queues["q"]
+			own, other := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
+			other.wants.Types = []string{"none"}
+			h.submitKey(1)
+			h.matchAll()
+			own.wants.MaxBytes = 300
+			h.recountUsage(own)
+			other.wants.Types = nil
+			specs, digests := h.specs(test.tasks)
+			for i, s := range specs {
+				s.Type, s.FairnessKey = fmt.Sprint(i%test.types), fmt.Sprint(i/test.types%test.keys)
+				s.Affinity = &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
+			}
+			h.submitSpecs(specs, digests)
+			tries := h.tried
+			h.match()
+			if len(own.leases) != 1 || len(other.leases) != 2 {
+				t.Errorf("the key's worker has %d leases, and the other one %d, want 1 and 2: the next task would be too large beside the first", len(own.leases), len(other.leases))
+			}
+			if n := h.tried - tries; n > 20*mostSearched {
+				t.Errorf("two grants count as %d tries, want some searches of about %d", n, mostSearched)
+			}
+		})
 	}
 }
 

@@ -105,15 +105,14 @@ func (ps *pools) drop(p *pool) {
 // another type or other requirements.
 const looksPerTry = 16
 
-// eachPool calls visit with each pool from which the taker may take a task now.
-func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
-	looks := len(q.pools.demanding) + len(q.pools.tied[t.wants.Worker])
-	if len(t.wants.Types) == 0 {
-		looks += len(q.pools.plain)
-	}
+// poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
+// have no room looks at about mostSearched tasks at the most, in all pools together.
+func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
+	begun, looks := e.tried, len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
+	found := e.poolsFound[:0]
 	look := func(p *pool) {
 		if p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) {
-			visit(p)
+			found = append(found, p)
 		}
 	}
 	if len(t.wants.Types) > 0 {
@@ -121,6 +120,7 @@ func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
 			look(q.pools.plain[typ])
 		}
 	} else {
+		looks += len(q.pools.plain)
 		for _, p := range q.pools.plain {
 			look(p)
 		}
@@ -134,12 +134,14 @@ func (e *Engine) eachPool(q *queue, t *taker, visit func(*pool)) {
 	for worker, all := range q.pools.preferred {
 		looks += len(all)
 		for _, p := range all {
-			if worker == t.wants.Worker || !e.hasRoom(worker, p) {
+			if worker == t.wants.Worker || !e.hasRoom(worker, p, begun+mostSearched) {
 				look(p)
 			}
 		}
 	}
 	e.tried += looks / looksPerTry
+	e.poolsFound = found
+	return found
 }
 
 // meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so the answer is cached.

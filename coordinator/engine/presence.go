@@ -229,28 +229,27 @@ func (e *Engine) loseResource(s *space, p place, worker string) {
 	e.step(lease.LoseResource{Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait})
 }
 
-// hasRoom reports whether a worker would take a task of a pool now.
-func (e *Engine) hasRoom(worker string, p *pool) bool {
+// hasRoom reports whether a worker would take a task of a pool now, as far as can be told before so much was tried.
+func (e *Engine) hasRoom(worker string, p *pool, end int) bool {
 	w := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
 	if w == nil {
 		return false
 	}
 	for t := range w.takers {
-		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t) {
+		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t, end) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check.
-func (e *Engine) hasTaskFor(p *pool, t *taker) bool {
+// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check, until so much was tried.
+func (e *Engine) hasTaskFor(p *pool, t *taker, end int) bool {
 	if !t.wants.limitsByTask() {
 		return true
 	}
-	begun := e.tried
-	for f := p.next(nil); f != nil && e.tried-begun < mostSearched; f = p.next(f) {
-		if l, _ := e.firstInLineup(f.pools[p], t); l != nil {
+	for f := p.next(nil); f != nil && e.tried < end; f = p.next(f) {
+		if l, _ := e.firstInLineup(f.pools[p], t, mostPassed); l != nil {
 			return true
 		}
 	}

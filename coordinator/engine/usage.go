@@ -113,9 +113,9 @@ var (
 	mostSearched = maxBatchChanges
 )
 
-// firstInLine returns the place of the first task of a line for which the taker has room. A task that it passes over counts as tried, because it may have to
-// be read from the store.
-func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {
+// firstInLine returns the place of the first task of a line for which the taker has room; it looks at so many. A task that it passes over counts as tried,
+// because it may have to be read from the store.
+func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
 		return l.head.first()
 	}
@@ -128,7 +128,7 @@ func (e *Engine) firstInLine(l *line, t *taker) (at place, ok bool) {
 			e.tried++
 		}
 		looked++
-		return !ok && looked < mostPassed
+		return !ok && looked < most
 	})
 	return at, ok
 }
