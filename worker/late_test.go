@@ -250,3 +250,59 @@ func TestDrainWithALateResult(t *testing.T) {
 		})
 	}
 }
+
+// K2, W14: while the handler of a lapsed attempt runs, the task comes again. Its new attempt waits for the only slot, or is refused because of its concurrency
+// key. The late result is reported under its own lease, and then the slot is free, once.
+func TestTaskComesAgainWhileALateHandlerRuns(t *testing.T) {
+	t.Attr("rules", "K2 W14")
+	const ttl = 10 * time.Second // so that the stream does not break before, for want of answers
+	for _, single := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			running := 0
+			r := c.run(worker.Config{Concurrency: 1, SingleFlight: single}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+				if running++; running > 1 {
+					t.Error("two attempts run at once")
+				}
+				defer func() { running-- }()
+				after := time.Second
+				if task.Attempt == 1 {
+					after += ttl
+				}
+				return stubborn(after, done)(ctx, task)
+			})
+			s := c.accept()
+			dispatch := func(lease string, attempt uint32) {
+				d := keyed("t1", "k")
+				a := d.GetDispatch().GetAssignments()[0]
+				a.LeaseId, a.Attempt = lease, attempt
+				a.ExpiresIn, a.HeartbeatTimeout = durationpb.New(ttl), durationpb.New(ttl)
+				s.send(d)
+			}
+			wantResult := func(lease string) {
+				t.Helper()
+				f, got := s.outcome()
+				if id := got.GetComplete().GetLeaseId(); id != lease {
+					t.Errorf("report %v, want the result of %s", got, lease)
+				}
+				s.commit(f)
+			}
+			dispatch("first", 1)
+			s.answer(s.reports(), verdict(lessorv1.Verdict_VERDICT_COMMITTED, lessorv1.Reason_REASON_NONE))
+			time.Sleep(ttl + time.Second/2)
+			dispatch("second", 2)
+			if single {
+				if e := s.next("refusal", isError).GetError(); e.GetLeaseId() != "second" {
+					t.Errorf("refused %v, want the second lease", e)
+				}
+			}
+			wantResult("first")
+			if !single {
+				wantResult("second")
+			}
+			dispatch("third", 3)
+			wantResult("third")
+			r.shutdown()
+		})
+	}
+}
