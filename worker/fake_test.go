@@ -509,6 +509,17 @@ func (r *running) gotError(kind error) bool {
 	return slices.ContainsFunc(r.errors, func(err error) bool { return errors.Is(err, kind) })
 }
 
+// wantGivenUp checks that an outcome is not sent any more, and that the program was told.
+func wantGivenUp(t *testing.T, r *running, s *stream) {
+	t.Helper()
+	time.Sleep(ttl)
+	s.quiet("report after the last try", isReports)
+	if !r.gotError(worker.ErrUndelivered) {
+		t.Errorf("OnError got %v, want %v among them", r.errors, worker.ErrUndelivered)
+	}
+	r.shutdown()
+}
+
 // errBroken ends a stream as a lost connection would.
 var errBroken = status.Error(codes.Unavailable, "broken")
 

@@ -215,12 +215,7 @@ func TestLateResultIsGivenUp(t *testing.T) {
 		}
 		c.cut(s, 0)
 		s = c.accept()
-		time.Sleep(ttl)
-		s.quiet("report after the last try", isReports)
-		if !r.gotError(worker.ErrUndelivered) {
-			t.Errorf("OnError got %v, want %v among them", r.errors, worker.ErrUndelivered)
-		}
-		r.shutdown()
+		wantGivenUp(t, r, s)
 	})
 }
 

@@ -161,12 +161,7 @@ func TestItemErrorsAreRetriedUpToALimit(t *testing.T) {
 			}
 			s.answer(f, overloaded)
 		}
-		time.Sleep(ttl)
-		s.quiet("report after the last try", isReports)
-		if !r.gotError(worker.ErrUndelivered) {
-			t.Errorf("OnError got %v, want %v among them", r.errors, worker.ErrUndelivered)
-		}
-		r.shutdown()
+		wantGivenUp(t, r, s)
 	})
 }
 

@@ -93,20 +93,15 @@ func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1
 	}
 }
 
-// contextError returns the error of a Submit whose ctx has ended. If there is no stream, the error says why, because a call that is only
-// retried has no error of its own.
+// contextError returns the error of a Submit whose ctx has ended. If there is no stream, the error says why.
 func (c *Client) contextError(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st := status.FromContextError(ctx.Err())
-	switch {
-	case c.streamErr != nil:
-	case c.opening:
+	if c.streamErr == nil && c.opening {
+		st := status.FromContextError(ctx.Err())
 		return status.Errorf(st.Code(), "%s; no stream to the coordinator was opened in time: the connection or the source of its credentials is too slow", st.Message())
-	default:
-		return st.Err()
 	}
-	return status.Errorf(st.Code(), "%s; the last stream to the coordinator failed: %s", st.Message(), status.Convert(c.streamErr).Message())
+	return contextEnded(ctx, "the last stream to the coordinator", c.streamErr)
 }
 
 // setStreamErr stores why there is no stream; nil means that there is one.

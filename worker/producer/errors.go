@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -10,6 +11,16 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+// contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what was wrong until then, because a call that is only retried
+// has no error of its own; what says what failed.
+func contextEnded(ctx context.Context, what string, err error) error {
+	st := status.FromContextError(ctx.Err())
+	if err == nil {
+		return st.Err()
+	}
+	return status.Errorf(st.Code(), "%s; %s failed: %s", st.Message(), what, status.Convert(err).Message())
+}
 
 // outcomeUnknown returns the error for calls that were in progress when err came: it is unknown whether their tasks were created. Codes
 // that already mean this stay as they are.

@@ -41,11 +41,7 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			st := status.FromContextError(ctx.Err())
-			if err == nil {
-				return nil, st.Err()
-			}
-			return nil, status.Errorf(st.Code(), "%s; the last try failed: %s", st.Message(), status.Convert(err).Message())
+			return nil, contextEnded(ctx, "the last try", err)
 		}
 	}
 }
