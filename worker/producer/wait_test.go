@@ -61,7 +61,9 @@ func TestWaitEnds(t *testing.T) {
 		if task, err := p.Wait(ctx, id); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("Wait = %v, %v; want DEADLINE_EXCEEDED", task, err)
 		}
+		deleted := make(chan struct{})
 		time.AfterFunc(time.Hour, func() {
+			defer close(deleted)
 			if _, err := lessorv1.NewTaskServiceClient(c.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id}); err != nil {
 				t.Error(err)
 			}
@@ -69,6 +71,7 @@ func TestWaitEnds(t *testing.T) {
 		if task, err := p.Wait(t.Context(), id); status.Code(err) != codes.NotFound {
 			t.Errorf("Wait for a task that is deleted = %v, %v; want NOT_FOUND", task, err)
 		}
+		<-deleted // the watch can end before the answer is here
 	})
 }
 
