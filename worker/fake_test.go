@@ -481,11 +481,12 @@ func (r *running) hooks() worker.Hooks {
 	}
 }
 
-// done returns what Run returned.
+// done returns what Run returned, once the hooks have run: those for what a drain has given up may still run when Run returns.
 func (r *running) done() error {
 	r.t.Helper()
 	select {
 	case <-r.ended:
+		synctest.Wait()
 		return r.err
 	case <-time.After(time.Hour):
 		r.t.Fatal("Run did not return")
