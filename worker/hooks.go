@@ -24,6 +24,6 @@ type Hooks struct {
 	OnNoNewWork func(why string)
 	// OnError is called for errors that concern the operator of the worker: a session that broke or could not be opened, such as ErrNoConnection (the
 	// worker connects again by itself), an error that the coordinator reported, ErrUndelivered and ErrStuck. It is not called when the coordinator
-	// closes a connection because of its age, once an hour.
+	// closes a connection because of its age, once an hour. What a drain has given up is also in the error of Run, which may return while OnError runs.
 	OnError func(error)
 }
