@@ -575,6 +575,7 @@ func TestRestartLostBeforeTheRegister(t *testing.T) {
 		first, a := r.openSessionWith(t, "w", 2, nil)
 		r.submitAll(t, 1)
 		first.ack(first.nextFrame()) // seq 2 is not retained any more
+		synctest.Wait()
 		r.submitAll(t, 1)
 		lost := wantPayload[*lessorv1.Dispatch](first, first.nextFrame()).GetAssignments()[0]
 		first.cut()
