@@ -241,6 +241,7 @@ func TestKickBesideANewSession(t *testing.T) {
 			if want := 3; len(kicked) != want {
 				t.Errorf("%d sessions were ended, want %d: %v", len(kicked), want, kicked)
 			}
+			synctest.Wait()
 			if left := r.open(t); len(left) != 0 {
 				t.Errorf("after the kick these sessions are open: %v", left)
 			}
