@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -154,6 +155,7 @@ func TestTimesOfBackups(t *testing.T) {
 		if err := r.takeBackup(t); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // the time is noted after the last message
 		r.wantTimestamp(t, "lessor_backup_last_success_timestamp_seconds", time.Now())
 		r.wantMetric(t, "lessor_backup_last_failure_timestamp_seconds", 0)
 	})
