@@ -1,7 +1,8 @@
 // Keeps what the page shows up to date. Without it, the page shows the moment at which it was asked for.
 "use strict";
 
-const every = 3000; // milliseconds
+// Milliseconds. A browser alone would wait for minutes for a coordinator that is cut off, and the page would show old things as if they were new.
+const every = 3000, patience = 10000;
 
 // show puts what is new in the place of what main has. What the reader has opened, scrolled or focused stays so.
 function show(main, next) {
@@ -31,7 +32,8 @@ async function refresh() {
   const main = document.querySelector("main[data-live]");
   if (main && !document.hidden && getSelection().isCollapsed) {
     try {
-      const answer = await fetch(location.href, { cache: "no-store" });
+      const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
+      const answer = await fetch(here, { cache: "no-store", signal: AbortSignal.timeout(patience) });
       if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
         show(main, next);

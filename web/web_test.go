@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -544,5 +546,22 @@ func TestFiles(t *testing.T) {
 		if w := get(t, &answers{}, path); w.Code != http.StatusFound || w.Header().Get("Location") != "/ui/" {
 			t.Errorf("%s: status %d to %q, want 302 to /ui/", path, w.Code, w.Header().Get("Location"))
 		}
+	}
+}
+
+// page.js keeps the page up to date, and says when it cannot.
+func TestPageScript(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("needs node")
+	}
+	script, err := os.ReadFile("testdata/page.test.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), node, "--eval", string(script))
+	run.Stdin = strings.NewReader(get(t, &answers{}, "/ui/page.js").Body.String())
+	if said, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, said)
 	}
 }

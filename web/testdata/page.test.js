@@ -1,0 +1,75 @@
+// Runs page.js against a page made of stubs; its source comes on standard input. It fails with an exception.
+const assert = require("node:assert");
+const vm = require("node:vm");
+const source = require("node:fs").readFileSync(0, "utf8");
+
+// open returns a page at an address, whose requests are answered by ask.
+function open(address, ask) {
+  const page = { stale: { textContent: "" }, lost: false, shown: [] };
+  const main = {
+    querySelectorAll: () => [],
+    hasAttribute: () => true,
+    toggleAttribute() {},
+    childNodes: [],
+    replaceChildren: (...nodes) => (page.shown = nodes),
+  };
+  vm.runInNewContext(source, {
+    URL,
+    location: new URL(address),
+    document: {
+      hidden: false,
+      body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
+      querySelector: (selector) => (selector === ".stale" ? page.stale : main),
+    },
+    getSelection: () => ({ isCollapsed: true }),
+    setTimeout: (next) => (page.refresh = next),
+    AbortSignal: { timeout: (limit) => ({ limit }) },
+    DOMParser: class {
+      parseFromString(text) {
+        return { querySelector: () => ({ ...main, childNodes: [text] }) };
+      }
+    },
+    fetch: async (url, options) => ask(new Request(url).url, options), // a Request refuses an address with a password, as fetch does
+  });
+  return page;
+}
+
+const good = { ok: true, text: async () => "new" };
+
+async function main() {
+  // What the answer has is shown. An address with a password is asked for without it: the browser sends what it has kept.
+  for (const address of ["http://h:1/ui/tasks?queue=a&page=b#c", "http://any:token@h:1/ui/tasks?queue=a&page=b"]) {
+    let asked = "";
+    const page = open(address, (url) => ((asked = url), good));
+    await page.refresh();
+    assert.deepEqual([page.shown, page.lost], [["new"], false], address);
+    assert.equal(asked.split("#")[0], "http://h:1/ui/tasks?queue=a&page=b");
+  }
+
+  // A coordinator that does not answer in time is given up, and the page says so; it asks again.
+  let limit = 0;
+  const page = open("http://h:1/ui/", (_, options) => {
+    limit = options.signal?.limit;
+    throw new DOMException("", "TimeoutError");
+  });
+  const refresh = page.refresh;
+  page.refresh = null;
+  await refresh();
+  assert.deepEqual([page.lost, limit > 0, page.refresh], [true, true, refresh]);
+  assert.match(page.stale.textContent, /does not answer/);
+
+  // Refused credentials are not shown again; after any other answer it goes on.
+  for (const [status, again] of [[401, false], [403, false], [404, true], [429, true], [503, true]]) {
+    const page = open("http://h:1/ui/", () => ({ ok: false, status, statusText: "" }));
+    const refresh = page.refresh;
+    page.refresh = null;
+    await refresh();
+    assert.deepEqual([page.lost, page.refresh !== null], [true, again], String(status));
+    assert.match(page.stale.textContent, new RegExp(status));
+  }
+}
+
+main().catch((err) => {
+  console.error(err);
+  process.exit(1);
+});
