@@ -63,6 +63,13 @@ def post(url, body, token=None, timeout=REQUEST_TIMEOUT):
         headers["Authorization"] = "Bearer " + token
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
+        return answer_to(request, timeout)
+    except (OSError, http.client.HTTPException, ValueError) as err:  # no connection, a broken one, half an answer
+        raise NoVerdict(str(err)) from err
+
+
+def answer_to(request, timeout):
+    try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as err:
@@ -74,8 +81,6 @@ def post(url, body, token=None, timeout=REQUEST_TIMEOUT):
             raise Refused(err.code, json.loads(text)) from None
         except ValueError:
             raise Refused(err.code, {"error": "unknown", "message": text[:200]}) from None
-    except (OSError, http.client.HTTPException, ValueError) as err:  # no connection, a broken one, half an answer
-        raise NoVerdict(str(err)) from err
 
 
 def seconds(text):

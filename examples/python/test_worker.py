@@ -277,14 +277,16 @@ class CredentialTest(unittest.TestCase):
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Answers as the server's list says; a None hangs up without a word."""
+    """Answers as the server's list says; a None hangs up without a word, and a status below zero within its answer."""
 
     def do_POST(self):
         self.server.heard.append(self.rfile.read(int(self.headers["Content-Length"])))
         status = self.server.answers.pop(0)
         if status is None:
             return
-        self.send_response(status)
+        self.send_response(abs(status))
+        if status < 0:
+            self.send_header("Content-Length", "1000")
         if status == 429:
             self.send_header("Retry-After", "45")
         self.end_headers()
@@ -310,9 +312,9 @@ class InsistTest(unittest.TestCase):
         return lessor.insist(lambda: lessor.post(f"http://127.0.0.1:{self.server.server_port}/", {"attempt": 1}))
 
     def test_no_verdict_is_repeated_unchanged(self):
-        self.assertEqual(self.say(None, 503, 408, 500, 200)["error"], "scripted")
+        self.assertEqual(self.say(None, 503, 408, 500, -200, -503, -409, 200)["error"], "scripted")
         self.assertEqual(set(self.server.heard), {b'{"attempt": 1}'})
-        self.assertEqual(len(self.server.heard), 5)
+        self.assertEqual(len(self.server.heard), 8)
 
     def test_retry_after_is_heeded(self):
         self.say(429, 503, 200)
