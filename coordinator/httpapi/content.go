@@ -25,13 +25,33 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 // isSent reports whether a field with any JSON value was sent. A null counts as absent.
 func isSent(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
-// shown returns stored bytes in the form for an answer: as JSON if they are JSON, else as bytes for base64.
+// shown returns stored bytes in the form for an answer: as JSON if they are JSON that could have been sent here, else as bytes for base64. Over gRPC a
+// payload may be nested deeper than a worker's JSON parser allows, which then could not read the whole answer.
 func shown(b []byte) (value json.RawMessage, raw []byte) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	if json.Valid(b) && utf8.Valid(b) {
+	if json.Valid(b) && utf8.Valid(b) && depth(b) < maxDepth { // its field was in the object of a body
 		return b, nil
 	}
 	return nil, b
+}
+
+// depth returns how deep valid JSON is nested.
+func depth(valid []byte) (most int) {
+	open, inText := 0, false
+	for i := 0; i < len(valid); i++ {
+		switch c := valid[i]; {
+		case c == '"':
+			inText = !inText
+		case !inText && (c == '[' || c == '{'):
+			open++
+			most = max(most, open)
+		case !inText && (c == ']' || c == '}'):
+			open--
+		case c == '\\':
+			i++
+		}
+	}
+	return most
 }

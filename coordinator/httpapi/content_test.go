@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -16,7 +17,16 @@ func TestContent(t *testing.T) {
 	if got, p := bytesOf("output", json.RawMessage("null"), []byte("x")); p != nil || string(got) != "x" {
 		t.Errorf("base64 beside a null is stored as %s (%v)", got, p)
 	}
-	for stored, isJSON := range map[string]bool{`{"a":1}`: true, `1`: true, `{`: false, "\"\xff\"": false, "\x00": false} {
+	nested := func(levels int, inside string) string {
+		return strings.Repeat(`[{"a":`, levels/2) + inside + strings.Repeat("}]", levels/2)
+	}
+	for stored, isJSON := range map[string]bool{
+		`{"a":1}`: true, `1`: true, `{`: false, "\"\xff\"": false, "\x00": false,
+		nested(98, "1"): true, nested(98, "[1]"): true, nested(98, "[[1]]"): false, nested(98, `"\"[{[\\"`): true, nested(98, `["\\",{}]`): false,
+	} {
+		if p := parse([]byte(`{"queue":"q","payload":`+stored+`}`), new(submitRequest), strict); (p == nil) != isJSON {
+			t.Errorf("%q can be sent: %t, want %t", stored, p == nil, isJSON)
+		}
 		value, raw := shown([]byte(stored))
 		if (string(value) == stored) != isJSON || (string(raw) == stored) == isJSON {
 			t.Errorf("%q is shown as JSON %q, base64 %q", stored, value, raw)
