@@ -56,9 +56,21 @@ func (c *Callbacks) at(lis net.Listener, scheme string) string {
 	}
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() { // a server can listen on this address, but clients cannot call it
-		if name, err := os.Hostname(); err == nil {
-			host = name
-		}
+		host = cmp.Or(machine(), host)
 	}
 	return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(host, fmt.Sprint(addr.Port))}).String()
+}
+
+// host returns the host of the URL for callbacks, unless at makes that of an address.
+func (c *Callbacks) host() string {
+	if u, err := url.Parse(c.URL); err == nil && u.Host != "" {
+		return u.Hostname()
+	}
+	return machine()
+}
+
+// machine returns the name of this machine, or "" if it has none. On some systems the name resolves to a loopback address.
+func machine() string {
+	name, _ := os.Hostname()
+	return name
 }

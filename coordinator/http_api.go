@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -17,16 +16,12 @@ import (
 // newHTTP returns the server of the HTTP listener. It serves the JSON API and the page, which call the services from within the process, and the metrics,
 // health checks and profiles for operators.
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
-	var host string
-	if u, err := url.Parse(c.cfg.Callbacks.URL); err == nil { // Validate has checked the URL
-		host = u.Hostname()
-	}
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
 	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.engine.CommitPending}, roles, c.cfg.Pprof)
 	web.Register(mux, web.Config{Calls: inside, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),
-		Host:     host,
+		Host:     c.cfg.Callbacks.host(),
 		Calls:    inside,
 		Misread:  inside.refuseUnreadable,
 		Door:     c.gate,
