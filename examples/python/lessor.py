@@ -110,7 +110,7 @@ class Credential:
 
     def token(self):
         if not self._file:
-            return self._token
+            return self._token and self._token.strip()
         with open(self._file, encoding="ascii") as file:
             return file.read().strip()
 

@@ -262,7 +262,7 @@ class CredentialTest(unittest.TestCase):
                 file.write(token + "\n")
                 file.flush()
                 self.assertEqual(credential.token(), token)
-        self.assertEqual(lessor.Credential("static").token(), "static")
+        self.assertEqual(lessor.Credential("static\n").token(), "static")  # no header can have a line end, and the error would print the token
         self.assertIsNone(lessor.Credential().token())
 
     def test_without_a_good_credential_it_ends(self):
