@@ -28,16 +28,21 @@ function stale(why) {
   document.body.classList.add("lost");
 }
 
+// free reports whether somebody looks at main, and nothing in it is selected or pressed, which would be lost: a click on what is gone does nothing.
+const free = (main) => !document.hidden && getSelection().isCollapsed && !main.matches(":active");
+
 async function refresh() {
   const main = document.querySelector("main[data-live]");
-  if (main && !document.hidden && getSelection().isCollapsed) {
+  if (main && free(main)) {
     try {
       const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
       const answer = await fetch(here, { cache: "no-store", signal: AbortSignal.timeout(patience) });
       if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-        show(main, next);
-        document.body.classList.remove("lost");
+        if (free(main)) {
+          show(main, next);
+          document.body.classList.remove("lost");
+        }
       } else {
         stale(`the coordinator answers ${answer.status} ${answer.statusText}`);
         if (answer.status === 401 || answer.status === 403) return; // not again: refused credentials count against this machine

@@ -5,8 +5,9 @@ const source = require("node:fs").readFileSync(0, "utf8");
 
 // open returns a page at an address, whose requests are answered by ask.
 function open(address, ask) {
-  const page = { stale: { textContent: "" }, lost: false, shown: [] };
+  const page = { stale: { textContent: "" }, lost: false, shown: [], pressed: false, selected: false };
   const main = {
+    matches: () => page.pressed, // :active
     querySelectorAll: () => [],
     hasAttribute: () => true,
     toggleAttribute() {},
@@ -21,7 +22,7 @@ function open(address, ask) {
       body: { classList: { add: () => (page.lost = true), remove: () => (page.lost = false) } },
       querySelector: (selector) => (selector === ".stale" ? page.stale : main),
     },
-    getSelection: () => ({ isCollapsed: true }),
+    getSelection: () => ({ isCollapsed: !page.selected }),
     setTimeout: (next) => (page.refresh = next),
     AbortSignal: { timeout: (limit) => ({ limit }) },
     DOMParser: class {
@@ -44,6 +45,13 @@ async function main() {
     await page.refresh();
     assert.deepEqual([page.shown, page.lost], [["new"], false], address);
     assert.equal(asked.split("#")[0], "http://h:1/ui/tasks?queue=a&page=b");
+  }
+
+  // What is pressed or selected is not replaced, even if that began after the request.
+  for (const hold of ["pressed", "selected"]) {
+    const page = open("http://h:1/ui/", () => ((page[hold] = true), good));
+    await page.refresh();
+    assert.deepEqual([page.shown, page.lost], [[], false], hold);
   }
 
   // A coordinator that does not answer in time is given up, and the page says so; it asks again.
