@@ -322,6 +322,27 @@ func TestWhatIsKeptUpToDate(t *testing.T) {
 	}
 }
 
+// A queue stands out if its tasks wait for nobody. A worker over HTTP that is busy does not ask for work, so it is none of the takers.
+func TestQueueThatNobodyWorksOn(t *testing.T) {
+	for _, c := range []struct {
+		queue *lessorv1.Queue
+		alarm bool
+	}{
+		{&lessorv1.Queue{Ready: 1}, true},
+		{&lessorv1.Queue{Ready: 1, Scheduled: 1, Blocked: 1}, true},
+		{&lessorv1.Queue{Ready: 1, Leased: 1}, false},
+		{&lessorv1.Queue{Ready: 1, Takers: 1}, false},
+		{&lessorv1.Queue{Scheduled: 1}, false},
+	} {
+		a := full()
+		a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{c.queue}}
+		body := get(t, a, "/ui/").Body.String()
+		if got := strings.Contains(body, "⚠") && strings.Contains(body, `<tr class="alarm">`); got != c.alarm {
+			t.Errorf("%v stands out: %v, want %v:\n%s", c.queue, got, c.alarm, body)
+		}
+	}
+}
+
 // A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks are linked by state, in the order of a life.
 func TestQueue(t *testing.T) {
 	a := full()
