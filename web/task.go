@@ -14,22 +14,22 @@ import (
 // task shows a task: why it is where it is, what it is, and what happened to it.
 func (p *pages) task(r *http.Request) (view, error) {
 	id := r.PathValue("task")
-	explained, err := p.tasks.ExplainTask(r.Context(), &lessorv1.ExplainTaskRequest{TaskId: id})
-	if err != nil {
-		return view{}, err
-	}
 	got, err := p.tasks.GetTask(r.Context(), &lessorv1.GetTaskRequest{TaskId: id})
 	if err != nil {
 		return view{}, err
 	}
+	explained, err := p.tasks.ExplainTask(r.Context(), &lessorv1.ExplainTaskRequest{TaskId: id}) // last: if the task ends between the calls, the page asks again
+	if err != nil {
+		return view{}, err
+	}
 	t := got.GetTask()
-	ended := words.Final(t.GetState())
-	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: !ended, Data: struct {
+	changes := t.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED // also if it failed or was cancelled: somebody may retry it
+	return view{Title: "Task " + id, Template: "task", Workspace: t.GetSpec().GetWorkspaceId(), Live: changes, Data: struct {
 		Task      *lessorv1.Task
 		Explain   *lessorv1.ExplainTaskResponse
 		Ended     bool
 		Adoptable bool
-	}{t, explained, ended, slices.ContainsFunc(explained.GetFindings(), isLateResult)}}, nil
+	}{t, explained, words.Final(t.GetState()), slices.ContainsFunc(explained.GetFindings(), isLateResult)}}, nil
 }
 
 // isLateResult reports whether a finding says that a result can be adopted: one is kept, nobody holds the task, and its round has no outcome.
