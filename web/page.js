@@ -28,18 +28,21 @@ function stale(why) {
   document.body.classList.add("lost");
 }
 
-// free reports whether somebody looks at main, and nothing in it is selected or pressed, which would be lost: a click on what is gone does nothing.
-const free = (main) => !document.hidden && getSelection().isCollapsed && !main.matches(":active");
+// What is selected or pressed would be lost if main were replaced: a click on what is gone does nothing.
+const selected = () => !getSelection().isCollapsed;
+const pressed = (main) => main.matches(":active");
 
 async function refresh() {
   const main = document.querySelector("main[data-live]");
-  if (main && free(main)) {
+  if (main && selected() && !pressed(main)) {
+    stale("text is selected");
+  } else if (main && !document.hidden && !pressed(main)) {
     try {
       const here = location.origin + location.pathname + location.search; // not href: fetch refuses an address with a password in it
       const answer = await fetch(here, { cache: "no-store", signal: AbortSignal.timeout(patience) });
       if (answer.ok) {
         const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-        if (free(main)) {
+        if (!selected() && !pressed(main)) {
           show(main, next);
           document.body.classList.remove("lost");
         }

@@ -52,6 +52,8 @@ async function main() {
     const page = open("http://h:1/ui/", () => ((page[hold] = true), good));
     await page.refresh();
     assert.deepEqual([page.shown, page.lost], [[], false], hold);
+    await page.refresh(); // a selection may last, so the page says why it waits
+    assert.deepEqual([page.shown, page.lost], [[], hold === "selected"], hold);
   }
 
   // A coordinator that does not answer in time is given up, and the page says so; it asks again.
