@@ -97,6 +97,32 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// W8, W5: a worker that resumes its session and says that it has taken a dispatch acknowledges it, because the acknowledgement may have been lost with the
+// stream, and the dispatch is not sent again. If that comes too late, the answer is a cancel.
+func TestResumeAcknowledgesWhatTheWorkerHasTaken(t *testing.T) {
+	t.Attr("rules", "W8 W5")
+	for name, away := range map[string]time.Duration{"in time": lease.DefaultAckWithin - time.Millisecond, "late": lease.DefaultAckWithin} {
+		t.Run(name, func(t *testing.T) {
+			serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+				old, a := r.openSessionWith(t, "w", 1, nil)
+				r.submitAll(t, 1)
+				m := old.nextFrame()
+				work := wantPayload[*lessorv1.Dispatch](old, m).GetAssignments()[0]
+				old.cut()
+				time.Sleep(away)
+				worker, _ := r.openSessionWith(t, "w", 1, resumeFrom(a, m.GetSeq()))
+				if name == "late" {
+					worker.wantLeaseEnded(work, lessorv1.Reason_REASON_DISPATCH_UNACKED)
+					return
+				}
+				time.Sleep(2 * lease.DefaultAckWithin)
+				worker.wantNoFrame()
+				wantCommitted(t, worker.report(completed(work, "")))
+			})
+		})
+	}
+}
+
 // W8: if a new stream resumes a session while a report is being judged, the verdict is sent on the new stream. The old stream ends, even if it was
 // half-closed and waited for that verdict.
 func TestVerdictFollowsTheSession(t *testing.T) {

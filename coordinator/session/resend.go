@@ -99,6 +99,15 @@ func (o *outbox) acknowledged(id string) acks {
 	return o.unacked.take(seq)
 }
 
+// taken returns the leases that are not acknowledged of the dispatches up to the given seq. A worker that resumes its session acknowledges them by saying
+// that it has these frames (W8): its own acknowledgement may have been lost with the stream before, and they are not sent again.
+func (o *outbox) taken(seq uint64) []handedLease {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := o.unacked.take(seq)
+	return append(a.before, a.named...)
+}
+
 // resendFrom sends the frame with the given seq and all frames after it again (W7). ok is false if one of them is not retained any more. If the
 // worker has acknowledged that frame, resendFrom does nothing: the frame arrived after the worker asked for it.
 func (o *outbox) resendFrom(seq uint64) (ok bool) {

@@ -937,7 +937,8 @@ type Resume struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// session_token of its newest Accept.
 	SessionToken string `protobuf:"bytes,2,opt,name=session_token,json=sessionToken,proto3" json:"session_token,omitempty"`
-	// seq of the last frame that the worker took from the coordinator; the coordinator sends the frames after it again. 0: none.
+	// seq of the last frame that the worker took from the coordinator, 0: none. The coordinator sends the frames after it again; the dispatches up to it
+	// are acknowledged.
 	LastSeenSeq   uint64 `protobuf:"varint,3,opt,name=last_seen_seq,json=lastSeenSeq,proto3" json:"last_seen_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
