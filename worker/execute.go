@@ -127,7 +127,7 @@ func (a *attempt) notStartedError(reason string) error {
 }
 
 // confirmLease asks the coordinator whether the lease is still live, if the only evidence is a dispatch that is no longer recent. It asks
-// again after each heartbeat interval until an answer comes.
+// again after each heartbeat interval until an answer comes. It returns an error if the handler must not begin, also because the task was stopped before.
 func (w *Worker) confirmLease(a *attempt) error {
 	for w.mustConfirm(a) {
 		ctx, cancel := context.WithTimeout(a.ctx, a.interval)
@@ -137,7 +137,7 @@ func (w *Worker) confirmLease(a *attempt) error {
 			return err
 		}
 	}
-	return nil
+	return context.Cause(a.ctx) // a cancel often comes right behind its dispatch, if both were held up
 }
 
 func (w *Worker) mustConfirm(a *attempt) bool {

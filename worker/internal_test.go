@@ -624,3 +624,40 @@ func TestWaitingStartGivesWayToItsOutcome(t *testing.T) {
 		t.Errorf("the frame has the reports %v, want the complete alone", got)
 	}
 }
+
+// K6, T7, W10: a handler does not begin if its task was cancelled, or the time of a drain is over, before a goroutine has taken it. That is common for a
+// cancel: it comes right behind its dispatch if both were held up.
+func TestTaskThatIsStoppedBeforeItBegins(t *testing.T) {
+	t.Attr("rules", "K6 T7 W10")
+	for name, test := range map[string]struct {
+		stop func(*Worker, *attempt)
+		want func(*lessorv1.Report) bool
+	}{
+		"cancelled": {
+			func(w *Worker, a *attempt) { w.cancelLocked(a, "", time.Hour) },
+			func(r *lessorv1.Report) bool { return r.GetFail().GetError().GetCategory() == Cancelled },
+		},
+		"drained": {
+			func(w *Worker, a *attempt) { w.stopLocked(a, &StopError{Err: ErrDraining}) },
+			func(r *lessorv1.Report) bool { return r.GetRelease() != nil },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t)
+			w.baseCtx = t.Context()
+			w.Handle("", func(context.Context, *Task) ([]byte, error) {
+				t.Error("the handler began")
+				return nil, nil
+			})
+			s := &session{w: w}
+			w.lock()
+			s.admitLocked(&lessorv1.Assignment{LeaseId: "lease"}, time.Now(), 0)
+			test.stop(w, w.mu.attempts["lease"])
+			w.unlock()
+			w.serveAttempts()
+			if got := w.mu.outbox.reports; len(got) != 1 || !test.want(got[0].item) {
+				t.Errorf("the reports are %v, want one of a task that was %s", got, name)
+			}
+		})
+	}
+}
