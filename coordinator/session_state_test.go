@@ -126,7 +126,7 @@ func sameWorker(a, b *lessorv1.Worker) bool {
 }
 
 // A frame may have no payload if it acknowledges a frame or asks for an acknowledgement. A frame whose payload this version does not know is refused; the
-// coordinator recognizes it by its unknown field.
+// coordinator recognizes it by its unknown field. An unknown field of the envelope is ignored: it has a lower number.
 func TestFramesWithoutAPayload(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 1)
@@ -139,6 +139,10 @@ func TestFramesWithoutAPayload(t *testing.T) {
 		}
 		worker.ack(&lessorv1.SessionResponse{Id: "never sent"})
 		worker.wantNoFrame()
+		flagged := worker.newFrame(nil)
+		flagged.Ack = &lessorv1.Ack{Request: true}
+		flagged.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.VarintType), 1))
+		worker.wantAck(worker.sendFrame(flagged))
 		newer := worker.newFrame(nil)
 		newer.Ack = &lessorv1.Ack{Request: true}
 		newer.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("new")))

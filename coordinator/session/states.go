@@ -1,6 +1,8 @@
 package session
 
 import (
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -72,7 +74,7 @@ var remedies = [...]string{
 func kindOf(m *lessorv1.SessionRequest) frameKind {
 	switch m.GetPayload().(type) {
 	case nil:
-		if m.GetAck() == nil || len(m.ProtoReflect().GetUnknown()) > 0 {
+		if m.GetAck() == nil || hasUnknownPayload(m) {
 			return frameUnknown
 		}
 		return frameBare
@@ -96,6 +98,21 @@ func kindOf(m *lessorv1.SessionRequest) frameKind {
 		return frameGoodbye
 	}
 	return frameUnknown
+}
+
+// firstPayload is the lowest number that the field of a payload can have. The fields of the envelope have lower ones.
+const firstPayload = 16
+
+// hasUnknownPayload reports whether a frame without a known payload has a payload of a newer version. An unknown field of the envelope is ignored.
+func hasUnknownPayload(m *lessorv1.SessionRequest) bool {
+	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 || number >= firstPayload {
+			return true
+		}
+		b = b[n:]
+	}
+	return false
 }
 
 // mayWork are the roles that may hold a session.
