@@ -124,7 +124,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
-	sw := engine.Sweep{Space: space}
+	sw := engine.Sweep{Space: space, Matches: func(s *lease.Spec) bool { return s.Queue == name }}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
@@ -138,7 +138,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 		}
 	}
 	sw.Choose = func(t *lease.Task) (lease.Command, bool) {
-		if t.Spec.Queue != name || t.Lease != nil || t.Rest.Final() {
+		if t.Lease != nil || t.Rest.Final() {
 			return nil, false
 		}
 		return lease.Delete{Tenant: space.Tenant, Task: t.ID}, false

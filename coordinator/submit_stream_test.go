@@ -366,7 +366,7 @@ func TestStopAnswersTheFramesOfASubmitStream(t *testing.T) {
 		}
 		err = st.View(func(rd store.Reader) error {
 			n := 0
-			err := records.Tasks(rd, 1, 0, func(*lease.Task) bool { n++; return true })
+			err := records.Tasks(rd, 1, "", 0, func(*lease.Task) bool { n++; return true })
 			if n != frames {
 				t.Errorf("the store has %d tasks, want %d", n, frames)
 			}

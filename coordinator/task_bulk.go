@@ -80,7 +80,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	}
 	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)
-	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}}
+	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run, Matches: want.MatchesSpec}
 	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
 	if f.Err != nil {
 		return nil, f.Err

@@ -37,7 +37,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.engine.Now()}
 	err := s.view(func(r store.Reader) error {
 		p.r = r
-		err := records.Tasks(r, number, after, p.take) // may set p.err
+		err := records.Tasks(r, number, want.Run, after, p.take) // may set p.err
 		return errors.Join(err, p.err)
 	})
 	if err != nil {

@@ -491,8 +491,12 @@ func TestListTasksShowsErrors(t *testing.T) {
 func TestListTasksScansABoundedNumber(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		submitLabelled(t.Context(), t, r, maxScan)
-		want := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
-		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "run"}}
+		want := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId, s.Labels = "run", map[string]string{"last": ""} })
+		run, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "run"}})
+		if err != nil || len(run.GetTasks()) != 1 || run.GetTasks()[0].GetTaskId() != want.GetTaskId() || run.GetNextPageToken() != "" {
+			t.Errorf("the tasks of the run: %v (%v), want its task and no token, as it looks at no others", run, err)
+		}
+		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{Labels: map[string]string{"last": ""}}}
 		res, err := r.tasks.ListTasks(t.Context(), req)
 		if err != nil || len(res.GetTasks()) != 0 || res.GetNextPageToken() == "" {
 			t.Fatalf("first page: %v (%v), want an empty one with a token", res, err)

@@ -18,6 +18,7 @@
 //	lease        task id                                          live lease; a record of its own, so that a renewal touches few pages
 //	ready        space | line | ^priority | place | sequence      empty; READY tasks of a line, the next one first
 //	parked       space | key | line | ^priority | place | seq.    empty; READY tasks that their concurrency key keeps out of the line
+//	run          space | run | sequence                           empty; tasks of a run. Under run 0: tasks up to this one may be missing here
 //	mounted      space | host | sequence                          empty; tasks that are mounted on another task of their run
 //	timer        clock | due | task id                            empty; timers, the one that is due first comes first
 //	idempotency  space | idempotency key                          task and digest of its spec
@@ -33,7 +34,7 @@
 //
 // One function of keys.go builds each kind of key, and one parses it. Each value is sealed (seal.go): it begins with a version byte and a checksum over
 // keyspace, key and payload. So whoever reads a value that is torn or under the wrong key notices it. The indexes, whose values are empty, need no seal: they
-// can be rebuilt from spec and task. Their keys contain lines, concurrency keys and hosts as hashes; the spec of any of their tasks has the full name.
+// can be rebuilt from spec and task. Their keys contain lines, concurrency keys, runs and hosts as hashes; the spec of any of their tasks has the full name.
 //
 // A store on disk keeps one more thing outside of the keyspaces: a checksum over the records of each keyspace. It shows if records are missing or old
 // (boltstore/sums.go).

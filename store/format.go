@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // Migration brings a store from one format to the next.
@@ -28,6 +31,7 @@ func Current() Migrations {
 		{Name: "a spec tells how its task was at first", Apply: noChange}, // an older spec has a record of the task beside it
 		{Name: "a queue tells how far its rate limit is used up", Apply: noChange},
 		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange}, // a queue that has not counted them is kept
+		{Name: "tasks are found by their run", Apply: markOlderTasks},
 	}
 }
 
@@ -40,6 +44,49 @@ func dropLines(r Reader, b *Batch) error {
 		b.Delete(Line, key)
 		return true
 	})
+}
+
+// OlderTasks is the group in Run that holds, for each space that is older than format 8, its newest task at that time. Tasks up to this one may be missing in
+// Run. Adding all of them would keep a large store from starting for minutes; they become fewer as their retention ends.
+const OlderTasks = 0
+
+// markOlderTasks adds OlderTasks.
+func markOlderTasks(r Reader, b *Batch) error {
+	for space, next := uint32(0), []byte{}; next != nil; next = PrefixEnd(AppendSpacePrefix(nil, space)) {
+		oldest, err := firstTask(r, next)
+		if err != nil || oldest == nil {
+			return err
+		}
+		space = oldest.Space
+		newest := *oldest
+		for step := uint64(1) << 63; step > 0; step >>= 1 { // keys can only be searched upwards
+			further := lease.TaskID{Space: space, Seq: newest.Seq + step}
+			if further.Seq < newest.Seq {
+				continue
+			}
+			beyond, err := firstTask(r, AppendTaskKey(nil, further))
+			if err != nil {
+				return err
+			}
+			if beyond != nil && beyond.Space == space {
+				newest = further
+			}
+		}
+		b.Put(Run, AppendGroupKey(nil, OlderTasks, newest), nil)
+	}
+	return nil
+}
+
+// firstTask returns the first task from a key on; nil if there is none.
+func firstTask(r Reader, from []byte) (first *lease.TaskID, err error) {
+	var failed error
+	err = r.Scan(Spec, from, nil, func(key, _ []byte) bool {
+		var id lease.TaskID
+		id, failed = ParseTaskKey(Spec, key)
+		first = &id
+		return false
+	})
+	return first, errors.Join(err, failed)
 }
 
 // Format is the number of the newest format.

@@ -3,9 +3,12 @@ package store_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -108,6 +111,49 @@ func TestUpgradeRefusesStoreWithoutFormat(t *testing.T) {
 		err := migrations.Upgrade(t.Context(), s)
 		if damage := new(store.CorruptError); !errors.As(err, &damage) {
 			t.Errorf("%s: Upgrade = %v, want a CorruptError", name, err)
+		}
+	}
+}
+
+// Format 8 finds tasks by their run. The upgrade notes, for each space, the newest of the tasks that are there already.
+func TestUpgradeNotesTheOlderTasks(t *testing.T) {
+	before := store.Current()[:6]
+	for name, tasks := range map[string][]lease.TaskID{
+		"none":       nil,
+		"one":        {{Space: 1, Seq: 1}},
+		"the lowest": {{}},
+		"some": {
+			{Space: 0, Seq: 1}, {Space: 0, Seq: 2}, {Space: 3, Seq: 5}, {Space: 3, Seq: 1 << 40}, {Space: 3, Seq: 1<<40 + 7}, {Space: 4, Seq: 9},
+			{Space: math.MaxUint32, Seq: 3}, {Space: math.MaxUint32, Seq: math.MaxUint64},
+		},
+	} {
+		s := storeWithFormatOf(t, before)
+		var b store.Batch
+		newest := map[uint32]lease.TaskID{}
+		for _, id := range tasks {
+			b.Put(store.Spec, store.AppendTaskKey(nil, id), []byte("spec"))
+			newest[id.Space] = id
+		}
+		err := s.Commit(t.Context(), &b)
+		if err == nil {
+			err = store.Current().Upgrade(t.Context(), s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := map[uint32]lease.TaskID{}
+		err = s.View(func(r store.Reader) error {
+			return r.Scan(store.Run, nil, nil, func(key, _ []byte) bool {
+				group, id, err := store.ParseGroupKey(store.Run, key)
+				if group != store.OlderTasks || err != nil {
+					t.Errorf("%s: key %x of group %d (%v), want those of OlderTasks only", name, key, group, err)
+				}
+				noted[id.Space] = id
+				return true
+			})
+		})
+		if err != nil || !maps.Equal(noted, newest) {
+			t.Errorf("%s: noted %v (%v), want %v", name, noted, err, newest)
 		}
 	}
 }

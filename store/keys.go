@@ -167,20 +167,20 @@ func ParseParkedKey(key []byte) (ParkedKey, error) {
 	}, nil
 }
 
-// AppendMountedPrefix appends the prefix of the keys in Mounted of the tasks that are mounted on one host.
-func AppendMountedPrefix(dst []byte, space uint32, host uint64) []byte {
-	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), host)
+// AppendGroupPrefix appends the prefix of the keys of one group of tasks: in Run of those of a run, in Mounted of those that are mounted on one host.
+func AppendGroupPrefix(dst []byte, space uint32, group uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, space), group)
 }
 
-// AppendMountedKey appends the key of a task in Mounted.
-func AppendMountedKey(dst []byte, host uint64, id lease.TaskID) []byte {
-	return binary.BigEndian.AppendUint64(AppendMountedPrefix(dst, id.Space, host), id.Seq)
+// AppendGroupKey appends the key of a task in Run or Mounted.
+func AppendGroupKey(dst []byte, group uint64, id lease.TaskID) []byte {
+	return binary.BigEndian.AppendUint64(AppendGroupPrefix(dst, id.Space, group), id.Seq)
 }
 
-// ParseMountedKey reverses AppendMountedKey.
-func ParseMountedKey(key []byte) (host uint64, id lease.TaskID, err error) {
+// ParseGroupKey reverses AppendGroupKey.
+func ParseGroupKey(ks Keyspace, key []byte) (group uint64, id lease.TaskID, err error) {
 	if len(key) != spaceSize+8+8 {
-		return 0, id, parseError(Mounted, key)
+		return 0, id, parseError(ks, key)
 	}
 	id = lease.TaskID{Space: binary.BigEndian.Uint32(key), Seq: binary.BigEndian.Uint64(key[spaceSize+8:])}
 	return binary.BigEndian.Uint64(key[spaceSize:]), id, nil

@@ -123,21 +123,21 @@ func TestParkedKeys(t *testing.T) {
 	}
 }
 
-// The keys of mounted tasks sort by space, then by host, then by sequence.
-func TestMountedKeys(t *testing.T) {
-	type mounted struct {
-		host uint64
-		task lease.TaskID
+// The keys of groups sort by space, then by group, then by sequence.
+func TestGroupKeys(t *testing.T) {
+	type member struct {
+		group uint64
+		task  lease.TaskID
 	}
 	checkOrder(t,
-		func(rnd *rand.Rand) mounted { return mounted{borderNumber(rnd), randomTaskID(rnd)} },
-		func(m mounted) []byte { return store.AppendMountedKey(nil, m.host, m.task) },
-		func(key []byte) (m mounted, err error) {
-			m.host, m.task, err = store.ParseMountedKey(key)
+		func(rnd *rand.Rand) member { return member{borderNumber(rnd), randomTaskID(rnd)} },
+		func(m member) []byte { return store.AppendGroupKey(nil, m.group, m.task) },
+		func(key []byte) (m member, err error) {
+			m.group, m.task, err = store.ParseGroupKey(store.Run, key)
 			return m, err
 		},
-		func(a, b mounted) int {
-			return cmp.Or(cmp.Compare(a.task.Space, b.task.Space), cmp.Compare(a.host, b.host), cmp.Compare(a.task.Seq, b.task.Seq))
+		func(a, b member) int {
+			return cmp.Or(cmp.Compare(a.task.Space, b.task.Space), cmp.Compare(a.group, b.group), cmp.Compare(a.task.Seq, b.task.Seq))
 		})
 }
 
@@ -221,8 +221,8 @@ func TestPrefixEnd(t *testing.T) {
 // A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. This test fails if somebody adds a keyspace, to
 // remind them of the format.
 func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
-	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 22 || format != 7 {
-		t.Errorf("there are %d keyspaces in format %d, want 22 in format 7; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
+	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 23 || format != 8 {
+		t.Errorf("there are %d keyspaces in format %d, want 23 in format 8; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
 func TestKeyspaceNumbersNeverChange(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
-		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token", "audit",
+		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token", "audit", "run",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {

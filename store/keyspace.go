@@ -29,6 +29,7 @@ const (
 	SigningKey
 	Token
 	Audit
+	Run
 
 	// NumKeyspaces is the number of keyspaces.
 	NumKeyspaces = int(iota)
@@ -38,7 +39,7 @@ var keyspaceNames = [NumKeyspaces]string{
 	Meta: "meta", Space: "space", Queue: "queue", Line: "line", Spec: "spec", Task: "task", Lease: "lease",
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
 	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
-	Feedback: "feedback", SigningKey: "signingkey", Token: "token", Audit: "audit",
+	Feedback: "feedback", SigningKey: "signingkey", Token: "token", Audit: "audit", Run: "run",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

@@ -91,13 +91,14 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 
 // Filter is a parsed TaskFilter.
 type Filter struct {
-	Workspace  string
-	queue, run string
-	typ, host  string
-	key        string               // concurrency key
-	states     map[lease.State]bool // empty: any
-	labels     map[string]string
-	Sent       *lessorv1.TaskFilter // never nil
+	Workspace string
+	Run       string // empty: any
+	queue     string
+	typ, host string
+	key       string               // concurrency key
+	states    map[lease.State]bool // empty: any
+	labels    map[string]string
+	Sent      *lessorv1.TaskFilter // never nil
 }
 
 // ParseFilter reads a filter; nil selects every task of the default workspace.
@@ -108,7 +109,7 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 	out := Filter{
 		Workspace: f.Workspace("filter.workspace_id", m.GetWorkspaceId()),
 		queue:     f.ID("filter.queue", m.GetQueue()),
-		run:       f.ID("filter.run_id", m.GetRunId()),
+		Run:       f.ID("filter.run_id", m.GetRunId()),
 		typ:       f.ID("filter.type", m.GetType()),
 		host:      f.ID("filter.host_node_id", m.GetHostNodeId()),
 		key:       f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
@@ -138,19 +139,22 @@ func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
 
 // Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
-	s := t.Spec
+	return f.MatchesSpec(t.Spec) && (len(f.states) == 0 || f.states[t.State()])
+}
+
+// MatchesSpec reports whether the filter selects the task in any of its states. The answer never changes, since a spec does not.
+func (f *Filter) MatchesSpec(s *lease.Spec) bool {
 	return (f.queue == "" || s.Queue == f.queue) &&
-		(f.run == "" || s.RunID == f.run) &&
+		(f.Run == "" || s.RunID == f.Run) &&
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
 		(f.key == "" || s.ConcurrencyKey == f.key) &&
-		(len(f.states) == 0 || f.states[t.State()]) &&
 		hasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
-	return f.queue != "" || f.run != "" || f.typ != "" || f.host != "" || f.key != "" || len(f.states) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.Run != "" || f.typ != "" || f.host != "" || f.key != "" || len(f.states) > 0 || len(f.labels) > 0
 }
 
 func hasLabels(have, want map[string]string) bool {

@@ -69,8 +69,8 @@ func (i *inspection) problem(format string, args ...any) {
 func (i *inspection) collect() {
 	err := i.st.View(func(r store.Reader) error {
 		for number := range i.spaces {
-			err := records.TaskIDs(r, number, 0, func(id lease.TaskID) bool {
-				i.tasks[id] = i.set.task(id)
+			err := records.Tasks(r, number, "", 0, func(t *lease.Task) bool {
+				i.tasks[t.ID] = i.set.task(t.ID)
 				return true
 			})
 			if err != nil {

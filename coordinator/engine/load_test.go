@@ -17,7 +17,7 @@ import (
 func goldenWith(t *testing.T, keep func(ks store.Keyspace, key []byte) bool) store.Store {
 	t.Helper()
 	dir := t.TempDir()
-	unpack(t, format7, filepath.Join(dir, "lessor.db"))
+	unpack(t, format8, filepath.Join(dir, "lessor.db"))
 	golden, err := boltstore.OpenReadOnly(dir, boltstore.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,13 +10,16 @@ import (
 
 // Bounds of a sweep.
 var (
-	sweepStep = 200    // most tasks that one step checks, before other operations have their turn
-	sweepCall = 10_000 // most tasks that one call checks
+	sweepStep = 200    // most tasks on which one step decides, before other operations have their turn
+	sweepCall = 10_000 // most tasks that one call reads
 )
 
 // Sweep is a bulk command on the tasks of a space.
 type Sweep struct {
 	Space Space
+	Run   string // only the tasks of this run; empty: of all, and of none
+	// Matches reports whether the sweep looks at a task with this spec; nil: it looks at all. It is called outside of the loop.
+	Matches func(*lease.Spec) bool
 	// After is the sequence after which the sweep begins. Until is the last sequence that it looks at; 0: that of the newest task at present.
 	After, Until uint64
 	// Choose returns the command for a task. A nil command passes over the task. skip says that the task was selected but the command does not
@@ -43,31 +46,37 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	if s.Until == 0 {
 		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces[number].nextSeq - 1, nil })
 	}
-	for looked := 0; err == nil && done.More && looked < sweepCall; looked += sweepStep {
-		err = e.sweepStep(ctx, s, number, &done)
+	for left := sweepCall; err == nil && done.More && left > 0; {
+		err = e.sweepStep(ctx, s, number, &left, &done)
 	}
 	return done, err
 }
 
-// sweepStep applies the sweep to the next sweepStep tasks. It reads their ids from the store, but decides on their newest versions.
-func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, done *Swept) error {
+// sweepStep applies the sweep to the next sweepStep tasks that match, among the next tasks, of which it reads no more than left. It reads from the store, but
+// decides on their newest versions.
+func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *int, done *Swept) error {
 	var ids []lease.TaskID
+	done.More = false
 	err := e.st.View(func(r store.Reader) error {
-		return records.TaskIDs(r, number, done.After, func(id lease.TaskID) bool {
-			if id.Seq > done.Until || len(ids) == sweepStep {
+		return records.Tasks(r, number, s.Run, done.After, func(t *lease.Task) bool {
+			if t.ID.Seq > done.Until {
 				return false
 			}
-			ids = append(ids, id)
+			if *left == 0 || len(ids) == sweepStep {
+				done.More = true
+				return false
+			}
+			*left--
+			done.After = t.ID.Seq
+			if s.Matches == nil || s.Matches(t.Spec) {
+				ids = append(ids, t.ID)
+			}
 			return true
 		})
 	})
-	if err != nil {
+	if err != nil || len(ids) == 0 {
 		return err
 	}
-	if done.More = len(ids) == sweepStep; len(ids) == 0 {
-		return nil
-	}
-	done.After = ids[len(ids)-1].Seq
 	counts, err := askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (counts Swept, err error) {
 		for _, id := range ids {
 			if err = e.sweepTask(s, id, &counts); err != nil {

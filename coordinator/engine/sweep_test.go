@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,52 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 		again, err := r.Sweep(r.Context(), cancelAll(""))
 		if err != nil || again.Changed != 0 || again.Skipped != most*4/5 {
 			r.Errorf("a second sweep: %+v, %v; want 0 changed and %d skipped in its first call", again, err, most*4/5)
+		}
+	})
+}
+
+// T9: a sweep decides only on the tasks of its run whose specs match; of a workspace, one call reads a bounded number of tasks, of a run those of the run.
+func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
+	t.Attr("rules", "T9")
+	run(t, func(r *rig) {
+		for range sweepCall/500 + 1 {
+			r.submit(many(500)...)
+		}
+		var want []lease.TaskID
+		for i, s := range many(6) {
+			s.RunID = []string{"", "run", "other"}[i%3]
+			s.Type = []string{"", "last"}[i/3]
+			if id := r.submit(s)[0].ID; s.RunID == "run" && s.Type == "last" {
+				want = append(want, id)
+			}
+		}
+		for name, runID := range map[string]string{"of a run": "run", "of a workspace": ""} {
+			var chosen []lease.TaskID
+			s := Sweep{
+				Space: home, Run: runID,
+				Matches: func(s *lease.Spec) bool { return s.RunID == "run" && s.Type == "last" },
+				Choose:  func(t *lease.Task) (lease.Command, bool) { chosen = append(chosen, t.ID); return nil, true },
+			}
+			done, err := r.Sweep(r.Context(), s)
+			if more := runID == ""; err != nil || done.More != more {
+				r.Errorf("%s: the first call: %+v, %v; want more to do: %t", name, done, err, more)
+			}
+			if done.More {
+				s.After, s.Until = done.After, done.Until
+				done, err = r.Sweep(r.Context(), s)
+			}
+			if err != nil || done.More || done.Skipped != 1 || !slices.Equal(chosen, want) {
+				r.Errorf("%s: %+v, %v after it decided on tasks %v; want nothing more, and only %v", name, done, err, chosen, want)
+			}
+			s.Until = want[0].Seq - 1
+			s.After = 0
+			chosen = nil
+			for done.More = true; done.More && err == nil; s.After = done.After {
+				done, err = r.Sweep(r.Context(), s)
+			}
+			if err != nil || len(chosen) > 0 {
+				r.Errorf("%s, until the task before: %+v, %v, tasks %v; want none", name, done, err, chosen)
+			}
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,11 +145,11 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 7 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
+// The stores of formats 4 to 8 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
 // writes records in another way must still read all of them, or raise the format and upgrade them.
 const (
-	format7      = "testdata/format7.db.gz"
-	format7Lease = "testdata/format7.lease"
+	format8      = "testdata/format8.db.gz"
+	format8Lease = "testdata/format8.lease"
 )
 
 // A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
@@ -170,13 +171,40 @@ func TestUpgradeFromFormat6(t *testing.T) {
 	checkGoldenStore(t, "testdata/format6.db.gz", "testdata/format6.lease", (*rig).wantRateLimitUsedUp)
 }
 
-// A store of format 7, the present one, stays readable; its lease stays live, and its rate limit is still used up.
-func TestStoreOfFormat7(t *testing.T) {
+// A store of format 7 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its tasks are not in the index of runs, and are found.
+func TestUpgradeFromFormat7(t *testing.T) {
+	t.Attr("rules", "A9 A10 T13")
+	checkGoldenStore(t, "testdata/format7.db.gz", "testdata/format7.lease", func(r *rig) {
+		r.wantTasksOfRun(21)
+		r.wantRateLimitUsedUp()
+		late := r.submit(&lease.Spec{Queue: "q", RunID: "run"})[0]
+		r.wantTasksOfRun(21, late.ID.Seq)
+		r.verify()
+	})
+}
+
+// A store of format 8, the present one, stays readable; its lease stays live, its rate limit is still used up, and the task of its run is found.
+func TestStoreOfFormat8(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	if *updateGolden {
 		makeGolden(t)
 	}
-	checkGoldenStore(t, format7, format7Lease, (*rig).wantRateLimitUsedUp)
+	checkGoldenStore(t, format8, format8Lease, func(r *rig) {
+		r.wantTasksOfRun(21)
+		r.wantRateLimitUsedUp()
+	})
+}
+
+// wantTasksOfRun checks which tasks the store has of the run "run".
+func (r *rig) wantTasksOfRun(want ...uint64) {
+	r.Helper()
+	var got []uint64
+	err := r.st.View(func(rd store.Reader) error {
+		return records.Tasks(rd, 1, "run", 0, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
+	})
+	if err != nil || !slices.Equal(got, want) {
+		r.Errorf("tasks %v of the run (%v), want %v", got, err, want)
+	}
 }
 
 // wantRateLimitUsedUp checks that the queue with a rate limit grants nothing, and one task after a minute.
@@ -245,7 +273,7 @@ func (r *rig) leaseFrom(queue string) []Granted {
 	return g
 }
 
-// makeGolden makes the store of format 7 anew.
+// makeGolden makes the store of format 8 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -272,7 +300,7 @@ func makeGolden(t *testing.T) {
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(format7, packed.Bytes(), 0o600), os.WriteFile(format7Lease, []byte(id), 0o600)); err != nil {
+	if err := errors.Join(w.Close(), os.WriteFile(format8, packed.Bytes(), 0o600), os.WriteFile(format8Lease, []byte(id), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -53,13 +53,14 @@ func openBucket(tx *bbolt.Tx, ks store.Keyspace) (*bbolt.Bucket, error) {
 // halve the size of the file. If keys are added in random order, full pages would soon have to be split again.
 //
 // The records of the ledger are small. They are written when their tasks are deleted, which is almost, but not quite, the order of their keys. With full pages,
-// each of the few late records would split a page and leave a new page with two records.
+// each of the few late records would split a page and leave a new page with two records. Runs, too, grow in rising order, but in many places at once: measured
+// with runs of 3 to 10,000 tasks, a task takes 52 to 59 bytes at 0.7, up to 73 at 0.5, and 37 to 326 at 1.
 func fillOf(ks store.Keyspace) float64 {
 	switch ks {
 	case store.Spec, store.Task, store.Lease, store.Ready, store.Timer,
 		store.Output, store.Failure, store.Checkpoint, store.Discarded, store.Parked, store.Feedback:
 		return 1
-	case store.Ledger:
+	case store.Ledger, store.Run:
 		return 0.7
 	}
 	return bbolt.DefaultFillPercent

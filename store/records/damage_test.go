@@ -78,7 +78,7 @@ func readTask(r store.Reader, id lease.TaskID) error {
 		return errors.New("a task and an error")
 	}
 	_, err2 := records.Payload(r, id)
-	err3 := records.Tasks(r, id.Space, id.Seq-1, func(*lease.Task) bool { return false })
+	err3 := records.Tasks(r, id.Space, "", id.Seq-1, func(*lease.Task) bool { return false })
 	err4 := records.LeasedTasks(r, func(*lease.Task) error { return nil })
 	if err == nil {
 		return errors.Join(err2, err3, err4)
@@ -341,7 +341,7 @@ func TestCheckRecordRefusesMalformedKeys(t *testing.T) {
 	for ks, key := range map[store.Keyspace][]byte{
 		store.Ready:   store.ReadyKey{}.Append(nil),
 		store.Parked:  store.ParkedKey{}.Append(nil),
-		store.Mounted: store.AppendMountedKey(nil, 1, id(1)),
+		store.Mounted: store.AppendGroupKey(nil, 1, id(1)),
 		store.Timer:   store.TimerKey{}.Append(nil),
 	} {
 		short(ks, key, nil)

@@ -182,7 +182,7 @@ func (h *history) check(t *testing.T) {
 			wantEqual(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
 		}
 		var got []lease.TaskID
-		err := records.Tasks(r, space, 0, func(t *lease.Task) bool { got = append(got, t.ID); return true })
+		err := records.Tasks(r, space, "", 0, func(t *lease.Task) bool { got = append(got, t.ID); return true })
 		wantEqual(t, err, "Tasks", h.sortedTasks(), got)
 		return h.checkLeases(t, r)
 	})
@@ -251,8 +251,11 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 		for _, e := range records.Index(task) {
 			add(e.Keyspace, e.Key())
 		}
+		if run := records.RunKey(task); run != nil {
+			add(store.Run, run)
+		}
 		if trace := task.Spec.Trace; trace != nil && trace.Host != "" {
-			add(store.Mounted, store.AppendMountedKey(nil, records.HostID(task.Spec.RunID, trace.Host), id))
+			add(store.Mounted, store.AppendGroupKey(nil, records.HostID(task.Spec.RunID, trace.Host), id))
 		}
 		addIf(h.results, id, store.Output, add)
 		addIf(h.failures, id, store.Failure, add)

@@ -120,8 +120,8 @@ func hashLine(l lease.Line) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// keyID returns the number that stands for a concurrency key in keys, as LineID does for a line. If two concurrency keys had the same number, their parked
-// tasks would be listed together, without other effects.
+// keyID returns the number that stands for a concurrency key or a run in keys, as LineID does for a line. If two concurrency keys had the same number, their
+// parked tasks would be listed together, without other effects.
 func keyID(key string) uint64 {
 	sum := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(sum[:])

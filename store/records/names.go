@@ -8,7 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// This file has the names, other than ids, by which tasks are found: idempotency keys, and the hosts on which tasks are mounted.
+// This file has the names, other than ids, by which tasks are found: idempotency keys, runs, and the hosts on which tasks are mounted.
 
 // idempotencyRow is the record of an idempotency key.
 type idempotencyRow struct {
@@ -39,6 +39,51 @@ func TaskIDByKey(r store.Reader, space uint32, key string) (id lease.TaskID, d l
 	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
 }
 
+// RunKey returns the key of a task in Run; nil if the task belongs to no run.
+func RunKey(t *lease.Task) []byte {
+	if t.Spec.RunID == "" {
+		return nil
+	}
+	return store.AppendGroupKey(nil, keyID(t.Spec.RunID), t.ID)
+}
+
+// tasksOfRun is Tasks for the tasks of one run.
+func tasksOfRun(r store.Reader, space uint32, run string, after uint64, fn func(*lease.Task) bool) error {
+	ofRun := func(t *lease.Task) bool { return t.Spec.RunID != run || fn(t) }
+	older, err := OlderTasks(r, space)
+	if err != nil {
+		return err
+	}
+	if after < older {
+		more := true
+		err := allTasks(r, space, after, older, func(t *lease.Task) bool { more = ofRun(t); return more })
+		if err != nil || !more {
+			return err
+		}
+	}
+	group := keyID(run)
+	from := append(store.AppendGroupKey(nil, group, lease.TaskID{Space: space, Seq: after}), 0)
+	return scan(r, store.Run, from, store.PrefixEnd(store.AppendGroupPrefix(nil, space, group)), func(key, _ []byte) (bool, error) {
+		_, id, err := store.ParseGroupKey(store.Run, key)
+		if err != nil {
+			return false, err
+		}
+		t, err := taskOfKey(r, id, store.Run, key, "its task does not exist")
+		return err == nil && ofRun(t), err
+	})
+}
+
+// OlderTasks returns the sequence of the task of a space up to which tasks may be missing in Run; 0 if all are there. See store.OlderTasks.
+func OlderTasks(r store.Reader, space uint32) (last uint64, err error) {
+	from := store.AppendGroupPrefix(nil, space, store.OlderTasks)
+	err = scan(r, store.Run, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
+		_, id, err := store.ParseGroupKey(store.Run, key)
+		last = id.Seq
+		return true, err
+	})
+	return last, err
+}
+
 // HostID returns the number that stands for a host of a run in keys, as LineID does for a line.
 func HostID(run, host string) uint64 {
 	var space [512]byte
@@ -50,16 +95,16 @@ func HostID(run, host string) uint64 {
 // MountedKey returns the key of a task in Mounted; nil if the task is not mounted.
 func MountedKey(t *lease.Task) []byte {
 	if trace := t.Spec.Trace; trace != nil && trace.Host != "" {
-		return store.AppendMountedKey(nil, HostID(t.Spec.RunID, trace.Host), t.ID)
+		return store.AppendGroupKey(nil, HostID(t.Spec.RunID, trace.Host), t.ID)
 	}
 	return nil
 }
 
 // Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
 func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
-	from := store.AppendMountedPrefix(nil, space, HostID(run, host))
+	from := store.AppendGroupPrefix(nil, space, HostID(run, host))
 	return scan(r, store.Mounted, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
-		_, id, err := store.ParseMountedKey(key)
+		_, id, err := store.ParseGroupKey(store.Mounted, key)
 		if err != nil {
 			return false, err
 		}

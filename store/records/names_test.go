@@ -43,7 +43,7 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 		mount(b, 6, "s", "h")
 		mount(b, 7, "r", "")
 		records.Put(b, &lease.Change{Row: true, New: &lease.Task{ID: id(8), Spec: &lease.Spec{RunID: "r", TaskKey: "h"}}})
-		b.Put(store.Mounted, store.AppendMountedKey(nil, records.HostID("r", "h"), id(6)), nil) // as if host h of run s had the same id
+		b.Put(store.Mounted, store.AppendGroupKey(nil, records.HostID("r", "h"), id(6)), nil) // as if host h of run s had the same id
 	})
 	view(t, s, func(r store.Reader) error {
 		var got []uint64
@@ -59,5 +59,60 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 			t.Errorf("Mounted whose function returned false: error %v after %d calls, want no error after 1 call", err, calls)
 		}
 		return err
+	})
+}
+
+// Tasks returns the tasks of a run, in the order of their submit. It does not return deleted tasks, tasks of another run, or tasks of a run that has the same
+// number by chance. It also returns tasks of the time when there was no index of runs.
+func TestTasksOfARun(t *testing.T) {
+	s := memstore.New()
+	submit := func(b *store.Batch, seq uint64, run string) *lease.Task {
+		task := &lease.Task{ID: id(seq), Spec: &lease.Spec{RunID: run}}
+		records.Put(b, &lease.Change{Row: true, New: task})
+		return task
+	}
+	commit(t, s, func(b *store.Batch) {
+		submit(b, 2, "r")
+		submit(b, 3, "s")
+		submit(b, 4, "r")
+		submit(b, 5, "")
+		for _, old := range []uint64{2, 3, 4} {
+			b.Delete(store.Run, records.RunKey(&lease.Task{ID: id(old), Spec: &lease.Spec{RunID: map[bool]string{true: "s", false: "r"}[old == 3]}}))
+		}
+		b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id(5)), nil)
+		submit(b, 8, "r")
+		submit(b, 7, "s")
+		b.Put(store.Run, records.RunKey(&lease.Task{ID: id(7), Spec: &lease.Spec{RunID: "r"}}), nil) // as if both runs had the same number
+		gone := submit(b, 6, "r")
+		records.Put(b, &lease.Change{Row: true, Old: gone})
+		submit(b, math.MaxInt64, "r")
+	})
+	view(t, s, func(r store.Reader) error {
+		for _, tt := range []struct {
+			run   string
+			after uint64
+			want  []uint64
+		}{
+			{"r", 0, []uint64{2, 4, 8, math.MaxInt64}},
+			{"r", 1, []uint64{2, 4, 8, math.MaxInt64}},
+			{"r", 2, []uint64{4, 8, math.MaxInt64}},
+			{"r", 4, []uint64{8, math.MaxInt64}},
+			{"r", 8, []uint64{math.MaxInt64}},
+			{"r", math.MaxInt64, nil},
+			{"s", 0, []uint64{3, 7}},
+			{"none", 0, nil},
+		} {
+			for most := 1; most <= len(tt.want)+1; most++ {
+				var got []uint64
+				err := records.Tasks(r, space, tt.run, tt.after, func(t *lease.Task) bool {
+					got = append(got, t.ID.Seq)
+					return len(got) < most
+				})
+				if want := tt.want[:min(most, len(tt.want))]; err != nil || !slices.Equal(got, want) {
+					t.Errorf("the first %d tasks of run %q after %d = %v, %v; want %v", most, tt.run, tt.after, got, err, want)
+				}
+			}
+		}
+		return nil
 	})
 }

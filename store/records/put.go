@@ -18,6 +18,9 @@ func Put(b *store.Batch, c *lease.Change) {
 	case c.Old == nil:
 		put(b, store.Spec, key, c.New, withPayload)
 		putIdempotencyKey(b, c)
+		if run := RunKey(c.New); run != nil {
+			b.Put(store.Run, run, nil)
+		}
 		if host := MountedKey(c.New); host != nil {
 			b.Put(store.Mounted, host, nil)
 		}
@@ -96,6 +99,9 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	}
 	if t.Spec.IdempotencyKey != "" {
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
+	}
+	if run := RunKey(t); run != nil {
+		b.Delete(store.Run, run)
 	}
 	if host := MountedKey(t); host != nil {
 		b.Delete(store.Mounted, host)

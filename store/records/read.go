@@ -1,6 +1,8 @@
 package records
 
 import (
+	"math"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -78,10 +80,20 @@ func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	return t.Spec.Payload, nil
 }
 
-// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false.
-func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false. If run is not empty, it leaves out those of
+// other runs and of none, mostly without reading them.
+func Tasks(r store.Reader, space uint32, run string, after uint64, fn func(*lease.Task) bool) error {
+	if run != "" {
+		return tasksOfRun(r, space, run, after, fn)
+	}
+	return allTasks(r, space, after, math.MaxUint64, fn)
+}
+
+// allTasks is Tasks for all runs; last is the sequence of the last task that it reads.
+func allTasks(r store.Reader, space uint32, after, last uint64, fn func(*lease.Task) bool) error {
 	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, spec []byte) (bool, error) {
+	to := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: last}), 0)
+	return scan(r, store.Spec, from, to, func(key, spec []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Spec, key)
 		if err != nil {
 			return false, err
@@ -91,15 +103,6 @@ func Tasks(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool
 			return false, err
 		}
 		return fn(t), nil
-	})
-}
-
-// TaskIDs is Tasks for callers that need only the ids.
-func TaskIDs(r store.Reader, space uint32, after uint64, fn func(lease.TaskID) bool) error {
-	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, store.Spec, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(key, _ []byte) (bool, error) {
-		id, err := store.ParseTaskKey(store.Spec, key)
-		return err == nil && fn(id), err
 	})
 }
 

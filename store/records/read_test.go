@@ -59,7 +59,7 @@ func TestSharedNamesAreNotMixedUp(t *testing.T) {
 		w.flush(t)
 	}
 	view(t, w.store, func(r store.Reader) error {
-		return records.Tasks(r, space, 0, func(task *lease.Task) bool {
+		return records.Tasks(r, space, "", 0, func(task *lease.Task) bool {
 			i := task.ID.Seq - 1
 			if want := (lease.Line{Queue: queues[i], Type: types[i]}); task.Line() != want {
 				t.Errorf("task %d is in line %+v, want %+v", i, task.Line(), want)

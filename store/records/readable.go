@@ -29,7 +29,8 @@ var recordChecks = [store.NumKeyspaces]recordCheck{
 	store.Idempotency: sealedRecord(nameKey(store.Idempotency), idempotencyFields),
 	store.Ready:       emptyValue(store.Ready, func(key []byte) error { _, err := store.ParseReadyKey(key); return err }),
 	store.Parked:      emptyValue(store.Parked, func(key []byte) error { _, err := store.ParseParkedKey(key); return err }),
-	store.Mounted:     emptyValue(store.Mounted, func(key []byte) error { _, _, err := store.ParseMountedKey(key); return err }),
+	store.Run:         emptyValue(store.Run, groupKey(store.Run)),
+	store.Mounted:     emptyValue(store.Mounted, groupKey(store.Mounted)),
 	store.Timer:       emptyValue(store.Timer, func(key []byte) error { _, err := store.ParseTimerKey(key); return err }),
 }
 
@@ -58,6 +59,10 @@ func emptyValue(ks store.Keyspace, parse func(key []byte) error) recordCheck {
 		}
 		return parse(key)
 	}
+}
+
+func groupKey(ks store.Keyspace) func(key []byte) error {
+	return func(key []byte) error { _, _, err := store.ParseGroupKey(ks, key); return err }
 }
 
 func taskKey(ks store.Keyspace) keyCheck {

@@ -452,7 +452,7 @@ func TestTasksContinuesAfterASequence(t *testing.T) {
 	} {
 		view(t, s, func(r store.Reader) error {
 			var got []uint64
-			err := records.Tasks(r, space, tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
+			err := records.Tasks(r, space, "", tt.after, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("Tasks after sequence %d = %v, want %v", tt.after, got, tt.want)
 			}

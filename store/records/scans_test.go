@@ -36,10 +36,13 @@ var (
 			return records.Audits(r, store.AuditKey{Tenant: "acme"}, func(*records.Audit) bool { return true })
 		}},
 		"OldAudits": {store.Audit, func(r store.Reader) error { _, err := records.OldAudits(r, 1, 9); return err }},
-		"Tasks":     {store.Spec, func(r store.Reader) error { return records.Tasks(r, space, 0, func(*lease.Task) bool { return true }) }},
-		"TaskIDs": {store.Spec, func(r store.Reader) error {
-			return records.TaskIDs(r, space, 0, func(lease.TaskID) bool { return true })
+		"Tasks": {store.Spec, func(r store.Reader) error {
+			return records.Tasks(r, space, "", 0, func(*lease.Task) bool { return true })
 		}},
+		"Tasks of a run": {store.Run, func(r store.Reader) error {
+			return records.Tasks(r, space, "run", 0, func(*lease.Task) bool { return true })
+		}},
+		"OlderTasks":  {store.Run, func(r store.Reader) error { _, err := records.OlderTasks(r, space); return err }},
 		"LeasedTasks": {store.Lease, func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return nil }) }},
 		"WaitingLines": {store.Ready, func(r store.Reader) error {
 			return records.WaitingLines(r, func(store.ReadyKey, lease.Line) error { return nil })
@@ -92,8 +95,10 @@ func TestScansRefuseMalformedKeys(t *testing.T) {
 			key = append(store.AppendLinePrefix(nil, space, records.LineID(parkedTask.Line())), 255)
 		case store.Parked:
 			key = append(store.AppendParkedPrefix(nil, space, parkedKeyID, records.LineID(parkedTask.Line())), 255)
+		case store.Run:
+			key = append(store.AppendGroupPrefix(nil, space, store.OlderTasks), 255)
 		case store.Mounted:
-			key = append(store.AppendMountedPrefix(nil, space, records.HostID("run", "h")), 255)
+			key = append(store.AppendGroupPrefix(nil, space, records.HostID("run", "h")), 255)
 		case store.Timer:
 			key = []byte{byte(store.ServingClock), 255}
 		}
@@ -122,7 +127,7 @@ func TestScansRefuseLostTasks(t *testing.T) {
 	held := ready
 	held.Lease = &lease.Lease{Attempt: 1}
 	for name, task := range map[string]*lease.Task{
-		"WaitingLines": &ready, "ReadyHeads": &ready, "ParkedLines": parkedTask, "Mounted": &ready, "LeasedTasks": &held,
+		"WaitingLines": &ready, "ReadyHeads": &ready, "ParkedLines": parkedTask, "Tasks of a run": &ready, "Mounted": &ready, "LeasedTasks": &held,
 	} {
 		s := allScans[name]
 		var whole store.Batch

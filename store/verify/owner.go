@@ -53,6 +53,9 @@ func (v *verifier) checkIndexes() error {
 			return err
 		}
 	}
+	if err := v.each(store.Run, v.checkRun); err != nil {
+		return err
+	}
 	return v.each(store.Mounted, v.checkMounted)
 }
 
@@ -82,8 +85,22 @@ func (v *verifier) mayHaveExisted(id lease.TaskID) bool {
 	return v.mayBeSpace(id.Space)
 }
 
+func (v *verifier) checkRun(key []byte) error {
+	group, id, err := store.ParseGroupKey(store.Run, key)
+	switch {
+	case err != nil:
+		return nil
+	case group == store.OlderTasks:
+		v.require(v.mayHaveExisted(id), store.Run, key, "the older tasks end at task %v, which has never existed", id)
+		return nil
+	}
+	t, err := v.task(id)
+	v.require(err != nil || t != nil && string(records.RunKey(t)) == string(key), store.Run, key, "task %v is of another run", id)
+	return ignoreCorrupt(err)
+}
+
 func (v *verifier) checkMounted(key []byte) error {
-	_, id, err := store.ParseMountedKey(key)
+	_, id, err := store.ParseGroupKey(store.Mounted, key)
 	if err != nil {
 		return nil
 	}

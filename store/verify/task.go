@@ -31,7 +31,7 @@ func (v *verifier) checkTasks() error {
 		v.checkBlobs(t, key)
 		v.checkEntries(t, key)
 		v.recount(t)
-		return nil
+		return v.checkInRun(t, key)
 	})
 }
 
@@ -154,4 +154,15 @@ func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 		id, _, found, err := records.TaskIDByKey(v.r, t.ID.Space, name)
 		v.require(err != nil || found && id == t.ID, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
 	}
+}
+
+// checkInRun checks that the task is in Run if it belongs to a run and is not one of the older tasks.
+func (v *verifier) checkInRun(t *lease.Task, key []byte) error {
+	run := records.RunKey(t)
+	if run == nil || v.has(store.Run, run) {
+		return nil
+	}
+	older, err := records.OlderTasks(v.r, t.ID.Space)
+	v.require(err != nil || t.ID.Seq <= older, store.Task, key, "it is of run %q, but missing from the index run", t.Spec.RunID)
+	return ignoreCorrupt(err)
 }

@@ -287,6 +287,23 @@ func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 	}
 }
 
+// In a store that is older than format 8, only the tasks behind the older ones have to be in Run.
+func TestOlderTasksNeedNotBeInRun(t *testing.T) {
+	older := func(last uint64) func(*store.Batch) {
+		return func(b *store.Batch) {
+			b.Delete(store.Run, records.RunKey(&lease.Task{ID: id(waiting), Spec: &lease.Spec{RunID: "r"}}))
+			b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id(last)), nil)
+		}
+	}
+	missing := fmt.Sprintf(`task %x: it is of run "r", but missing from the index run`, key(waiting))
+	beyond := fmt.Sprintf("run %x: the older tasks end at task %v, which has never existed", store.AppendGroupKey(nil, store.OlderTasks, id(nextSeq)), id(nextSeq))
+	for last, want := range map[uint64][]string{waiting: nil, waiting + 1: nil, waiting - 1: {missing}, nextSeq: {beyond}} {
+		if found := findings(t, commit(t, sound(t), older(last))); !slices.Equal(found, want) {
+			t.Errorf("older tasks up to %d, and task %d not in Run: the findings are %q, want %q", last, waiting, found, want)
+		}
+	}
+}
+
 // A damaged record does not keep verify from finding what is wrong with others.
 func TestDamagedRecordHidesNoOthers(t *testing.T) {
 	damaged := func(ks store.Keyspace, key []byte) func(*store.Batch) {

@@ -105,7 +105,7 @@ func prefixes(t *testing.T, file string) map[string]int64 {
 	defer func() { _ = st.Close() }()
 	counts := map[string]int64{}
 	err = st.View(func(r store.Reader) error {
-		return records.Tasks(r, 1, 0, func(task *lease.Task) bool {
+		return records.Tasks(r, 1, "", 0, func(task *lease.Task) bool {
 			counts[task.Spec.Queue]++
 			if n := counts[task.Spec.Queue]; task.Spec.TaskKey != strconv.FormatInt(n, 10) {
 				t.Errorf("task %d of %s has key %s: one is missing, or out of order", n, task.Spec.Queue, task.Spec.TaskKey)
