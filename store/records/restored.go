@@ -21,7 +21,9 @@ func MakeIndependent(b *store.Batch, r store.Reader, now lease.Wall) (epoch uint
 		return 0, err
 	}
 	err = Spaces(r, func(s Space) error {
-		s.LostFrom = s.NextSeq
+		if s.NextSeq != s.LostTo { // otherwise the copy was made independent before, and has given out nothing since: it still lacks what it lacked then
+			s.LostFrom = s.NextSeq
+		}
 		s.NextSeq = lease.FirstSeq(identity.Epoch, s.NextSeq)
 		s.LostTo = s.NextSeq
 		PutSpace(b, s)

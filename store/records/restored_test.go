@@ -65,6 +65,47 @@ func TestMakeIndependent(t *testing.T) {
 	})
 }
 
+// S5, A11: if a copy is made independent again before it has given out a sequence, as when lessor serve --recovery=restored follows lessor restore, the
+// sequences that the first time left out are still known as lost.
+func TestMakeIndependentAgain(t *testing.T) {
+	t.Attr("rules", "A11 S5")
+	const first, second = lease.Wall(1_800_000_000_000_000_000), lease.Wall(1_800_000_060_000_000_000)
+	st := memstore.New()
+	commit(t, st, func(b *store.Batch) {
+		records.PutIdentity(b, records.Identity{Epoch: 1, Key: []byte("secret")})
+		records.PutSpace(b, records.Space{Tenant: "a", Workspace: "idle", Number: 1, NextSeq: 10})
+		records.PutSpace(b, records.Space{Tenant: "a", Workspace: "busy", Number: 2, NextSeq: 10})
+	})
+	again := func(now lease.Wall) (spaces []records.Space) {
+		var b store.Batch
+		view(t, st, func(r store.Reader) error {
+			_, err := records.MakeIndependent(&b, r, now)
+			return err
+		})
+		if err := st.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		view(t, st, func(r store.Reader) (err error) {
+			spaces, err = collect(r, records.Spaces)
+			return err
+		})
+		return spaces
+	}
+	busy := again(first)[0]
+	busy.NextSeq += 5
+	commit(t, st, func(b *store.Batch) { records.PutSpace(b, busy) })
+	for _, s := range again(second) {
+		want := uint64(10)
+		if s.Workspace == busy.Workspace {
+			want = busy.NextSeq
+		}
+		if s.LostFrom != want || s.LostTo != s.NextSeq || s.NextSeq <= busy.NextSeq {
+			t.Errorf("%s: the sequences from %d to before %d are lost and the next one is %d; want those from %d to before the next one",
+				s.Workspace, s.LostFrom, s.LostTo, s.NextSeq, want)
+		}
+	}
+}
+
 // A store that was never served stays as it is: its first start gives it an identity of its own.
 func TestUnservedStoreStaysAsItIs(t *testing.T) {
 	var changes store.Batch
