@@ -152,6 +152,10 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 		e.refillParked(k, l.kind, h)
 	}
 	first, ok := h.first()
+	if !ok {
+		e.dropParked(k, l.kind)
+		e.mayHaveRoom(k) // it may be needed no more
+	}
 	return ok && placeLess(first, p)
 }
 

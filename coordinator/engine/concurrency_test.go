@@ -296,6 +296,52 @@ func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 	})
 }
 
+// T11: if the tasks of a line that are parked under a key have ended, also those that were only in the store, nothing of the line stays under the key. The
+// engine finds that out when it is about to grant the next task of the line, even if that task does not get as far as being parked itself.
+func TestLineWithoutParkedTasksIsForgotten(t *testing.T) {
+	t.Attr("rules", "T11")
+	lower(t, 2, &parkedHead)
+	run(t, func(r *rig) {
+		spec := func() *lease.Spec {
+			s := specWithKey("k", 1)
+			s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: "w"}}
+			return s
+		}
+		pause := func(paused bool) {
+			if _, err := r.UpdateQueue(r.Context(), home, "q", func(s *lease.Settings) { s.Paused = paused }); err != nil {
+				r.Error(err)
+			}
+		}
+		tasks := r.submit(spec(), spec(), spec(), spec())
+		r.lease(4, 0)
+		parked := r.queueInfo().Parked
+		for _, task := range tasks[1:] {
+			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: task.ID}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		pause(true)
+		next := spec()
+		next.Deadline = lease.WallOf(time.Now().Add(time.Second))
+		r.submit(next)
+
+		release := r.holdCommit() // while a commit is slow, timers wait, so that the grant finds that the deadline has passed
+		var calls sync.WaitGroup
+		calls.Go(func() { submitOne(r) })
+		time.Sleep(2 * SlowCommit)
+		calls.Go(func() { pause(false) })
+		synctest.Wait()
+		calls.Go(func() { r.lease(1, 0) })
+		synctest.Wait()
+		release()
+		calls.Wait()
+		if q := r.queueInfo(); parked != 3 || q.Parked != 0 {
+			r.Errorf("%d tasks were parked, and now %d are; want 3, and none", parked, q.Parked)
+		}
+		r.consistent()
+	})
+}
+
 // T2, T11: 3*parkedHead tasks wait for one key. A task without the key is granted before them. They are granted one by one and in order, also after
 // restarts. At the end the engine has nothing of the key in memory.
 func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
