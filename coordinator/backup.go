@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,7 +21,7 @@ import (
 )
 
 // Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
-// write. Therefore the duration of a backup is limited.
+// write. Therefore the duration of a backup is limited, and a backup ends when the disk is full.
 type Backup struct {
 	// Tenant is the tenant whose operators may take backups. Empty: gate.DefaultTenant. A backup holds the data of all tenants.
 	Tenant string
@@ -34,6 +35,7 @@ const (
 	defaultBackupTimeout = time.Hour
 	defaultBackupStall   = 30 * time.Second
 	backupChunk          = 256 << 10 // bytes of one response
+	backupDiskCheck      = 100 * time.Millisecond
 )
 
 func (b *Backup) fill() {
@@ -67,10 +69,40 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 	defer cancel()
 	ctx, cancel = context.WithTimeoutCause(ctx, rules.Timeout, refusal.ErrBackupLate)
 	defer cancel()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer s.cutIfDiskFills(cut)()
 	out := &backupWriter{ctx: ctx, stall: rules.Stall, send: stream.Send, sum: sha256.New()}
 	err := s.copyTo(out)
 	s.keepTime(err == nil)
 	return refusal.Status(err)
+}
+
+// cutIfDiskFills cuts a backup off when the disk is full and the store has grown since the backup began: if it went on growing, it would use up the disk
+// reserve too, and then no verdict could be committed. A backup during which the store need not grow goes on. stop ends the watch.
+func (s *adminService) cutIfDiskFills(cut context.CancelCauseFunc) (stop func()) {
+	before := s.store.Stats().FileBytes
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(backupDiskCheck)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			if s.cfg.DiskFull() && s.store.Stats().FileBytes > before {
+				cut(refusal.ErrBackupDisk)
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		watch.Wait()
+		cut(nil)
+	}
 }
 
 // keepTime notes that a backup has ended, for the metrics and for those of later starts. If the time cannot be stored, only a restart loses it.

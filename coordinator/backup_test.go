@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +171,36 @@ func TestBackupEndsIfItsReaderStops(t *testing.T) {
 			})
 		})
 	}
+}
+
+// During a backup the store cannot reuse its pages. If it grows while the disk is full, the backup ends, so that the disk reserve is left for verdicts. If it
+// need not grow, the backup goes on.
+func TestBackupEndsWhenTheDiskFills(t *testing.T) {
+	var full atomic.Bool
+	serveOnDisk(t, Config{DiskFull: full.Load}, func(t *testing.T, r *rig) {
+		stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full.Store(true)
+		time.Sleep(10 * backupDiskCheck)
+		if err := r.takeBackup(t); refusal.CodeOf(err) != refusal.CodeBackupBusy {
+			t.Errorf("after a second on a full disk, another backup ends with %v; want %s, because the first one goes on", err, refusal.CodeBackupBusy)
+		}
+		full.Store(false)
+		for range 20 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 1<<20) })
+		}
+		full.Store(true)
+		time.Sleep(2 * backupDiskCheck)
+		synctest.Wait()
+		if err := r.takeBackup(t); err != nil {
+			t.Errorf("another backup after that: %v", err)
+		}
+		if _, _, end, err := receiveBackup(stream); end != nil || status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull {
+			t.Errorf("the backup ended with %v, %v; want RESOURCE_EXHAUSTED and %s", end, err, refusal.CodeDiskFull)
+		}
+	})
 }
 
 // shortStore is a store whose snapshots end with an error after a few bytes, as if the disk could not be read any further.

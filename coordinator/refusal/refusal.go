@@ -46,6 +46,7 @@ var (
 
 	ErrBackupBusy  = errors.New("another backup is under way")
 	ErrBackupLate  = errors.New("the backup took longer than serve --backup-timeout allows and was cut off; discard what was received")
+	ErrBackupDisk  = errors.New("the disk of the coordinator is nearly full, and its store grows during a backup, which was cut off; discard what was received")
 	ErrBackupStall = errors.New("the reader of the backup stalled for longer than serve --backup-stall allows, and the backup was cut off; discard what was received")
 )
 
@@ -106,6 +107,8 @@ func Status(err error) error {
 		return New(codes.Unavailable, CodeStore, engine.ErrStore.Error(), nil, RetryIn(retryStopped))
 	case errors.Is(err, ErrBackupBusy):
 		return New(codes.ResourceExhausted, CodeBackupBusy, err.Error(), nil, RetryIn(retryBackup))
+	case errors.Is(err, ErrBackupDisk):
+		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil)
 	case errors.Is(err, ErrBackupLate), errors.Is(err, ErrBackupStall):
 		return New(codes.Aborted, CodeBackupLate, err.Error(), nil)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -62,7 +62,7 @@ type AdminServiceClient interface {
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
 	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED.
+	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
@@ -223,7 +223,7 @@ type AdminServiceServer interface {
 	// Backup streams a copy of the whole store: its state at one moment between the call and the first response. Work goes on meanwhile. The copy has
 	// the tasks of all tenants and the keys that sign leases and tokens (A11); it is for operators of the one tenant that the coordinator was started with.
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
-	// ABORTED.
+	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
