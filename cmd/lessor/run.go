@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/diskroom"
 	"github.com/lessor-dev/lessor/internal/pipe"
 	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/lease"
@@ -201,7 +202,7 @@ func openError(dir string, err error) error {
 		input   *runner.InputError
 		written *runner.ManifestError
 		foreign *runner.ForeignError
-		noRoom  *runner.NoRoomError
+		full    *diskroom.FullError
 		stopped *interruptedError
 	)
 	switch {
@@ -223,8 +224,8 @@ func openError(dir string, err error) error {
 		return fail(exitUsage, "write the data to files and use the names of the files as lines", "%v", tooLong)
 	case errors.As(err, &nul):
 		return fail(exitUsage, "use --null if the lines end with NUL, as those of find -print0", "%v", nul)
-	case errors.As(err, &noRoom):
-		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "%v on the disk of %s", noRoom, dir)
+	case errors.As(err, &full):
+		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "cannot copy the input to data directory %s: %v", dir, full)
 	case noSpace(err):
 		return storeError(dir, err)
 	case errors.Is(err, syscall.EROFS):

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+
+	"github.com/lessor-dev/lessor/internal/diskroom"
 )
 
 // capture collects the standard output of one attempt: in memory if it has at most limit bytes, else in a file of the spool.
@@ -13,11 +15,12 @@ type capture struct {
 	limit int
 
 	memory bytes.Buffer
-	file   *os.File // nil while memory holds all output
+	file   *os.File         // nil while memory holds all output
+	to     *diskroom.Writer // writes to file
 	size   int64
 }
 
-// Write fails if it cannot write to the spool. The attempt cannot succeed then.
+// Write fails if it cannot write to the spool, or would fill its disk. The attempt cannot succeed then.
 func (c *capture) Write(p []byte) (int, error) {
 	c.size += int64(len(p))
 	if c.file == nil && c.memory.Len()+len(p) <= c.limit {
@@ -26,7 +29,8 @@ func (c *capture) Write(p []byte) (int, error) {
 	if err := c.spill(); err != nil {
 		return 0, err
 	}
-	return c.file.Write(p)
+	n, err := c.to.Write(p)
+	return n, spoolError(err)
 }
 
 // spill moves the output from memory to a new file, unless there is a file.
@@ -36,14 +40,21 @@ func (c *capture) spill() error {
 	}
 	file, err := c.spool.create(c.name)
 	if err != nil {
-		return fmt.Errorf("spooling the output: %w", err)
+		return spoolError(err)
 	}
-	c.file = file
-	if _, err := c.file.Write(c.memory.Bytes()); err != nil {
-		return fmt.Errorf("spooling the output: %w", err)
+	c.file, c.to = file, diskroom.NewWriter(file)
+	if _, err := c.to.Write(c.memory.Bytes()); err != nil {
+		return spoolError(err)
 	}
 	c.memory = bytes.Buffer{}
 	return nil
+}
+
+func spoolError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("spooling the output: %w", err)
 }
 
 // inline reports whether memory holds all of the output.
@@ -56,10 +67,7 @@ func (c *capture) keep() error {
 	}
 	file := c.file
 	c.file = nil
-	if err := c.spool.keep(file, c.name); err != nil {
-		return fmt.Errorf("spooling the output: %w", err)
-	}
-	return nil
+	return spoolError(c.spool.keep(file, c.name))
 }
 
 // discard removes the file, unless keep has made it durable.

@@ -96,8 +96,8 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 		return false, worker.Release(0, "the worker stops, and had no room for the command")
 	case err != nil && state == nil:
 		return false, err
-	case err != nil:
-		return true, worker.WithCategory(worker.Infrastructure, err)
+	case err != nil: // what was printed is not complete; if it was kept, the spool would stay full
+		return false, worker.WithCategory(worker.Infrastructure, err)
 	}
 	return true, exitFailure(state, last)
 }

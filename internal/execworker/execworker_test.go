@@ -237,6 +237,23 @@ func TestOutputThatCannotBeStoredFailsTheTask(t *testing.T) {
 	}
 }
 
+// Half of an output is not kept in the spool: if it was too large for its disk, the disk would stay full for all the other tasks.
+func TestOutputThatFillsTheDiskIsNotKept(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	b := newRig(t, `mkdir "$SPOOL"; ln -s /dev/full "$SPOOL/$LESSOR_TASK_ID.1.part"; printf 123456789`, Config{InlineLimit: 8, KeepFailed: true}, worker.Config{})
+	t.Setenv("SPOOL", b.spool.dir)
+	task := b.Do(b.spec(""))
+	b.wantState(task, failed)
+	if m := task.GetError().GetMessage(); !strings.HasPrefix(m, "spooling the output: ") || !strings.HasSuffix(m, "no space left on device") {
+		t.Errorf("error %q, want only that the output cannot be stored", m)
+	}
+	if files, _ := os.ReadDir(b.spool.dir); len(files) > 0 {
+		t.Errorf("the spool has %v", files)
+	}
+}
+
 // The rename of the finished file fails, because a directory has its name.
 func TestOutputThatCannotBeKeptFailsTheTask(t *testing.T) {
 	b := newRig(t, `mkdir -p "$SPOOL/$LESSOR_TASK_ID.1"; printf 123456789`, Config{InlineLimit: 8}, worker.Config{})

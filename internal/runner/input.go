@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
+	"github.com/lessor-dev/lessor/internal/diskroom"
 	"github.com/lessor-dev/lessor/internal/durable"
 )
 
@@ -60,13 +60,6 @@ func separator(nulls bool) byte {
 	return newline
 }
 
-// NoRoomError means that the disk has no room for the copy of the input.
-type NoRoomError struct{ Copied int64 } // bytes
-
-func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("no room for the input: after %d MiB of it, less than %d MiB are free", e.Copied>>20, keptFree>>20)
-}
-
 // copyInput copies the lines of r to the file at path, durably. It leaves out empty lines, as xargs does, unless the lines are separated by NUL.
 // If ctx ends, it returns ctx's cause. It leaves no file behind then, although r is perhaps still being read: only copyInput itself makes and
 // removes files.
@@ -76,7 +69,7 @@ func copyInput(ctx context.Context, path string, r io.Reader, nulls bool) (Input
 		return Input{}, err
 	}
 	in, err := awaitInput(ctx, func() (Input, error) {
-		in, err := copyLines(&roomWriter{to: f, free: func() (int64, error) { return freeSpace(path + ".new") }}, r, nulls)
+		in, err := copyLines(diskroom.NewWriter(f), r, nulls)
 		if err == nil {
 			err = f.Sync() // here, since a large file may take long
 		}
@@ -126,39 +119,6 @@ func copyLines(w io.Writer, r io.Reader, nulls bool) (Input, error) {
 			return Input{}, err
 		}
 	}
-}
-
-const (
-	// keptFree is how many bytes the copy of an input leaves free on its disk: an input without an end must not fill the disk for everybody, and the
-	// run needs some, too.
-	keptFree = 64 << 20
-	// roomInterval is how many bytes are copied before the free space is looked at, again and again. An input that is smaller fits on any disk.
-	roomInterval = 16 << 20
-)
-
-// roomWriter fails when its disk is nearly full.
-type roomWriter struct {
-	to      io.Writer
-	free    func() (int64, error)
-	written int64
-}
-
-func (w *roomWriter) Write(p []byte) (int, error) {
-	before := w.written
-	w.written += int64(len(p))
-	if before/roomInterval != w.written/roomInterval {
-		if free, err := w.free(); err == nil && free < keptFree {
-			return 0, &NoRoomError{Copied: before}
-		}
-	}
-	return w.to.Write(p)
-}
-
-// freeSpace returns how many bytes processes other than those of root may still write to the disk of a file.
-func freeSpace(path string) (int64, error) {
-	var s syscall.Statfs_t
-	err := syscall.Statfs(path, &s)
-	return int64(float64(s.Bavail) * float64(s.Bsize)), err // the types of both differ from system to system
 }
 
 // lineReader reads the lines of an input.

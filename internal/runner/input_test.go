@@ -107,28 +107,6 @@ func TestInputIsReadUntilItCannotBeWritten(t *testing.T) {
 	}
 }
 
-// The copy of an input leaves keptFree bytes of its disk. An input of less than roomInterval is copied even to a nearly full disk.
-func TestInputLeavesRoomOnItsDisk(t *testing.T) {
-	for _, tt := range []struct{ disk, copied int64 }{
-		{keptFree, roomInterval},
-		{keptFree + roomInterval - 1, roomInterval},
-		{keptFree + roomInterval, 2 * roomInterval},
-	} {
-		w := &roomWriter{to: io.Discard}
-		w.free = func() (int64, error) { return tt.disk - w.written, nil }
-		_, err := copyLines(w, endless{}, false)
-		var full *NoRoomError
-		const buffered = 4 * lineBytes
-		if !errors.As(err, &full) || full.Copied >= tt.copied || full.Copied < tt.copied-buffered {
-			t.Errorf("with %d bytes free: error %v, want that there is no room after almost %d bytes", tt.disk, err, tt.copied)
-		}
-	}
-	w := &roomWriter{to: io.Discard, free: func() (int64, error) { return 0, nil }}
-	if _, err := copyLines(w, io.LimitReader(endless{}, roomInterval-lineBytes), false); err != nil {
-		t.Errorf("a small input: error %v", err)
-	}
-}
-
 // A signal ends the reading of an input. If the read that is under way returns after that, it leaves no file: a temporary directory has been removed by then.
 func TestInputLeavesNoFileAfterASignal(t *testing.T) {
 	dir, stop := t.TempDir(), errors.New("a signal")

@@ -49,7 +49,7 @@ func (e *ForeignError) Error() string {
 // Open locks the data directory dir for a run with these options over the lines of input, which it reads to the end. If dir holds the same run
 // already, Open resumes that run. If dir holds another run, the error is a *ChangedError; with force, Open removes that run instead. It never
 // removes files that do not belong to a run. Other errors are *ForeignError, *InUseError, *ManifestError, *LineTooLongError, *NULError,
-// *InputError, *NoRoomError, ctx's cause and errors of the file system.
+// *InputError, *diskroom.FullError, ctx's cause and errors of the file system.
 func Open(ctx context.Context, dir string, opts Options, input io.Reader, force bool) (*Job, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
