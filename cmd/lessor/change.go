@@ -31,10 +31,11 @@ func about(id string, err error) error {
 	return withID(id, err)
 }
 
-// withID explains an error. It puts the id in front of each line of the text that does not have the id. An empty id changes nothing.
+// withID explains an error. It puts the id in front of each line of the text, unless the text has the id already. That something does not exist is said
+// without its id, but "queue", for example, may be one. An empty id changes nothing.
 func withID(id string, err error) *failure {
 	f := *explain(err)
-	if strings.Contains(f.text, id) {
+	if id == "" || f.code != exitNotFound && strings.Contains(f.text, id) {
 		return &f
 	}
 	f.text = fmt.Sprintf("%s: %s", id, strings.ReplaceAll(f.text, "\n", "\n"+id+": "))
