@@ -1098,13 +1098,14 @@ func TestBatchesAreBoundedAndSpecsAreStable(t *testing.T) {
 }
 
 // The spec has all options of the run. A shared coordinator does not keep tasks for ever, and has short heartbeats, so that the lines of a run that was
-// killed do not wait long.
+// killed do not wait long. On an embedded one, a process that stands still for hours loses no lease.
 func TestSpecHasTheOptionsOfTheRun(t *testing.T) {
 	embedded := mustOpen(t, t.TempDir(), "", Options{Workspace: "w", MaxAttempts: 7, Timeout: time.Minute}, false)
 	want := &lessorv1.TaskSpec{
 		WorkspaceId: "w", Queue: embedded.RunID(), Type: TaskType, Payload: []byte("x"), RunId: embedded.RunID(), TaskKey: "7",
 		IdempotencyKey: embedded.RunID() + "/7", RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 7},
 		AttemptTimeout: durationpb.New(time.Minute), Retention: durationpb.New(embeddedRetention),
+		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval), HeartbeatTimeout: durationpb.New(embeddedHeartbeatTimeout),
 	}
 	if got := embedded.spec(7, []byte("x")); !proto.Equal(got, want) {
 		t.Errorf("the spec for an embedded coordinator is %v, want %v", got, want)

@@ -35,9 +35,13 @@ const (
 	sharedRetention   = 30 * 24 * time.Hour
 )
 
-// Heartbeats on a shared coordinator. They are short, because after a kill and restart of the run's process, the lines that were running wait
-// until their leases expire.
+// Heartbeats. A lease on an embedded coordinator lives as long as it can, since the coordinator cannot outlive the worker: it would be lost only if the
+// process stood still, after Ctrl-Z for example, while the commands went on. On a shared coordinator heartbeats are short, because after a kill and restart
+// of the run's process, the lines that were running wait until their leases expire.
 const (
+	embeddedHeartbeatInterval = 30 * time.Second
+	embeddedHeartbeatTimeout  = 24 * time.Hour // the longest that there is (S7)
+
 	sharedHeartbeatInterval = 5 * time.Second
 	SharedHeartbeatTimeout  = 20 * time.Second // how long they wait at most
 )
@@ -232,7 +236,10 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		TaskKey:        key,
 		IdempotencyKey: m.RunID + "/" + key,
 		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts},
-		Retention:      durationpb.New(embeddedRetention),
+
+		Retention:         durationpb.New(embeddedRetention),
+		HeartbeatInterval: durationpb.New(embeddedHeartbeatInterval),
+		HeartbeatTimeout:  durationpb.New(embeddedHeartbeatTimeout),
 	}
 	if m.Options.Timeout != 0 {
 		spec.AttemptTimeout = durationpb.New(m.Options.Timeout)
