@@ -167,10 +167,10 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) 
 	case closed(g.exited): // first: what the command has done counts, even if it has to stop at that moment
 		return false
 	case closed(c.Kill):
-		g.signal(syscall.SIGKILL)
-		return true
+		return g.signal(syscall.SIGKILL)
+	case !g.signal(syscall.SIGTERM):
+		return false
 	}
-	g.signal(syscall.SIGTERM)
 	cause := context.Cause(ctx)
 	var lost <-chan struct{} // closed when the lease is lost; nil if it is lost already
 	if !errors.Is(cause, worker.ErrLeaseLost) {

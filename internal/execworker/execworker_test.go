@@ -513,11 +513,13 @@ func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 { // a select that has a choice takes any
-		if (Config{}).stop(over, &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
-			t.Fatal("the command that has ended was told to stop, because ctx has ended")
-		}
-		if (Config{Kill: kill}).stop(t.Context(), &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
-			t.Fatal("the command that has ended was told to stop, because all commands are killed")
+		for _, exited := range []chan struct{}{exited, make(chan struct{})} { // it is closed a moment after the group has ended
+			if (Config{}).stop(over, &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+				t.Fatal("the command that has ended was told to stop, because ctx has ended")
+			}
+			if (Config{Kill: kill}).stop(t.Context(), &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+				t.Fatal("the command that has ended was told to stop, because all commands are killed")
+			}
 		}
 	}
 }

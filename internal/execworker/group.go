@@ -15,8 +15,10 @@ type group struct {
 // groupPoll is how often to look whether a process group has ended: no event tells that.
 const groupPoll = 20 * time.Millisecond
 
-// signal sends s to all processes of the group.
-func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.id, s) } // ESRCH: they have just ended
+// signal sends s to all processes of the group. It returns false if none is left: they have just ended, even if exited is not closed yet.
+func (g *group) signal(s syscall.Signal) (sent bool) {
+	return !errors.Is(syscall.Kill(-g.id, s), syscall.ESRCH)
+}
 
 // ended reports whether the command has exited and no other process of its group runs.
 func (g *group) ended() bool {
