@@ -21,15 +21,6 @@ type lane[V any] struct {
 
 func newLanes[V any]() *lanes[V] { return &lanes[V]{byKey: map[string]*lane[V]{}} }
 
-// waiting returns how many items the lane of a key holds.
-func (l *lanes[V]) waiting(key string) int {
-	in := l.byKey[key]
-	if in == nil {
-		return 0
-	}
-	return in.len()
-}
-
 func (in *lane[V]) len() int { return len(in.items) - in.first }
 
 func (l *lanes[V]) push(key string, v V) {

@@ -90,6 +90,14 @@ func TestOrderedLanesGiveTheirLeastItem(t *testing.T) {
 	}
 }
 
+// waiting returns how many items the lane of a key holds.
+func (l *lanes[V]) waiting(key string) int {
+	if in := l.byKey[key]; in != nil {
+		return in.len()
+	}
+	return 0
+}
+
 func popOne(t *testing.T, l *lanes[string]) string {
 	t.Helper()
 	v, ok := l.pop()
