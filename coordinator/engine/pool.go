@@ -180,14 +180,18 @@ func lineLess(a, b *line) bool {
 	return a.kind.Class < b.kind.Class
 }
 
-// rank moves a line to its position in its lineup, which its first task determines. If the head of the line is dry, the first task is not known, but
-// it does not come before the bound of the head.
-func (l *line) rank() {
-	at, ok := l.head.first()
-	if !ok {
-		at = l.head.bound
+// start returns the place of the first task of a line. If the head of the line is dry, the first task is not known, but it does not come before the
+// bound of the head, which start returns then.
+func (l *line) start() place {
+	if at, ok := l.head.first(); ok {
+		return at
 	}
-	switch {
+	return l.head.bound
+}
+
+// rank moves a line to its position in its lineup, which its first task determines.
+func (l *line) rank() {
+	switch at := l.start(); {
 	case at == l.at:
 	case l.lineup.lines.Len() == 1: // the only line has no order
 		l.at = at
@@ -213,10 +217,7 @@ func (e *Engine) enlist(l *line) {
 		p.turns.Set(l.flow)
 	}
 	l.queue.waiting++
-	l.at, _ = l.head.first()
-	if l.head.dry() {
-		l.at = l.head.bound
-	}
+	l.at = l.start()
 	l.lineup.lines.Set(l)
 	e.trackLine(l)
 }
