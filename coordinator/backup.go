@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"hash"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -81,26 +80,13 @@ func (s *adminService) Backup(req *lessorv1.BackupRequest, stream grpc.ServerStr
 // reserve too, and then no verdict could be committed. A backup during which the store need not grow goes on. stop ends the watch.
 func (s *adminService) cutIfDiskFills(cut context.CancelCauseFunc) (stop func()) {
 	before := s.store.Stats().FileBytes
-	ended := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		tick := time.NewTicker(backupDiskCheck)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-			}
-			if s.cfg.DiskFull() && s.store.Stats().FileBytes > before {
-				cut(refusal.ErrBackupDisk)
-				return
-			}
+	stopWatch := every(backupDiskCheck, func() {
+		if s.cfg.DiskFull() && s.store.Stats().FileBytes > before {
+			cut(refusal.ErrBackupDisk)
 		}
 	})
 	return func() {
-		close(ended)
-		watch.Wait()
+		stopWatch()
 		cut(nil)
 	}
 }

@@ -198,6 +198,28 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	return nil
 }
 
+// every calls do once in each interval until stop is called, which waits for a call under way.
+func every(interval time.Duration, do func()) (stop func()) {
+	ended := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				do()
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		running.Wait()
+	}
+}
+
 // addressOf returns the address of a listener, empty if lis is nil.
 func addressOf(lis net.Listener) string {
 	if lis == nil {

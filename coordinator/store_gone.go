@@ -1,9 +1,6 @@
 package coordinator
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // storeGone is the log and readiness message while Config.StoreGone returns true. Changes acknowledged in this time go into a file that the next start
 // does not find. A removed file disappears when the process ends.
@@ -17,29 +14,15 @@ func (c *Coordinator) watchStoreFile() (stop func()) {
 	if c.cfg.StoreGone == nil {
 		return func() {}
 	}
-	ended := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		tick := time.NewTicker(storeCheckInterval)
-		defer tick.Stop()
-		for was := false; ; {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-			}
-			gone := c.cfg.StoreGone()
-			switch {
-			case gone && !was:
-				c.cfg.Logger.Error(storeGone)
-			case was && !gone:
-				c.cfg.Logger.Info("the file of the store is back in its place")
-			}
-			was = gone
+	was := false
+	return every(storeCheckInterval, func() {
+		gone := c.cfg.StoreGone()
+		switch {
+		case gone && !was:
+			c.cfg.Logger.Error(storeGone)
+		case was && !gone:
+			c.cfg.Logger.Info("the file of the store is back in its place")
 		}
+		was = gone
 	})
-	return func() {
-		close(ended)
-		watch.Wait()
-	}
 }
