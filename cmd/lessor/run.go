@@ -226,12 +226,8 @@ func openError(dir string, err error) error {
 		return fail(exitUsage, "use --null if the lines end with NUL, as those of find -print0", "%v", nul)
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "cannot copy the input to data directory %s: %v", dir, full)
-	case noSpace(err):
+	case noSpace(err), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS): // as for the directory of a store
 		return storeError(dir, err)
-	case errors.Is(err, syscall.EROFS):
-		return readOnly(dir)
-	case errors.Is(err, fs.ErrPermission):
-		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	}
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
 }

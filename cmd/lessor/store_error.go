@@ -64,16 +64,11 @@ func storeError(dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitCannotStart, "the data directory and its files must belong to the user who runs lessor", "no permission for data directory %s", dir)
 	case errors.Is(err, syscall.EROFS):
-		return readOnly(dir)
+		return fail(exitCannotStart, "name a directory that can be written", "data directory %s is on a read-only file system", dir)
 	case tooManyFiles(err):
 		return fail(exitCannotStart, hintOpenFiles, "cannot use data directory %s: %v", dir, err)
 	case errors.Is(err, syscall.ENOMEM):
 		return fail(exitCannotStart, hintAddressSpace, "cannot map the store in %s: %v", dir, syscall.ENOMEM)
 	}
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
-}
-
-// readOnly returns the error for a data directory that cannot be written, whoever asks.
-func readOnly(dir string) *failure {
-	return fail(exitCannotStart, "name a directory that can be written", "data directory %s is on a read-only file system", dir)
 }
