@@ -89,7 +89,7 @@ func (c runCmd) Run(a *app) (err error) {
 	began := time.Now()
 	summary, err := work.run()
 	if err != nil {
-		return c.stopped(err)
+		return c.withResumeHint(err)
 	}
 	return c.conclude(a, summary, time.Since(began))
 }
@@ -256,8 +256,8 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	return func(w io.Writer, t *lessorv1.Task) error { return printJSON(w, t) }
 }
 
-// stopped adds a hint to an error that says how to resume the run.
-func (c runCmd) stopped(err error) error {
+// withResumeHint adds a hint to an error that says how to resume the run.
+func (c runCmd) withResumeHint(err error) error {
 	f := *explain(err)
 	if f.hint == "" && c.Data != "" {
 		f.hint = "run the same command again to resume"
