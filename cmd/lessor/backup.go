@@ -72,14 +72,6 @@ func (c backupCmd) Run(a *app) (err error) {
 	return unheard(a.line(t, t.String()), "", "the backup %s was taken", c.File)
 }
 
-// stopped returns the signal that ended ctx, if one did, else err.
-func stopped(ctx context.Context, err error) error {
-	if signal, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
-		return signal
-	}
-	return err
-}
-
 // errCut means that the stream of the backup ended before its last part.
 var errCut = errors.New("the backup was cut off before its end")
 

@@ -39,6 +39,15 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	return err
 }
 
+// line prints v as JSON, or else the text.
+func (a *app) line(v any, text string) error {
+	if a.json {
+		return json.NewEncoder(a.out).Encode(v)
+	}
+	_, err := fmt.Fprintln(a.out, printable(text))
+	return err
+}
+
 // table prints rows in columns. If a row is wider than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does
 // each column for which no row has room. If the output is not a terminal, a row is always one line.
 type table struct {
@@ -154,6 +163,14 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// counted returns a number with a noun, in the plural unless it is 1.
+func counted(n uint64, name string) string {
+	if n != 1 {
+		name += "s"
+	}
+	return fmt.Sprintf("%d %s", n, name)
 }
 
 // age returns how long ago t was, in its largest unit.

@@ -82,21 +82,6 @@ func checkReadable(name string) error {
 	return file.Close()
 }
 
-// verifyOrFail verifies a store, and returns an error if anything is wrong with it.
-func verifyOrFail(st store.Store) (v verdict, err error) {
-	var first *finding
-	err = verifyOpenStore(st, &v, func(f finding) error {
-		if first == nil {
-			first = &f
-		}
-		return nil
-	})
-	if err == nil && first != nil {
-		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "the store has findings; the first one is: %v", first)
-	}
-	return v, err
-}
-
 // beginEpoch gives the restored store a new epoch (A11).
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -68,4 +69,12 @@ func (e *interruptedError) exitCode() int {
 		return 128 + int(number)
 	}
 	return exitFailed
+}
+
+// stopped returns the signal that ended ctx, if one did, else err.
+func stopped(ctx context.Context, err error) error {
+	if signal, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
+		return signal
+	}
+	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,14 +60,6 @@ func (v verdict) String() string {
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
 }
 
-// counted returns a number with a noun, in the plural unless it is 1.
-func counted(n uint64, name string) string {
-	if n != 1 {
-		name += "s"
-	}
-	return fmt.Sprintf("%d %s", n, name)
-}
-
 func (c verifyCmd) Run(a *app) error {
 	var v verdict
 	err := verifyStore(c.Path, &v, func(f finding) error {
@@ -85,15 +76,6 @@ func (c verifyCmd) Run(a *app) error {
 		return &failure{code: exitFailed, hint: "keep the damaged store for analysis, and restore a backup that verifies"}
 	}
 	return nil
-}
-
-// line prints v as JSON, or else the text.
-func (a *app) line(v any, text string) error {
-	if a.json {
-		return json.NewEncoder(a.out).Encode(v)
-	}
-	_, err := fmt.Fprintln(a.out, printable(text))
-	return err
 }
 
 // verifyStore verifies a store and calls found for each fault. The error says why the store cannot be verified.
@@ -128,6 +110,21 @@ func verifyOpenStore(st store.Store, v *verdict, found func(finding) error) erro
 		return err
 	})
 	return errors.Join(err, printing)
+}
+
+// verifyOrFail verifies a store, and returns an error if anything is wrong with it.
+func verifyOrFail(st store.Store) (v verdict, err error) {
+	var first *finding
+	err = verifyOpenStore(st, &v, func(f finding) error {
+		if first == nil {
+			first = &f
+		}
+		return nil
+	})
+	if err == nil && first != nil {
+		err = fail(exitFailed, "lessor verify lists them all; nothing was changed", "the store has findings; the first one is: %v", first)
+	}
+	return v, err
 }
 
 func findingOf(f verify.Finding) finding {
