@@ -1646,7 +1646,7 @@ func (x *LeaseInfo) GetExpiresAt() *timestamppb.Timestamp {
 // HistoryEvent is one durable fact about a task (T10).
 type HistoryEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Durable number, rising within the workspace; WatchTask resumes after it.
+	// Durable number, rising within the workspace. A watch resumes after the sequence of WatchTaskResponse, not after this one.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// What happened.
 	Type HistoryEventType `protobuf:"varint,2,opt,name=type,proto3,enum=lessor.v1.HistoryEventType" json:"type,omitempty"`

@@ -2367,7 +2367,8 @@ type WatchTaskResponse struct {
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// State of the task after the event; unspecified in `missed` and `deleted`.
 	TaskState TaskState `protobuf:"varint,2,opt,name=task_state,json=taskState,proto3,enum=lessor.v1.TaskState" json:"task_state,omitempty"`
-	// Last durable sequence at or before the event; resume after it.
+	// Resume after it: all durable events up to it have been sent. In a watch of a run it may be lower than history.sequence, since the events of one
+	// commit come task by task. After a resume some of these come again, with the same history.sequence.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Order of volatile events between two durable ones; 0 for a durable event.
 	SubSequence uint64 `protobuf:"varint,4,opt,name=sub_sequence,json=subSequence,proto3" json:"sub_sequence,omitempty"`
