@@ -20,6 +20,10 @@ func (a *attempt) logFailure(failure *lessorv1.TaskError, err error) {
 		a.log().Error("handler panicked", "error", failure.GetMessage(), "stack", failure.GetStackTrace())
 		return
 	}
+	if errors.Is(context.Cause(a.ctx), ErrCancelled) { // the task becomes CANCELLED, not FAILED (T7)
+		a.log().Info("task stopped after its cancel", "error", failure.GetMessage())
+		return
+	}
 	a.log().Warn("task failed", "category", failure.GetCategory().String(), "error", failure.GetMessage())
 }
 

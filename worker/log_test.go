@@ -34,6 +34,30 @@ func TestLogInJSONHasTheNamesOfEnums(t *testing.T) {
 	})
 }
 
+// T7: a handler that a cancel stopped has not failed. Its task becomes CANCELLED, and whoever looks for warnings finds none.
+func TestLogOfACancelIsNoWarning(t *testing.T) {
+	t.Attr("rules", "T7")
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		log := &journal{}
+		w := c.Worker("q", worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		w.Handle("t", func(ctx context.Context, _ *worker.Task) ([]byte, error) {
+			<-ctx.Done()
+			return nil, errors.New("stopped at row 7")
+		})
+		c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q", Type: "t"})
+		c.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING)
+		c.Cancel(id, "not needed any more")
+		if got := c.Wait(id).GetState(); got != lessorv1.TaskState_TASK_STATE_CANCELLED {
+			t.Errorf("state = %v, want CANCELLED", got)
+		}
+		if !strings.Contains(log.String(), "stopped at row 7") || strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("the log has a warning, or not the error of the handler:\n%s", log.String())
+		}
+	})
+}
+
 // A panic is a mistake in the program. Its text and stack are logged also if the lease was lost, and nobody else is told of it.
 func TestPanicAfterTheLeaseWasLostIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
