@@ -9,7 +9,8 @@
 //	w.Handle("open", func(ctx context.Context, t *worker.Task) ([]byte, error) {
 //		browser := start()
 //		artifact, err := browsers.Register(resource.Resource{
-//			ID: t.ID, Type: "browser", Value: browser, TTL: 10 * time.Minute, Close: browser.Quit,
+//			ID: t.AttemptID, // not t.ID: an earlier attempt that lost its lease may have left its browser here
+//			Type: "browser", Value: browser, TTL: 10 * time.Minute, Close: browser.Quit,
 //		})
 //		if err != nil {
 //			return nil, errors.Join(err, browser.Quit())

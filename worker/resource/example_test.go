@@ -30,7 +30,7 @@ func TestModelFromTaskToTask(t *testing.T) {
 		holder := c.Worker("q", worker.Config{Name: "holder"})
 		holder.Handle("load", func(_ context.Context, task *worker.Task) ([]byte, error) {
 			artifact, err := models.Register(resource.Resource{
-				ID: task.ID, Type: "model", Value: &model{name: "m1"}, TTL: 10 * time.Minute,
+				ID: task.AttemptID, Type: "model", Value: &model{name: "m1"}, TTL: 10 * time.Minute,
 				Close: func() error { close(unloaded); return nil },
 			})
 			if err == nil {
