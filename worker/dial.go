@@ -29,11 +29,12 @@ var connectParams = grpc.ConnectParams{
 	MinConnectTimeout: openTimeout,
 }
 
-// Dial makes a connection with settings that suit a worker: keepalive, short waits before reconnecting, answers of any size, and TLS with
-// the system's certificates unless the target is on this machine. For other certificates, or TLS on this machine, give
-// grpc.WithTransportCredentials. If the coordinator refuses a unary call because a quota is used up, the call is retried after the wait
-// that the coordinator asks for, at most ten times, as long as its context allows. The given opts override these settings. Like
-// grpc.NewClient, Dial does not connect yet. The caller closes the connection after Run.
+// Dial makes a connection to a target, HOST:PORT or any other that gRPC knows, with settings that suit a worker: keepalive, short waits
+// before reconnecting, answers of any size, and TLS with the system's certificates unless the target is on this machine. For other
+// certificates, TLS on this machine, or plain text to another one, give grpc.WithTransportCredentials. If the coordinator refuses a unary
+// call because a quota is used up, the call is retried after the wait that the coordinator asks for, at most ten times, as long as its
+// context allows. The given opts override these settings. Like grpc.NewClient, Dial does not connect yet. The caller closes the connection
+// after Run.
 func Dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := credentials.NewTLS(nil)
 	if isLocal(target) {

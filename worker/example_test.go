@@ -199,7 +199,7 @@ func Example_cause() {
 		case errors.Is(cause, worker.ErrLeaseLost): // another attempt may already run: touch nothing
 		case errors.Is(cause, worker.ErrCancelled): // clean up within t.CancelGrace
 			fmt.Println("cancelled:", t.CancelReason())
-		case errors.Is(cause, worker.ErrDraining): // save a checkpoint; another worker goes on from it
+		case errors.Is(cause, worker.ErrDraining): // save a checkpoint, with context.WithoutCancel(ctx); another worker goes on from it
 		}
 		return nil, ctx.Err()
 	})
