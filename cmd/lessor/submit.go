@@ -27,7 +27,7 @@ type submitCmd struct {
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
-	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task. With --lines, that of line N is KEY/N."`
+	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`

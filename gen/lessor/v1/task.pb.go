@@ -705,7 +705,8 @@ type TaskSpec struct {
 	// The asset that the task makes or updates, for people. Optional.
 	AssetId string `protobuf:"bytes,7,opt,name=asset_id,json=assetId,proto3" json:"asset_id,omitempty"`
 	// Makes the submit idempotent for as long as the task exists (T1): the same key with the same spec is the same task, with another spec it is
-	// ALREADY_EXISTS. Specs are compared as they were sent, so one that writes out a default differs from one that leaves it out. Optional.
+	// ALREADY_EXISTS. Specs are compared as they were sent: one that writes out a default differs from one that leaves it out, and so does one with a
+	// run_at or deadline that was counted anew from now. Optional.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Higher goes first within the queue. Default 0.
 	Priority int32 `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"`
