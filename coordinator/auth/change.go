@@ -100,25 +100,26 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 	return records.SigningKey{Tenant: tenant, ID: newID("s"), Secret: newSecret(), CreatedAt: lease.WallOf(now)}
 }
 
-// stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that ended long ago, and
-// all that have expired if the limit is reached: they must not be in the way of new ones.
+// stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that expired long ago, and
+// if the limit is reached all that are not good any more: they must not be in the way of new ones. A token that is not listed is refused, too.
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left int) {
-	var expired []records.Token
+	var ended []records.Token
 	for _, t := range k.List(tenant) {
-		switch end := t.ExpiresAt.Time(); {
+		_, err := k.Recheck(Identity{Tenant: tenant, Credential: t.ID}, now)
+		switch {
 		case isCertificate(t.ID):
-		case now.After(end.Add(listed)):
+		case now.After(t.ExpiresAt.Time().Add(listed)):
 			old = append(old, t)
-		case !now.Before(end):
-			expired = append(expired, t)
+		case err != nil:
+			ended = append(ended, t)
 		default:
 			left++
 		}
 	}
-	if left+len(expired) >= maxTokens {
-		return append(old, expired...), left
+	if left+len(ended) >= maxTokens {
+		return append(old, ended...), left
 	}
-	return old, left + len(expired)
+	return old, left + len(ended)
 }
 
 // revoked returns how many certificates of a tenant are revoked. They stay so for ever, because the keyring does not know when they expire.

@@ -241,11 +241,12 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// fill returns a keyring on a store in which acme has n records, each made by record.
+// fill returns a keyring on a store in which acme has the key "s" and n records, each made by record.
 func fill(t *testing.T, n int, record func(i int) records.Token) *testKeyring {
 	t.Helper()
 	st := memstore.New()
 	var b store.Batch
+	records.PutSigningKey(&b, records.SigningKey{Tenant: "acme", ID: "s", Secret: []byte("secret")})
 	for i := range n {
 		records.PutToken(&b, record(i))
 	}
@@ -266,15 +267,15 @@ func wantFull(t *testing.T, what string, err error) {
 // mostTokens is how many tokens a tenant may have, and how many revoked certificates.
 const mostTokens = 10_000
 
-// X3: a tenant has a limited number of tokens. Those that have expired are not in the way of new ones, nor are those of other tenants, and no number of tokens
-// keeps anybody from revoking a token or a certificate.
+// X3: a tenant has a limited number of tokens. Those that have expired or are revoked are not in the way of new ones, nor are those of other tenants, and no
+// number of tokens keeps anybody from revoking a token or a certificate.
 func TestTokenLimit(t *testing.T) {
 	t.Attr("rules", "X3")
 	ends := noon.Add(time.Hour)
 	d := fill(t, mostTokens-1, func(i int) records.Token {
-		return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), ExpiresAt: lease.WallOf(ends)}
+		return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s", ExpiresAt: lease.WallOf(ends)}
 	})
-	one := auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}
+	one := auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w", Life: time.Hour}
 	d.issue("acme")
 	d.issue("other")
 	_, _, err := d.Create(t.Context(), one, noon)
@@ -284,10 +285,31 @@ func TestTokenLimit(t *testing.T) {
 			t.Errorf("%s is not revoked, because there are too many tokens: %v", id, err)
 		}
 	}
+	if _, _, err = d.Create(t.Context(), one, noon); err != nil || len(d.List("acme")) != mostTokens+1 {
+		t.Errorf("a token after one was revoked: %v, %d listed, want %d with the certificate", err, len(d.List("acme")), mostTokens+1)
+	}
 	_, _, err = d.Create(t.Context(), one, ends.Add(-1))
 	wantFull(t, "one more token, shortly before the others expire", err)
 	if _, _, err = d.Create(t.Context(), one, ends); err != nil || len(d.List("acme")) != 2 {
 		t.Errorf("a token after the others have expired: %v, %d listed, want only this one and the certificate", err, len(d.List("acme")))
+	}
+}
+
+// X3: whoever had a stolen credential may have issued as many tokens as there can be. When their key is retired, the tenant can issue tokens again.
+func TestTokenLimitAfterALeak(t *testing.T) {
+	t.Attr("rules", "X3")
+	d := fill(t, mostTokens, func(i int) records.Token {
+		return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s", ExpiresAt: lease.WallOf(noon.Add(auth.MaxLife))}
+	})
+	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
+		t.Fatal(err)
+	}
+	token, _ := d.issue("acme")
+	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
+		k.want("the new token", token, noon, "")
+		if n := len(k.List("acme")); n != 1 {
+			t.Errorf("%d are listed, want only the new token", n)
+		}
 	}
 }
 
