@@ -48,6 +48,7 @@ func (i *inspection) compareWithRestart() {
 	compare("the tasks of each tenant", i.unendedOfTenants(), next.unendedOfTenants())
 	compare("the leases of each tenant", i.leasesOfTenants(), next.leasesOfTenants())
 	compare("the workspaces", i.spaceRecords(), next.spaceRecords())
+	compare("the number of workspaces of each tenant", i.spacesOfTenants(), next.spacesOfTenants())
 	compare("the queues", i.queueStates(), next.queueStates())
 	compare("the concurrency keys", i.keyStates(), next.keyStates())
 	compare("the affinity keys", i.heldBindings(), next.heldBindings())
@@ -111,6 +112,13 @@ func (e *Engine) leasesOfTenants() map[string]int {
 			all[tenant] = *n
 		}
 	}
+	return all
+}
+
+// spacesOfTenants returns the number of workspaces of each tenant, if it has any.
+func (e *Engine) spacesOfTenants() map[string]int {
+	all := maps.Clone(e.numbered)
+	maps.DeleteFunc(all, func(_ string, n int) bool { return n == 0 })
 	return all
 }
 

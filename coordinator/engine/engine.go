@@ -88,6 +88,7 @@ type Engine struct {
 	spaces    map[uint32]*space // by number
 	byName    map[Space]*space  // all spaces, also those without a number
 	lastSpace uint32            // highest number of a space
+	numbered  map[string]int    // number of spaces that have a number, by tenant
 	unended   map[string]uint64 // number of tasks that have not ended, by tenant
 	leasedOf  map[string]*int   // number of live leases, by tenant; its spaces have it too
 	total     tally             // of the tasks of all queues
@@ -142,7 +143,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, unended: map[string]uint64{}, leasedOf: map[string]*int{},
+		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, numbered: map[string]int{},
+		unended: map[string]uint64{}, leasedOf: map[string]*int{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: newAlarms(),
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},

@@ -107,6 +107,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
 		e.spaces[s.Number].leased = e.leasedBy(name.Tenant)
 		e.byName[name] = e.spaces[s.Number]
+		e.numbered[name.Tenant]++
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)
 		return nil

@@ -88,15 +88,26 @@ func (e *Engine) forgetUnused(s *space) {
 	}
 }
 
+// maxSpaces is how many workspaces a tenant may have. They are never forgotten, so without a limit a tenant could use up the memory, at each start again, and
+// the numbers, which all tenants share.
+const maxSpaces = 100_000
+
 // assignNumber gives a space its number, if it has none yet. Add the number to the directory when it is certain that the space keeps it.
 func (e *Engine) assignNumber(s *space) error {
 	if s.number != 0 {
 		return nil
 	}
-	if e.lastSpace == lease.MaxSpace {
-		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces is reached", lease.MaxSpace)}
+	tooMany := func(whose string, most int) error {
+		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces of %s is reached", most, whose)}
+	}
+	switch {
+	case e.numbered[s.name.Tenant] >= maxSpaces:
+		return tooMany("a tenant", maxSpaces)
+	case e.lastSpace == lease.MaxSpace:
+		return tooMany("all tenants", lease.MaxSpace)
 	}
 	e.lastSpace++
+	e.numbered[s.name.Tenant]++
 	s.number = e.lastSpace
 	e.spaces[s.number] = s
 	return nil
@@ -106,6 +117,7 @@ func (e *Engine) assignNumber(s *space) error {
 func (e *Engine) withdrawNumber(s *space) {
 	delete(e.spaces, s.number)
 	e.lastSpace--
+	e.numbered[s.name.Tenant]--
 	s.number = 0
 	e.batch.leaveSpace(s)
 }

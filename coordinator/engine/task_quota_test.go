@@ -112,8 +112,10 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 		}
 		attended := Space{home.Tenant, "attended"}
 		waiting := r.joinFor(Wants{Space: attended, Worker: "w", Queues: []string{"q"}}, 1)
-		memory := func() [4]int {
-			return onLoop(r, func() [4]int { return [4]int{len(r.byName), len(r.spaces), len(r.dir.byName), int(r.lastSpace)} })
+		memory := func() [5]int {
+			return onLoop(r, func() [5]int {
+				return [5]int{len(r.byName), len(r.spaces), len(r.dir.byName), int(r.lastSpace), r.numbered[home.Tenant]}
+			})
 		}
 		var field *lease.FieldError
 		var exists *lease.ExistsError
@@ -139,7 +141,7 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 				r.Fatalf("%s: %v", what, err)
 			}
 			if after := memory(); after != before {
-				r.Errorf("%s: spaces by name, by number, in the directory, and the last number are %v after refused submits, want %v as before", what, after, before)
+				r.Errorf("%s: spaces by name, by number, in the directory, the last number, and those of the tenant are %v after refused submits, want %v as before", what, after, before)
 			}
 			if n, ok := r.SpaceNumber(attended); ok {
 				r.Errorf("%s: the space has number %d, want none", what, n)
@@ -155,6 +157,54 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 		if g := waiting.grants(); len(g) != 1 || onLoop(r, func() uint32 { return r.lastSpace }) != 2 {
 			r.Errorf("%d grants in the space in which the worker waited, and the last number is %d; want one and 2", len(g), r.lastSpace)
 		}
+		r.shutDown()
+	})
+}
+
+// X5: a tenant may have a limited number of workspaces, and another tenant may have as many. What is there already stays in use.
+func TestLimitOfWorkspaces(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		submitTo := func(space Space) error {
+			s := work()
+			if err := s.Fill(lease.DefaultLimits()); err != nil {
+				r.Fatal(err)
+			}
+			_, _, err := r.Submit(r.Context(), space, []*lease.Spec{s}, make([]lease.Digest, 1))
+			return err
+		}
+		update := func(space Space) error {
+			_, err := r.UpdateQueue(r.Context(), space, "q", func(s *lease.Settings) { s.Paused = true })
+			return err
+		}
+		first, last, further := Space{"acme", "first"}, Space{"acme", "last"}, Space{"acme", "further"}
+		allow := func(err error) {
+			r.Helper()
+			if err != nil {
+				r.Error(err)
+			}
+		}
+		refuse := func(err error) {
+			r.Helper()
+			const want = "workspace_id: is new, and the limit of 100000 workspaces of a tenant is reached"
+			if field := (*lease.FieldError)(nil); !errors.As(err, &field) || err.Error() != want {
+				r.Errorf("a workspace beyond the limit: %v, want %s", err, want)
+			}
+		}
+		const others = maxSpaces - 2
+		allow(submitTo(first))
+		onLoop(r, func() int { r.numbered["acme"] += others; return 0 }) // to make them takes long
+		allow(submitTo(last))
+		refuse(submitTo(further))
+		refuse(update(further))
+		allow(submitTo(first))
+		allow(update(last))
+		allow(submitTo(Space{"other", "further"}))
+		onLoop(r, func() int { r.numbered["acme"] -= others; return 0 })
+		r.consistent()
+		allow(submitTo(further))
 		r.shutDown()
 	})
 }
