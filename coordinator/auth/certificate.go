@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"maps"
 	"net/url"
 	"regexp"
 	"strings"
@@ -45,11 +46,29 @@ func (k *Keyring) Certified(cert *x509.Certificate, now time.Time) (Identity, er
 		return who, &Error{Expired}
 	}
 	k.mu.RLock()
-	defer k.mu.RUnlock()
-	if t := k.tokens[who.Tenant][who.Credential]; t.RevokedAt != 0 {
+	t, shown := k.tokens[who.Tenant][who.Credential], k.shown[who.Credential]
+	k.mu.RUnlock()
+	switch {
+	case t.RevokedAt != 0:
 		return who, &Error{Revoked}
+	case shown.Tenant == "":
+		k.show(who, now)
 	}
 	return who, nil
+}
+
+// fewShown is the number of certificates from which on those that have expired are looked for.
+const fewShown = 1024
+
+// show remembers a good certificate until it expires, so that it can be revoked in any case, see Revoke.
+func (k *Keyring) show(who Identity, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.shown) >= k.forgetAt {
+		maps.DeleteFunc(k.shown, func(_ string, who Identity) bool { return !now.Before(who.Until) })
+		k.forgetAt = max(fewShown, 2*len(k.shown))
+	}
+	k.shown[who.Credential] = who
 }
 
 // named returns the holder that a certificate names in a URI of our scheme. More than one such URI is an error.

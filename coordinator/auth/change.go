@@ -135,7 +135,8 @@ func (k *Keyring) revoked(tenant string) (n int) {
 }
 
 // Revoke ends a token of the tenant, or a certificate that speaks for the tenant, for ever. When it returns, that is durable and in force.
-// Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token (X2, X3).
+// Revoking again changes nothing. The error is ErrNotFound if the tenant has no such token, or a *LimitError for a certificate that was not shown since the
+// start, if too many are revoked: whoever has a stolen certificate may revoke made-up ones (X2, X3).
 func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Time) (records.Token, error) {
 	end, err := k.changing.begin(ctx, tenant)
 	if err != nil {
@@ -144,6 +145,7 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	defer end()
 	k.mu.RLock()
 	t, known := k.tokens[tenant][id]
+	shown := k.shown[id].Tenant == tenant
 	k.mu.RUnlock()
 	switch {
 	case known && t.RevokedAt != 0:
@@ -151,7 +153,7 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 	case known:
 	case !isCertificate(id):
 		return records.Token{}, ErrNotFound
-	case k.revoked(tenant) >= maxCertificates: // apart from the tokens: however many there are, a certificate can be revoked
+	case !shown && k.revoked(tenant) >= maxCertificates: // apart from the tokens: however many there are, a certificate can be revoked
 		return records.Token{}, &LimitError{"revoked certificates", maxCertificates}
 	default:
 		t = records.Token{Tenant: tenant, ID: id, IssuedAt: lease.WallOf(now)}

@@ -41,6 +41,9 @@ type Keyring struct {
 	mu     sync.RWMutex
 	keys   map[string]records.SigningKey       // by id
 	tokens map[string]map[string]records.Token // by tenant, because everybody who sees a certificate can compute its id; then by id
+	shown  map[string]Identity                 // the holders of the certificates that were good when they were shown, by id
+
+	forgetAt int // size of shown at which those that have expired are removed
 }
 
 // Open returns a keyring with the keys and tokens of a store. It writes changes with keep. It calls ended after every change that may have ended
@@ -49,6 +52,7 @@ func Open(st store.Store, audience string, keep Keeper, ended func(tenant string
 	k := &Keyring{
 		audience: cmp.Or(audience, DefaultAudience), keep: keep, ended: ended,
 		changing: newChanges(), keys: map[string]records.SigningKey{}, tokens: map[string]map[string]records.Token{},
+		shown: map[string]Identity{}, forgetAt: fewShown,
 	}
 	err := st.View(func(r store.Reader) error {
 		err := records.SigningKeys(r, func(key records.SigningKey) error { k.keys[key.ID] = key; return nil })

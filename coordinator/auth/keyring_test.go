@@ -2,10 +2,12 @@ package auth_test
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -313,7 +315,8 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 	}
 }
 
-// X3: a tenant has a limited number of revoked certificates, but they are not in the way of tokens, and one that is revoked can be revoked again.
+// X3: a tenant has a limited number of revoked certificates, but they are not in the way of tokens, one that is revoked can be revoked again, and one that is in
+// use can be revoked in any case.
 func TestCertificateLimit(t *testing.T) {
 	t.Attr("rules", "X3")
 	id := func(i int) string { return fmt.Sprintf("cert-%040x", i) }
@@ -329,6 +332,40 @@ func TestCertificateLimit(t *testing.T) {
 		t.Errorf("another tenant: %v", err)
 	}
 	d.issue("acme")
+
+	cert := func(tenant string, n int, until time.Time) *x509.Certificate {
+		uri := &url.URL{Scheme: "lessor", Host: tenant, Path: "/worker/w"}
+		return &x509.Certificate{Raw: fmt.Append(nil, tenant, n, until), URIs: []*url.URL{uri}, NotAfter: until}
+	}
+	show := func(c *x509.Certificate, at time.Time) *x509.Certificate {
+		t.Helper()
+		if _, err := d.Certified(c, at); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	revoke := func(c *x509.Certificate) error {
+		_, err := d.Revoke(t.Context(), "acme", auth.CertificateID(c), "ann", noon)
+		return err
+	}
+	wantFull(t, "a certificate in use by another tenant", revoke(show(cert("other", 0, noon.Add(time.Hour)), noon)))
+	const many = 3000 // so that those which have expired are looked for
+	for _, until := range []time.Time{noon.Add(time.Hour), noon.Add(2 * time.Hour)} {
+		for i := range many {
+			show(cert("acme", i, until), until.Add(-1))
+		}
+		for _, i := range []int{0, many - 1} {
+			one := cert("acme", i, until)
+			if err := revoke(one); err != nil {
+				t.Errorf("a certificate in use: %v", err)
+			}
+			var bad *auth.Error
+			if _, err := d.Certified(one, noon); !errors.As(err, &bad) || bad.Problem != auth.Revoked {
+				t.Errorf("the revoked certificate: %v, want that it is revoked", err)
+			}
+		}
+	}
+	wantFull(t, "a certificate that has expired", revoke(cert("acme", 1, noon.Add(time.Hour))))
 }
 
 // X1: a token is valid even if its names are as long as they may be and JSON needs six bytes for each of their characters.
