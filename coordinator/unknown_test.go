@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -162,6 +163,24 @@ func TestUnknownFieldOfAReport(t *testing.T) {
 		}))
 		if err != nil || res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED {
 			t.Errorf("the report got %v (%v), want COMMITTED", res, err)
+		}
+	})
+}
+
+// X5: of what a worker says of itself, fields that the coordinator does not know are neither kept nor shown: no limit bounds them, and an operator could not
+// read the list of workers any more.
+func TestUnknownFieldOfAWorker(t *testing.T) {
+	t.Attr("rules", "X5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openStream(t, "w")
+		worker.send(&lessorv1.Handshake{Protocol: 1, Worker: withUnknownField(&lessorv1.WorkerInfo{Name: "w"})})
+		nextPayload[*lessorv1.Accept](worker)
+		m := registration(1)
+		withUnknownField(withUnknownField(m.GetCapabilities()).GetConcurrency())
+		worker.send(m)
+		worker.heartbeat()
+		if bad := convert.Unknown("worker", r.listedWorker(t, "w")); bad != nil {
+			t.Errorf("the worker is shown with an unknown field: %v", bad)
 		}
 	})
 }

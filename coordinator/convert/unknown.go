@@ -103,6 +103,24 @@ func unknownWithin(m protoreflect.Message) (at string, of protoreflect.MessageDe
 	return "", nil, 0
 }
 
+// DropUnknown removes the fields that this program does not know from a message of a worker that the coordinator keeps and shows. Nothing else bounds them.
+func DropUnknown(m proto.Message) { dropUnknown(m.ProtoReflect()) }
+
+func dropUnknown(m protoreflect.Message) {
+	m.SetUnknown(nil)
+	for _, f := range partsOf(m.Descriptor()) {
+		switch v := m.Get(f); {
+		case !m.Has(f):
+		case f.IsList():
+			for i := range v.List().Len() {
+				dropUnknown(v.List().Get(i).Message())
+			}
+		default:
+			dropUnknown(v.Message())
+		}
+	}
+}
+
 // parts caches, by message descriptor, the few fields that hold messages of lessor.v1.
 var parts sync.Map
 

@@ -32,6 +32,7 @@ func (ss *Session) handshake(m *lessorv1.SessionRequest, h *lessorv1.Handshake) 
 	if f.Err != nil {
 		return ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "correct the field and send the handshake again")
 	}
+	convert.DropUnknown(w)
 	if m.GetSender().GetId() != w.GetName() {
 		return ss.deny(m.GetId(), "sender.id: differs from handshake.worker.name", "use the same worker name in both")
 	}

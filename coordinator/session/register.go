@@ -28,6 +28,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 		ss.refuse(corr, refusal.CodeInvalid, f.Err.Error(), "correct the field and register again")
 		return
 	}
+	convert.DropUnknown(m.GetCapabilities())
 	ss.mu.Lock()
 	first := ss.state == handshaking
 	ss.caps, ss.wants, ss.slots, ss.pool = m.GetCapabilities(), wants, int(slots), pool
