@@ -123,8 +123,14 @@ func TestUpgradeNotesTheOlderTasks(t *testing.T) {
 		"one":        {{Space: 1, Seq: 1}},
 		"the lowest": {{}},
 		"some": {
-			{Space: 0, Seq: 1}, {Space: 0, Seq: 2}, {Space: 3, Seq: 5}, {Space: 3, Seq: 1 << 40}, {Space: 3, Seq: 1<<40 + 7}, {Space: 4, Seq: 9},
-			{Space: math.MaxUint32, Seq: 3}, {Space: math.MaxUint32, Seq: math.MaxUint64},
+			{Space: 0, Seq: 1},
+			{Space: 0, Seq: 2},
+			{Space: 3, Seq: 5},
+			{Space: 3, Seq: 1 << 40},
+			{Space: 3, Seq: 1<<40 + 7},
+			{Space: 4, Seq: 9},
+			{Space: math.MaxUint32, Seq: 3},
+			{Space: math.MaxUint32, Seq: math.MaxUint64},
 		},
 	} {
 		s := storeWithFormatOf(t, before)
