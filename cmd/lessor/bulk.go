@@ -26,7 +26,9 @@ func changeAll(a *app, done string, call func(ctx context.Context, token string)
 		result := answer.GetResult()
 		changed, skipped = changed+result.GetChanged(), skipped+result.GetSkipped()
 		if token = result.GetNextPageToken(); token != "" {
-			a.note("%s so far", sumText(done, changed, skipped))
+			if result.GetChanged() > 0 || result.GetSkipped() > 0 { // a call that has only looked at tasks, of which there may be millions, says nothing
+				a.note("%s so far", sumText(done, changed, skipped))
+			}
 			continue
 		}
 		result.Changed, result.Skipped = changed, skipped
