@@ -290,8 +290,11 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 	if _, there := l.lineup.lines.Get(l); !there {
 		i.problem("%s: it is not in its lineup", name)
 	}
-	if _, there := p.turns.Get(l.flow); !there {
+	if _, there := p.turns.Get(l.lineup); !there {
 		i.problem("%s: its flow has no turn in its pool", name)
+	}
+	if l.lineup.begin > l.flow.begin {
+		i.problem("%s: it stands in its pool after the turn of its flow", name)
 	}
 	s := l.queue.space
 	if k := l.placement.Affinity; l.placement.Worker == "" && k != "" {
@@ -314,8 +317,8 @@ func (i *inspection) checkPools(q *queue) {
 		if p.turns.Len() == 0 && !p.isPlain() {
 			i.problem("queue %q: nothing waits in the pool %+v", q.name, p.poolKey)
 		}
-		p.turns.Scan(func(f *flow) bool {
-			if up := f.pools[p]; up == nil || up.lines.Len() == 0 {
+		p.turns.Scan(func(up *lineup) bool {
+			if f := up.flow; f.pools[p] != up || up.lines.Len() == 0 {
 				i.problem("queue %q, flow %q: it has a turn in the pool %+v, and nothing waits there", q.name, f.key, p.poolKey)
 			}
 			return true

@@ -32,8 +32,8 @@ func flowLess(a, b *flow) bool {
 	return a.key < b.key
 }
 
-// newTurns returns a set of flows that is ordered by their turns, the next flow first.
-func newTurns() *btree.BTreeG[*flow] {
+// newIdle returns a set of flows that is ordered by their turns, the next flow first.
+func newIdle() *btree.BTreeG[*flow] {
 	return btree.NewBTreeGOptions(flowLess, btree.Options{NoLocks: true})
 }
 
@@ -99,21 +99,26 @@ func (q *queue) reweigh(to *lease.Settings) {
 // keptFlows is the most idle flows that a queue keeps. It keeps them so that a flow that becomes idle and comes back does not get a turn too early.
 var keptFlows = 1024
 
+// movesAtOnce is how many lineups of a flow move when it takes its turn. A flow may have as many lineups as tasks, and the others move when their pool finds
+// them first: see pool.next.
+var movesAtOnce = 16
+
 // move sets when the next turn of a flow begins.
 func (f *flow) move(q *queue, begin float64) {
-	idle := len(f.lines) == 0
+	idle, later := len(f.lines) == 0, begin >= f.begin
 	if idle {
 		q.idle.Delete(f)
 	}
-	for p := range f.pools {
-		p.turns.Delete(f)
-	}
 	f.begin = begin
-	for p := range f.pools {
-		p.turns.Set(f)
-	}
 	if idle {
 		q.idle.Set(f)
+	}
+	moved := 0
+	for _, up := range f.pools {
+		if moved++; moved > movesAtOnce && later { // a lineup must not stand too late
+			return
+		}
+		up.move()
 	}
 }
 
@@ -129,14 +134,28 @@ func nextFlow(pools []*pool, passed *flow) (found *flow) {
 }
 
 // next returns the flow of the pool whose turn comes after that of passed, or the first one if passed is nil. It returns nil if there is none.
-func (p *pool) next(passed *flow) (found *flow) {
+func (p *pool) next(passed *flow) *flow {
+	for {
+		up := p.after(passed)
+		switch {
+		case up == nil:
+			return nil
+		case up.begin == up.flow.begin:
+			return up.flow
+		}
+		up.move()
+	}
+}
+
+// after returns the lineup that stands after that of passed, or the first one if passed is nil. It returns nil if there is none.
+func (p *pool) after(passed *flow) (found *lineup) {
 	if passed == nil {
 		found, _ = p.turns.Min()
 		return found
 	}
-	p.turns.Ascend(passed, func(f *flow) bool {
-		if f != passed {
-			found = f
+	p.turns.Ascend(&lineup{flow: passed, begin: passed.begin}, func(up *lineup) bool {
+		if up.flow != passed {
+			found = up
 		}
 		return found == nil
 	})

@@ -497,6 +497,44 @@ func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
 	}
 }
 
+// T12: the tasks of a fairness key may be in many pools, of other types or pinned to other workers. Its turns do not move all of them, but
+// a higher weight does, since it makes the next turn begin earlier.
+func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
+	t.Attr("rules", "T12")
+	const pools, grants = 500, 3
+	h := newManualEngine(t, 1, grants)
+	for w := range h.takers {
+		w.wants.Types = []string{"0"}
+	}
+	specs, digests := h.specs(pools + grants)
+	for i, s := range specs {
+		s.Type = fmt.Sprint(max(i-grants, 0))
+	}
+	specs[pools].FairnessKey = "other"
+	h.submitSpecs(specs, digests)
+	q, moved := h.byName[home].queues["q"], 0
+	f := q.flows[""]
+	before := f.begin
+	h.match()
+	for _, up := range f.pools {
+		if up.begin != before {
+			moved++
+		}
+	}
+	if h.set.live != grants || moved == 0 || moved > grants*(movesAtOnce+1) {
+		t.Errorf("%d grants have moved %d of %d lineups, want %d grants, and a few for each", h.set.live, moved, len(f.pools), grants)
+	}
+	for _, up := range f.pools {
+		up.move()
+	}
+	q.reweigh(&lease.Settings{Weights: map[string]float64{"": 100}})
+	for _, up := range f.pools {
+		if up.begin != f.begin {
+			t.Fatalf("after a new weight a lineup stands at %v, and the next turn begins at %v", up.begin, f.begin)
+		}
+	}
+}
+
 // T12: a PREFERRED key follows its latest grant, and all its lines move with it, which takes a while if it has many. Then the turn of the queue ends.
 func TestTurnInWhichAKeyWithManyLinesMovesIsShort(t *testing.T) {
 	t.Attr("rules", "T12 W12")

@@ -10,8 +10,8 @@ import (
 type pool struct {
 	poolKey
 	queue *queue
-	needs *lease.Requirements // nil: none
-	turns *btree.BTreeG[*flow]
+	needs *lease.Requirements    // nil: none
+	turns *btree.BTreeG[*lineup] // one for each flow
 }
 
 // poolKey identifies a pool within a queue.
@@ -166,11 +166,30 @@ const keptFits = 1024
 // lineup holds the lines of one flow that are in one pool, ordered by their first tasks.
 type lineup struct {
 	pool  *pool
+	flow  *flow
+	begin float64 // where it stands in pool.turns: flow.begin, or a value that flow.begin had before and that is not later
 	lines *btree.BTreeG[*line]
 }
 
-func newLineup(p *pool) *lineup {
-	return &lineup{pool: p, lines: btree.NewBTreeGOptions(lineLess, btree.Options{NoLocks: true})}
+func newLineup(p *pool, f *flow) *lineup {
+	return &lineup{pool: p, flow: f, begin: f.begin, lines: btree.NewBTreeGOptions(lineLess, btree.Options{NoLocks: true})}
+}
+
+// newTurns returns a set of lineups that is ordered by the turns of their flows.
+func newTurns() *btree.BTreeG[*lineup] {
+	return btree.NewBTreeGOptions(func(a, b *lineup) bool {
+		if a.begin != b.begin {
+			return a.begin < b.begin
+		}
+		return a.flow.key < b.flow.key
+	}, btree.Options{NoLocks: true})
+}
+
+// move puts a lineup where the next turn of its flow begins.
+func (up *lineup) move() {
+	up.pool.turns.Delete(up)
+	up.begin = up.flow.begin
+	up.pool.turns.Set(up)
 }
 
 func lineLess(a, b *line) bool {
@@ -212,9 +231,9 @@ func (e *Engine) enlist(l *line) {
 	p := l.queue.pool(key, needs)
 	l.lineup = l.flow.pools[p]
 	if l.lineup == nil {
-		l.lineup = newLineup(p)
+		l.lineup = newLineup(p, l.flow)
 		l.flow.pools[p] = l.lineup
-		p.turns.Set(l.flow)
+		p.turns.Set(l.lineup)
 	}
 	l.queue.waiting++
 	l.at = l.start()
@@ -228,7 +247,7 @@ func (e *Engine) unlist(l *line) {
 	l.lineup.lines.Delete(l)
 	if l.lineup.lines.Len() == 0 {
 		delete(l.flow.pools, p)
-		if p.turns.Delete(l.flow); p.turns.Len() == 0 {
+		if p.turns.Delete(l.lineup); p.turns.Len() == 0 {
 			l.queue.pools.drop(p)
 		}
 	}
