@@ -335,6 +335,49 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 	}
 }
 
+// T12: the types that a worker lists count as looked at, also those of which no task waits: there may be many such workers.
+func TestListedTypesCountAsLookedAt(t *testing.T) {
+	t.Attr("rules", "T12")
+	const types = 500
+	h := newManualEngine(t, 1, 1)
+	for w := range h.takers {
+		w.wants.Types = make([]string, types)
+		tries := h.tried
+		h.poolsFor(w.queues[0], w)
+		if n := h.tried - tries; n != types/looksPerTry {
+			t.Errorf("a look for tasks of %d types counts as %d tries, want %d", types, n, types/looksPerTry)
+		}
+	}
+}
+
+// W4: a worker may list its types in any order.
+func TestTypesInAnyOrder(t *testing.T) {
+	t.Attr("rules", "W4")
+	run(t, func(r *rig) {
+		wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"c", "a", "b"}}
+		submit := func(types ...string) {
+			for _, typ := range types {
+				spec := work()
+				spec.Type = typ
+				r.submit(spec)
+			}
+		}
+		c := r.joinFor(wants, 10)
+		submit("a", "b", "c", "d")
+		if n := len(c.grants()); n != 3 {
+			t.Errorf("%d tasks were granted, want 3", n)
+		}
+		wants.Types = []string{"d", "c", "a"}
+		if err := r.Update(c.Session, wants, 10); err != nil {
+			t.Fatal(err)
+		}
+		submit("a", "b", "c", "d")
+		if n := len(c.grants()); n != 7 {
+			t.Errorf("%d tasks were granted, want 7: after the change c, a and twice d", n)
+		}
+	})
+}
+
 // T12: a worker whose bytes are used up passes over the tasks of many fairness keys, but not over all: there may be a million. The tasks count as tried, so
 // that with many such workers the turn ends.
 func TestSearchForATaskThatFitsEnds(t *testing.T) {

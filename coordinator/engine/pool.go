@@ -116,6 +116,7 @@ func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
 		}
 	}
 	if len(t.wants.Types) > 0 {
+		looks += len(t.wants.Types)
 		for _, typ := range t.wants.Types {
 			look(q.pools.plain[typ])
 		}

@@ -120,7 +120,7 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 func (e *Engine) Update(session string, wants Wants, slots int) error {
 	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		wants.SingleFlight = wants.SingleFlight || t.forcedSingle
-		t.wants, t.slots, t.fits = wants, slots, nil
+		t.wants, t.slots, t.fits = wants.sorted(), slots, nil
 		e.recountUsage(t)
 		e.attend(t)
 	})

@@ -30,7 +30,7 @@ type taker struct {
 }
 
 func newTaker(w Wants, slots int) *taker {
-	return &taker{wants: w, slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
+	return &taker{wants: w.sorted(), slots: slots, leases: map[lease.TaskID]uint32{}, placeIn: map[*queue]*list.Element{}}
 }
 
 // maxHandOver is the size in bytes from which on a unary response gets no further task. The last task may exceed it: even a task of the largest size

@@ -36,7 +36,18 @@ func (t *taker) takes(typ string) bool {
 }
 
 // takes reports whether tasks of a type are wanted, apart from limits.
-func (w *Wants) takes(typ string) bool { return len(w.Types) == 0 || slices.Contains(w.Types, typ) }
+func (w *Wants) takes(typ string) bool {
+	_, found := slices.BinarySearch(w.Types, typ)
+	return found || len(w.Types) == 0
+}
+
+// sorted returns the wants with the types in order: takes is called for each pool that a grant looks at, and there may be a thousand types.
+func (w Wants) sorted() Wants {
+	if !slices.IsSorted(w.Types) {
+		w.Types = slices.Sorted(slices.Values(w.Types))
+	}
+	return w
+}
 
 // suits reports whether the taker's concurrency keys and bytes leave room for a task. A task that is larger than MaxBytes suits a taker that holds no
 // other data.
