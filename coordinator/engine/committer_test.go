@@ -550,3 +550,24 @@ func TestEachCallOfABatchLeavesItsAuditEntry(t *testing.T) {
 		}
 	})
 }
+
+// Each round begins with all that the committer has to say. Otherwise, while the loop has no rest, the answers to all callers would wait for many rounds.
+func TestRoundHearsTheCommitter(t *testing.T) {
+	h := newManualEngine(t, 1, 2)
+	h.expireDue() // reads the first timers, for which it would wait for the committer
+	first := h.batch
+	h.submitSpecs(h.specs(1))
+	h.committer.wants <- struct{}{}
+	h.round()
+	if len(h.committer.work) != 1 {
+		t.Fatal("the committer asked for a batch and got none")
+	}
+	<-h.committer.work
+	h.submitSpecs(h.specs(1))
+	h.committer.done <- []*batch{first}
+	h.committer.wants <- struct{}{}
+	h.round()
+	if len(h.committer.work) != 1 || len(h.inflight) != 1 || h.inflight[0] == first {
+		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.inflight), len(h.committer.work))
+	}
+}

@@ -7,13 +7,13 @@ import (
 )
 
 // readClocks reads the clocks. If the loop has stood still since the last reading, it handled no heartbeat in that time. Therefore readClocks first
-// extends the live leases by that time, before anything else is decided, and returns true (A8). It also extends them by the time of a slow commit,
-// already while the commit runs, because reports that come in during the commit are judged before it ends.
-func (e *Engine) readClocks() (stalled bool) {
+// extends the live leases by that time, before anything else is decided, and the present round expires none (A8). It also extends them by the time of a slow
+// commit, already while the commit runs, because reports that come in during the commit are judged before it ends.
+func (e *Engine) readClocks() {
 	before := e.now.Serving
 	e.now = e.clock.now()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
-		stalled = true
+		e.stalled = true
 		e.giveBack(gap)
 	}
 	if len(e.inflight) > 0 {
@@ -21,7 +21,6 @@ func (e *Engine) readClocks() (stalled bool) {
 			e.giveBack(left)
 		}
 	}
-	return stalled
 }
 
 // giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but

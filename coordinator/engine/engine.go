@@ -125,6 +125,7 @@ type Engine struct {
 	changePool     changePool    // memory for the changes of batches
 	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
+	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
 }
@@ -196,11 +197,33 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 			if !ok {
 				return e.storeError()
 			}
-			e.durable(committed)
-			e.afterCommit(committed[0])
+			e.commitEnded(committed)
 		}
 		e.round()
 	}
+}
+
+// hear takes all that the committer has to say. Run's select takes one thing of several at random: while the loop has no rest, it would leave the committer, and
+// with it the answers to the callers, waiting for many rounds.
+func (e *Engine) hear() {
+	for {
+		select {
+		case <-e.committer.wants:
+			e.wanted = true
+		case committed, ok := <-e.committer.done:
+			if !ok {
+				return // Run finds that, too
+			}
+			e.commitEnded(committed)
+		default:
+			return
+		}
+	}
+}
+
+func (e *Engine) commitEnded(committed []*batch) {
+	e.durable(committed)
+	e.afterCommit(committed[0])
 }
 
 // wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
@@ -214,14 +237,15 @@ func (e *Engine) wakeable() <-chan struct{} {
 
 func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
 
-// round runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if the
+// round hears the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if the
 // committer has asked for one.
 func (e *Engine) round() {
+	e.hear()
 	e.submitBatch()
 	if e.batch.full() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
-	stalled := e.readClocks()
+	e.readClocks()
 	e.unthrottle()
 	e.pollsEnd = e.tried + triesPerTurn
 	most := len(e.batch.changes) + maxBatchChanges
@@ -231,17 +255,18 @@ func (e *Engine) round() {
 			e.spare = e.inbox.take(e.spare[:0], min(n, takeAtOnce))
 			e.taken = e.spare
 		}
-		stalled = e.readClocks() || stalled
+		e.readClocks()
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}
 		e.taken = e.taken[1:]
 	}
-	stalled = e.readClocks() || stalled
-	if !stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
+	e.readClocks()
+	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
 		e.expireDue()
 		e.ringAlarms()
 	}
+	e.stalled = false
 	e.match()
 	e.answerCallers()
 	e.save()
