@@ -40,11 +40,11 @@ func (e *Engine) stopAlarm(a *alarm) {
 	}
 }
 
-// ringAlarms calls the alarms that are due, until they have made dueAtOnce changes. An alarm that one of them sets rings in the next round at the
-// earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
+// ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes. An alarm that one of them sets rings in the next round at
+// the earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
 func (e *Engine) ringAlarms() {
 	last, most := e.alarms.last, len(e.batch.changes)+dueAtOnce
-	for len(e.batch.changes) < most {
+	for n := 0; n < dueAtOnce && len(e.batch.changes) < most; n++ {
 		a, ok := e.alarms.set.Min()
 		if !ok || a.at > e.now.Serving || a.n > last {
 			return

@@ -63,7 +63,7 @@ const (
 	saveIdleClock = 10 * time.Second
 )
 
-// dueAtOnce bounds the timers that one round applies, and the changes of the alarms that it rings, so that a batch stays bounded.
+// dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of these, so that a round and its batch stay bounded.
 var dueAtOnce = maxBatchOps
 
 // Engine is the owner of a partition. Make one with Open, run it with Run. The other methods are safe for concurrent use. A method that

@@ -278,6 +278,23 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	})
 }
 
+// W12: so do they while the bindings of many affinity keys end, all at once if a producer wants that.
+func TestRoundEndsFewBindings(t *testing.T) {
+	t.Attr("rules", "W12")
+	lower(t, 10, &dueAtOnce)
+	h := newManualEngine(t, 0, 0)
+	s := h.spaceOf(home)
+	for i := range 2 * dueAtOnce {
+		key := fmt.Sprint(i)
+		s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now.Serving, func() { h.endBinding(s, key) })}
+	}
+	for _, left := range []int{dueAtOnce, 0} {
+		if h.ringAlarms(); len(s.bindings) != left {
+			t.Fatalf("%d bindings are left after a round, want %d", len(s.bindings), left)
+		}
+	}
+}
+
 // W12: if several lines wait for one worker that is gone, their tasks fail, one line after the other. Afterwards nothing of that is left in memory: when
 // the worker has come back and gone again, its tasks wait for resource_wait again.
 func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
