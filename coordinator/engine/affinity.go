@@ -14,7 +14,7 @@ import (
 type binding struct {
 	worker string
 	sticky bool
-	held   map[string]int // number of live leases of the key, by worker
+	held   map[string]int // number of live leases of the key, by worker; nil if there is none: a worker may have had tasks of a million keys
 	end    *alarm         // ends the binding; set while the worker has no leases
 }
 
@@ -37,8 +37,11 @@ func (e *Engine) bind(s *space, t *lease.Task) {
 	a, worker := t.Spec.Affinity, t.Lease.Worker
 	b := s.bindings[a.Key]
 	if b == nil {
-		b = &binding{held: map[string]int{}}
+		b = &binding{}
 		s.bindings[a.Key] = b
+	}
+	if b.held == nil {
+		b.held = map[string]int{}
 	}
 	b.held[worker]++
 	if b.worker != worker && b.sticky {
@@ -61,7 +64,9 @@ func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
 	if b.held[worker]--; b.held[worker] > 0 {
 		return
 	}
-	delete(b.held, worker)
+	if delete(b.held, worker); len(b.held) == 0 {
+		b.held = nil
+	}
 	if worker == b.worker {
 		b.end = e.setAlarm(e.now.Serving.Add(a.TTL), func() { e.endBinding(s, a.Key) })
 	}
