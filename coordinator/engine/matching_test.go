@@ -350,6 +350,29 @@ func TestListedTypesCountAsLookedAt(t *testing.T) {
 	}
 }
 
+// T12: before another worker gets a task of a PREFERRED key, all sessions of the key's own worker are looked at. There may be many, and they count.
+func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
+	t.Attr("rules", "T12 W12")
+	const sessions = 1600
+	h := newManualEngine(t, 1, 1)
+	own := h.presence(workerKey{home.Tenant, "own"})
+	for range sessions {
+		own.takers[newTaker(Wants{Space: home, Worker: "own"}, 0)] = struct{}{}
+	}
+	h.spaceOf(home).bindings["k"] = &binding{worker: "own", sticky: true}
+	q := h.submitKey(1)
+	other := q.available.Front().Value.(*taker)
+	tries := h.tried
+	if pools := h.poolsFor(q, other); len(pools) != 1 || h.tried-tries != sessions/looksPerTry {
+		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.tried-tries, sessions/looksPerTry)
+	}
+	other.wants.Types = []string{"another"}
+	tries = h.tried
+	if pools := h.poolsFor(q, other); len(pools) != 0 || h.tried != tries {
+		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none", len(pools), h.tried-tries)
+	}
+}
+
 // W4: a worker may list its types in any order.
 func TestTypesInAnyOrder(t *testing.T) {
 	t.Attr("rules", "W4")

@@ -110,8 +110,9 @@ const looksPerTry = 16
 func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
 	begun, looks := e.tried, len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
 	found := e.poolsFound[:0]
+	fits := func(p *pool) bool { return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) }
 	look := func(p *pool) {
-		if p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) {
+		if fits(p) {
 			found = append(found, p)
 		}
 	}
@@ -135,8 +136,8 @@ func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
 	for worker, all := range q.pools.preferred {
 		looks += len(all)
 		for _, p := range all {
-			if worker == t.wants.Worker || !e.hasRoom(worker, p, begun+mostSearched) {
-				look(p)
+			if fits(p) && (worker == t.wants.Worker || !e.hasRoom(worker, p, begun+mostSearched, &looks)) {
+				found = append(found, p)
 			}
 		}
 	}

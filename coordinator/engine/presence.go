@@ -229,13 +229,15 @@ func (e *Engine) loseResource(s *space, p place, worker string) {
 	e.step(lease.LoseResource{Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait})
 }
 
-// hasRoom reports whether a worker would take a task of a pool now, as far as can be told before so much was tried.
-func (e *Engine) hasRoom(worker string, p *pool, end int) bool {
+// hasRoom reports whether a worker would take a task of a pool now, as far as can be told before so much was tried. It adds to looks the number of takers of
+// the worker at which it looks.
+func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
 	w := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
 	if w == nil {
 		return false
 	}
 	for t := range w.takers {
+		*looks++
 		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t, end) {
 			return true
 		}
