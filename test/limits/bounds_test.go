@@ -26,6 +26,8 @@ var (
 	triesPerTurn int
 	//go:linkname unparksPerTurn github.com/lessor-dev/lessor/coordinator/engine.unparksPerTurn
 	unparksPerTurn int
+	//go:linkname movesAtOnce github.com/lessor-dev/lessor/coordinator/engine.movesAtOnce
+	movesAtOnce int
 	//go:linkname lossesPerRound github.com/lessor-dev/lessor/coordinator/engine.lossesPerRound
 	lossesPerRound int
 	//go:linkname lineHead github.com/lessor-dev/lessor/coordinator/engine.lineHead
@@ -112,6 +114,7 @@ var bounds = []struct {
 	{&grantsPerTurn, 1, 4},
 	{&triesPerTurn, 1, 12},
 	{&unparksPerTurn, 1, 8},
+	{&movesAtOnce, 0, 4},
 	{&lossesPerRound, 1, 4},
 	{&lineHead, 2, 8}, // a reading ahead has half of it, and must have one
 	{&parkedHead, 2, 8},
