@@ -46,8 +46,11 @@ func dropLines(r Reader, b *Batch) error {
 	})
 }
 
-// OlderTasks is the group in Run that holds, for each space that is older than format 8, its newest task at that time. Tasks up to this one may be missing in
-// Run. Adding all of them would keep a large store from starting for minutes; they become fewer as their retention ends.
+// FirstWithRun is the first format that has Run.
+const FirstWithRun = 8
+
+// OlderTasks is the group in Run that holds, for each space that is older than that format, its newest task at that time. Tasks up to this one may be
+// missing in Run. Adding all of them would keep a large store from starting for minutes; they become fewer as their retention ends.
 const OlderTasks = 0
 
 // markOlderTasks adds OlderTasks.

@@ -372,11 +372,19 @@ func (r *rig) fillGolden() string {
 	return live.LeaseID
 }
 
-// runOnOldStore runs test in a bubble, with an engine over a store that an earlier program wrote.
+// runOnOldStore runs test in a bubble, with an engine over a store that an earlier program wrote. Verify finds nothing in it before its upgrade either.
 func runOnOldStore(t *testing.T, file string, test func(*rig)) {
 	t.Helper()
 	dir := t.TempDir()
 	unpack(t, file, filepath.Join(dir, "lessor.db"))
+	old, err := boltstore.OpenReadOnly(dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&rig{T: t, st: old}).verify()
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		st, err := boltstore.Open(dir, boltstore.Options{})
 		if err != nil {

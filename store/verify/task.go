@@ -156,11 +156,15 @@ func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 	}
 }
 
-// checkInRun checks that the task is in Run if it belongs to a run and is not one of the older tasks.
+// checkInRun checks that the task is in Run if it belongs to a run and is not one of the older tasks. In a store of an older format, as a backup may have, all
+// tasks are.
 func (v *verifier) checkInRun(t *lease.Task, key []byte) error {
 	run := records.RunKey(t)
 	if run == nil || v.has(store.Run, run) {
 		return nil
+	}
+	if format, err := store.ReadFormat(v.r); err != nil || format < store.FirstWithRun {
+		return ignoreCorrupt(err)
 	}
 	older, err := records.OlderTasks(v.r, t.ID.Space)
 	v.require(err != nil || t.ID.Seq <= older, store.Task, key, "it is of run %q, but missing from the index run", t.Spec.RunID)

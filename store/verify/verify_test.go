@@ -287,7 +287,7 @@ func TestDamagedRecordHasNoOtherFindings(t *testing.T) {
 	}
 }
 
-// In a store that is older than format 8, only the tasks behind the older ones have to be in Run.
+// In a store that is older than format 8, only the tasks behind the older ones have to be in Run; before its upgrade, none.
 func TestOlderTasksNeedNotBeInRun(t *testing.T) {
 	older := func(last uint64) func(*store.Batch) {
 		return func(b *store.Batch) {
@@ -301,6 +301,14 @@ func TestOlderTasksNeedNotBeInRun(t *testing.T) {
 		if found := findings(t, commit(t, sound(t), older(last))); !slices.Equal(found, want) {
 			t.Errorf("older tasks up to %d, and task %d not in Run: the findings are %q, want %q", last, waiting, found, want)
 		}
+	}
+	before := func(b *store.Batch) {
+		older(waiting)(b)
+		b.Delete(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id(waiting)))
+		store.Current()[:store.FirstWithRun-2].Stamp(b)
+	}
+	if found := findings(t, commit(t, sound(t), before)); found != nil {
+		t.Errorf("in the format before, without Run: the findings are %q, want none", found)
 	}
 }
 
