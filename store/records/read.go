@@ -80,8 +80,8 @@ func Payload(r store.Reader, id lease.TaskID) ([]byte, error) {
 	return t.Spec.Payload, nil
 }
 
-// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false. If run is not empty, it leaves out those of
-// other runs and of none, mostly without reading them.
+// Tasks calls fn with the tasks of a space whose sequence is greater than after, in order, until fn returns false. If run is not empty, it leaves out the tasks
+// of other runs and of none that it need not read. Those that it has to read, it passes to fn, so that fn can limit how many it reads: see store.OlderTasks.
 func Tasks(r store.Reader, space uint32, run string, after uint64, fn func(*lease.Task) bool) error {
 	if run != "" {
 		return tasksOfRun(r, space, run, after, fn)
