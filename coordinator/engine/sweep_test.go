@@ -31,8 +31,9 @@ func cancelAll(typ string) Sweep {
 // after it began.
 func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	t.Attr("rules", "T9")
+	lower(t, 1000, &sweepCall)
 	run(t, func(r *rig) {
-		n, most := uint64(sweepCall+2500), uint64(sweepCall)
+		n, most := uint64(sweepCall+500), uint64(sweepCall)
 		for range n / 500 {
 			specs := many(500)
 			for i, s := range specs {
@@ -50,8 +51,8 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 		late := r.submit(work())[0]
 		s.After, s.Until = first.After, first.Until
 		second, err := r.Sweep(r.Context(), s)
-		if err != nil || second.Changed != 2500*4/5 || second.More {
-			r.Fatalf("the second call: %+v, %v; want %d changed and nothing more to do", second, err, 2500*4/5)
+		if err != nil || second.Changed != 500*4/5 || second.More {
+			r.Fatalf("the second call: %+v, %v; want %d changed and nothing more to do", second, err, 500*4/5)
 		}
 		r.kill()
 		if q := r.queueInfo(); q.Ready != n/5+1 || r.version(late.ID).State() != lease.Ready {
@@ -67,6 +68,7 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 // T9: a sweep decides only on the tasks of its run whose specs match; of a workspace, one call reads a bounded number of tasks, of a run those of the run.
 func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 	t.Attr("rules", "T9")
+	lower(t, 1000, &sweepCall)
 	run(t, func(r *rig) {
 		for range sweepCall/500 + 1 {
 			r.submit(many(500)...)
