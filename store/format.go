@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -81,15 +80,13 @@ func markOlderTasks(r Reader, b *Batch) error {
 }
 
 // firstTask returns the first task from a key on; nil if there is none.
-func firstTask(r Reader, from []byte) (first *lease.TaskID, err error) {
-	var failed error
-	err = r.Scan(Spec, from, nil, func(key, _ []byte) bool {
-		var id lease.TaskID
-		id, failed = ParseTaskKey(Spec, key)
-		first = &id
-		return false
-	})
-	return first, errors.Join(err, failed)
+func firstTask(r Reader, from []byte) (*lease.TaskID, error) {
+	key, err := FirstKey(r, Spec, from)
+	if err != nil || key == nil {
+		return nil, err
+	}
+	id, err := ParseTaskKey(Spec, key)
+	return &id, err
 }
 
 // Format is the number of the newest format.

@@ -244,6 +244,15 @@ func PrefixEnd(prefix []byte) []byte {
 	return nil
 }
 
+// FirstKey returns the first key of a keyspace from a key on; nil if there is none.
+func FirstKey(r Reader, ks Keyspace, from []byte) (first []byte, err error) {
+	err = r.Scan(ks, from, nil, func(key, _ []byte) bool {
+		first = bytes.Clone(key)
+		return false
+	})
+	return first, err
+}
+
 // orderedInt32 maps signed numbers to unsigned numbers of the same order.
 func orderedInt32(n int32) uint32 { return uint32(n) ^ 1<<31 }
 

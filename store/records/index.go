@@ -1,7 +1,6 @@
 package records
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
@@ -154,7 +153,7 @@ func lineOf(s *lease.Spec) lease.Line { return (&lease.Task{Spec: s}).Line() }
 // firstOfEachGroup calls fn with the first task of each group of an index. parse returns the task of a key, and the prefix of all keys of its group.
 func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) (lease.TaskID, []byte, error), fn func(lease.TaskID, *lease.Spec) error) error {
 	for from := []byte{}; from != nil; {
-		first, err := firstKey(r, ks, from)
+		first, err := store.FirstKey(r, ks, from)
 		if err != nil || first == nil {
 			return err
 		}
@@ -178,21 +177,12 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 	return nil
 }
 
-// firstKey returns the first key of a keyspace from a key on; nil if there is none.
-func firstKey(r store.Reader, ks store.Keyspace, from []byte) (first []byte, err error) {
-	err = r.Scan(ks, from, nil, func(key, _ []byte) bool {
-		first = bytes.Clone(key)
-		return false
-	})
-	return first, err
-}
-
 // ReadyHeads calls fn with the first task of each priority in each line, and its place, until fn returns false. It begins behind the line and priority of
 // after; the zero key is before all. The tasks have no payload. It reads one key and one task for each, however long the lines are.
 func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) bool) error {
 	for {
 		after.Place, after.Seq = math.MaxUint64, math.MaxUint64
-		first, err := firstKey(r, store.Ready, append(after.Append(nil), 0))
+		first, err := store.FirstKey(r, store.Ready, append(after.Append(nil), 0))
 		if err != nil || first == nil {
 			return err
 		}
