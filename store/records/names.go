@@ -61,14 +61,19 @@ func tasksOfRun(r store.Reader, space uint32, run string, after uint64, fn func(
 		}
 		after = older
 	}
-	group := keyID(run)
+	return tasksOfGroup(r, store.Run, space, keyID(run), after, fn)
+}
+
+// tasksOfGroup calls fn with the tasks of a group in Run or Mounted whose sequence is greater than after, in order, until fn returns false. Another run or host
+// may have the same number.
+func tasksOfGroup(r store.Reader, ks store.Keyspace, space uint32, group, after uint64, fn func(*lease.Task) bool) error {
 	from := append(store.AppendGroupKey(nil, group, lease.TaskID{Space: space, Seq: after}), 0)
-	return scan(r, store.Run, from, store.PrefixEnd(store.AppendGroupPrefix(nil, space, group)), func(key, _ []byte) (bool, error) {
-		_, id, err := store.ParseGroupKey(store.Run, key)
+	return scan(r, ks, from, store.PrefixEnd(store.AppendGroupPrefix(nil, space, group)), func(key, _ []byte) (bool, error) {
+		_, id, err := store.ParseGroupKey(ks, key)
 		if err != nil {
 			return false, err
 		}
-		t, err := taskOfKey(r, id, store.Run, key, "its task does not exist")
+		t, err := taskOfKey(r, id, ks, key, "its task does not exist")
 		return err == nil && fn(t), err
 	})
 }
@@ -102,19 +107,8 @@ func MountedKey(t *lease.Task) []byte {
 
 // Mounted calls fn with the tasks of a run that are mounted on a host, in the order of their submit, until fn returns false.
 func Mounted(r store.Reader, space uint32, run, host string, fn func(*lease.Task) bool) error {
-	from := store.AppendGroupPrefix(nil, space, HostID(run, host))
-	return scan(r, store.Mounted, from, store.PrefixEnd(from), func(key, _ []byte) (bool, error) {
-		_, id, err := store.ParseGroupKey(store.Mounted, key)
-		if err != nil {
-			return false, err
-		}
-		t, err := taskOfKey(r, id, store.Mounted, key, "its task does not exist")
-		switch {
-		case err != nil:
-			return false, err
-		case t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host: // another host with the same number
-			return true, nil
-		}
-		return fn(t), nil
+	return tasksOfGroup(r, store.Mounted, space, HostID(run, host), 0, func(t *lease.Task) bool {
+		other := t.Spec.RunID != run || t.Spec.Trace == nil || t.Spec.Trace.Host != host
+		return other || fn(t)
 	})
 }
