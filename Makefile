@@ -65,11 +65,11 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
 
 .PHONY: simulate
-simulate: ## Simulate 15 million steps of the authority and its workers, 500 histories of the engine, 300 of sessions, and 15 of the whole (docs/testing/models.md)
-	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 15000000 -simulate.seed $(SEED)
-	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 500 -random.seed $(SEED)
-	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 300 -random.seed $(SEED)
-	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 15 -random.seed $(SEED)
+simulate: ## Simulate 10 million steps of the authority and its workers, 350 histories of the engine, 200 of sessions, and 12 of the whole (docs/testing/models.md)
+	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 10000000 -simulate.seed $(SEED)
+	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 350 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 200 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 12 -random.seed $(SEED)
 
 .PHONY: stress
 stress: ## Run the quick tests twenty times in a row
@@ -134,8 +134,9 @@ plots: ## Draw the pictures of docs/benchmarks.md from the figures in docs/bench
 ##### Check
 
 .PHONY: lint
-lint: ## Check the Go code and the protos, style included
+lint: ## Check the Go code and the protos, style included, and that the code compiles for other platforms
 	$(GOLANGCI) run
+	go test -count=1 -tags platforms ./internal/lint -run '^TestOtherPlatforms$$'
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 

@@ -26,8 +26,8 @@ const (
 	historySteps = 4000
 	// In a run of at least fullRun steps, each outcome must occur minOccurrences times; in one of at least shortRun steps, once. In a shorter run, no
 	// outcome must occur.
-	fullRun        = 15_000_000 // what make simulate takes
-	minOccurrences = 500
+	fullRun        = 10_000_000 // what make simulate takes
+	minOccurrences = 300
 	shortRun       = 400_000
 )
 

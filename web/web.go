@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -32,15 +33,19 @@ type Config struct {
 //go:embed templates/*.html
 var templateFiles embed.FS
 
+// templates are read when the first page is asked for, and once for all coordinators of a process, of which a test has hundreds.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html"))
+})
+
 //go:embed style.css page.js icon.svg
 var assets embed.FS
 
 // pages serves all paths.
 type pages struct {
 	Config
-	templates *template.Template
-	tasks     lessorv1.TaskServiceClient
-	admin     lessorv1.AdminServiceClient
+	tasks lessorv1.TaskServiceClient
+	admin lessorv1.AdminServiceClient
 }
 
 // view is one page: its template, and what that shows.
@@ -54,11 +59,7 @@ type view struct {
 
 // Register adds the page to mux, below /ui/, and sends those who ask for / there.
 func Register(mux *http.ServeMux, cfg Config) {
-	p := &pages{
-		Config:    cfg,
-		templates: template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.html")),
-		tasks:     lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls),
-	}
+	p := &pages{Config: cfg, tasks: lessorv1.NewTaskServiceClient(cfg.Calls), admin: lessorv1.NewAdminServiceClient(cfg.Calls)}
 	for path, show := range map[string]func(*http.Request) (view, error){
 		"/ui/{$}":          p.overview,
 		"/ui/queue":        p.queue,
@@ -137,7 +138,7 @@ func errorView(code int, text string) view {
 // write answers with a page.
 func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, v view) {
 	var page bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
+	if err := templates().ExecuteTemplate(&page, "layout", v.in(r)); err != nil {
 		p.Logger.ErrorContext(r.Context(), "a page could not be made", "path", r.URL.Path, "error", err)
 		http.Error(w, "the page could not be made; the log of the coordinator says why", http.StatusInternalServerError)
 		return

@@ -412,7 +412,7 @@ func TestTasksOfAFullKeyAreParkedForASingleFlightWorker(t *testing.T) {
 // as counted from the leases that the test holds, and in the end all tasks complete.
 func TestLimitsHoldUnderRandomCommands(t *testing.T) {
 	t.Attr("rules", "T11 T13")
-	for range 8 {
+	for range 4 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomLimits(t, rand.New(rand.NewPCG(seed, 1))) })
 	}

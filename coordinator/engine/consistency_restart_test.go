@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,7 +86,11 @@ func (i *inspection) compareTasks() {
 			if err != nil {
 				return err
 			}
-			if diff := cmp.Diff(plain(t), plain(stored), cmpopts.EquateEmpty()); diff != "" {
+			here, there := plain(t), plain(stored)
+			if reflect.DeepEqual(here, there) { // nearly always, and ten times as fast
+				continue
+			}
+			if diff := cmp.Diff(here, there, cmpopts.EquateEmpty()); diff != "" {
 				i.problem("task %v is not in the store as it is in memory (-memory +store):\n%s", id, diff)
 			}
 		}

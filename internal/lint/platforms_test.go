@@ -1,4 +1,4 @@
-//go:build !race
+//go:build platforms
 
 package lint
 
@@ -29,8 +29,7 @@ var platforms = []struct {
 }
 
 // A mistake in code for another platform would show only when a user builds it there. Compiling for these platforms would also compile all
-// dependencies again. Checking the types of our packages needs only the declarations of the dependencies. A race build skips this test: it would be
-// six times slower and find nothing more.
+// dependencies again. Checking the types of our packages needs only the declarations of the dependencies.
 func TestOtherPlatforms(t *testing.T) {
 	var parsed parsedFiles
 	for _, p := range platforms {

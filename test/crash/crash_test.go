@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 150, "kills that hit calls under way")
+	kills = flag.Int("kills", 100, "kills that hit calls under way")
 	seed  = flag.Uint64("seed", 0, "what is drawn; 0: another one each time")
 )
 
