@@ -125,7 +125,8 @@ type Engine struct {
 	changePool     changePool    // memory for the changes of batches
 	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
-	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing
+	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see round
+	expiredNone    bool          // the last round expired nothing because of a stall
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
 }
@@ -262,11 +263,13 @@ func (e *Engine) round() {
 		e.taken = e.taken[1:]
 	}
 	e.readClocks()
-	if !e.stalled && !e.commitIsSlow() { // otherwise heartbeats that came in during the stall are applied before leases expire
+	// Heartbeats that came in during a stall are applied before leases expire. But every round may come after a stall: under a flood of submits each batch is full
+	// at once, and the loop waits for the committer.
+	e.stalled, e.expiredNone = false, e.stalled && !e.expiredNone
+	if !e.expiredNone && !e.commitIsSlow() {
 		e.expireDue()
 		e.ringAlarms()
 	}
-	e.stalled = false
 	e.match()
 	e.answerCallers()
 	e.save()

@@ -542,6 +542,44 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 	}
 }
 
+// A8: if each batch is full at once, every round comes after a wait for the committer, which counts as a stall. Due timers must still be handled.
+func TestTimersDuringAFlood(t *testing.T) {
+	t.Attr("rules", "A8 T8")
+	lower(t, 4, &maxBatchOps)
+	run(t, func(r *rig) {
+		const each = 2 * standstill
+		r.submit(work())
+		r.lease(1, 0)
+		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+			time.Sleep(each)
+			apply()
+			return nil
+		})
+		delayed := work()
+		delayed.RunAt = lease.WallOf(time.Now().Add(2 * each))
+		id := r.submit(delayed)[0].ID
+		over := make(chan struct{})
+		for range 8 * maxBatchOps {
+			go func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+						submitOne(r)
+					}
+				}
+			}()
+		}
+		time.Sleep(20 * each)
+		if got := r.version(id).Rest; got != lease.Ready {
+			r.Errorf("a task whose run_at has passed is %v, want READY", got)
+		}
+		close(over)
+		r.st.(*memstore.Store).SetHook(nil)
+	})
+}
+
 // A8: if the loop stalls during a slow commit, the leases are extended once by that time, not twice.
 func TestStallWithinACommitCountsOnce(t *testing.T) {
 	t.Attr("rules", "A8")
