@@ -9,9 +9,10 @@ import (
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
 
-// triesPerTurn is how many tasks match tries in a round, to be granted or unparked, before other operations have their turn; and how many all calls
-// that do not wait try. This bounds work that adds nothing to the batch: a task that is parked in the batch in which it was made is one change, and when a
-// head is refilled the batch may be handed over. Looking at many pools counts, too (looksPerTry), and so does passing over tasks for which a taker has no room.
+// triesPerTurn is how many tasks match tries in a round, to be granted or unparked, before other operations have their turn; how many all calls that do not
+// wait try; and how many lines alarms move. This bounds work that adds nothing to the batch: a task that is parked in the batch in which it was made is one
+// change, and when a head is refilled the batch may be handed over. Looking at many pools counts, too (looksPerTry), and so does passing over tasks for which a
+// taker has no room.
 var triesPerTurn = maxBatchChanges
 
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,

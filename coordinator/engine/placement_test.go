@@ -278,20 +278,32 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 	})
 }
 
-// W12: so do they while the bindings of many affinity keys end, all at once if a producer wants that.
+// W12: so do they while the bindings of many affinity keys end, all at once if a producer wants that. Each may have several lines.
 func TestRoundEndsFewBindings(t *testing.T) {
 	t.Attr("rules", "W12")
-	lower(t, 10, &dueAtOnce)
-	h := newManualEngine(t, 0, 0)
-	s := h.spaceOf(home)
-	for i := range 2 * dueAtOnce {
-		key := fmt.Sprint(i)
-		s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now.Serving, func() { h.endBinding(s, key) })}
-	}
-	for _, left := range []int{dueAtOnce, 0} {
-		if h.ringAlarms(); len(s.bindings) != left {
-			t.Fatalf("%d bindings are left after a round, want %d", len(s.bindings), left)
-		}
+	const bindings = 20
+	for lines, atOnce := range map[int]int{0: 10, 4: 5} {
+		t.Run(fmt.Sprintf("lines=%d", lines), func(t *testing.T) {
+			lower(t, 10, &dueAtOnce)
+			lower(t, 20, &triesPerTurn)
+			h := newManualEngine(t, 0, 0)
+			s := h.spaceOf(home)
+			for i := range bindings {
+				key := fmt.Sprint(i)
+				s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now.Serving, func() { h.endBinding(s, key) })}
+				if specs, digests := h.specs(lines); lines > 0 {
+					for n, s := range specs {
+						s.Type, s.Affinity = fmt.Sprint(n), &lease.Affinity{Key: key, Mode: lease.Preferred, TTL: time.Minute}
+					}
+					h.submitSpecs(specs, digests)
+				}
+			}
+			for left := bindings - atOnce; left >= 0; left -= atOnce {
+				if h.ringAlarms(); len(s.bindings) != left {
+					t.Fatalf("%d bindings are left after a round, want %d", len(s.bindings), left)
+				}
+			}
+		})
 	}
 }
 
