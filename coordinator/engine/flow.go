@@ -17,6 +17,8 @@ type flow struct {
 	begin float64 // virtual time at which its next turn begins
 	lines map[lineKey]*line
 	pools map[*pool]*lineup // its lines that hold a task, by their pool
+
+	mostPools int // see shrunk
 }
 
 // lineKey identifies a line within a flow.

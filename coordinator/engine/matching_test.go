@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -598,6 +599,37 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 		if up.begin != f.begin {
 			t.Fatalf("after a new weight a lineup stands at %v, and the next turn begins at %v", up.begin, f.begin)
 		}
+	}
+}
+
+// T12: when many types and requirements have waited, the maps of their pools are made anew. To iterate over the old ones would take as long as before, for each
+// grant.
+func TestMapsOfManyPoolsShrink(t *testing.T) {
+	t.Attr("rules", "T12")
+	const types = 2000
+	h := newManualEngine(t, 1, 1)
+	specs, digests := h.specs(2 * types)
+	for i, s := range specs {
+		if s.Type = fmt.Sprint(i); i >= types {
+			s.Requirements = &lease.Requirements{Runtimes: []string{s.Type}}
+		}
+	}
+	h.submitSpecs(specs, digests)
+	q := h.byName[home].queues["q"]
+	f := q.flows[""]
+	first := specs[0].Type
+	for id, entry := range maps.Clone(h.set.tasks) {
+		if entry.task.Spec.Type != first {
+			h.step(lease.Delete{Tenant: home.Tenant, Task: id})
+		}
+	}
+	for name, most := range map[string]int{"plain": q.pools.mostPlain, "demanding": q.pools.mostDemanding, "of the flow": f.mostPools} {
+		if most == 0 || most > types/4 {
+			t.Errorf("the map of the pools that are %s has had %d entries, want a new one", name, most)
+		}
+	}
+	if h.match(); h.set.live != 1 || len(f.pools) != 0 {
+		t.Errorf("%d tasks were granted, and %d pools are left, want the task that was not deleted, and none", h.set.live, len(f.pools))
 	}
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"maps"
+
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -29,6 +31,8 @@ type pools struct {
 	demanding map[poolKey]*pool            // for any worker that meets the requirements
 	tied      map[string]map[poolKey]*pool // for one worker only; by that worker
 	preferred map[string]map[poolKey]*pool // one worker gets the tasks first, others while it has no room; by that worker
+
+	mostPlain, mostDemanding int // see shrunk
 }
 
 func newPools() pools {
@@ -89,16 +93,30 @@ func (ps *pools) drop(p *pool) {
 	case p.isPlain():
 		if len(ps.plain) > keptTypes {
 			delete(ps.plain, p.typ)
+			ps.plain = shrunk(ps.plain, &ps.mostPlain)
 		}
 		return
 	case p.worker == "":
 		delete(ps.demanding, p.poolKey)
+		ps.demanding = shrunk(ps.demanding, &ps.mostDemanding)
 		return
 	}
 	of := ps.byWorker(p.poolKey)
 	if delete(of[p.worker], p.poolKey); len(of[p.worker]) == 0 {
 		delete(of, p.worker)
 	}
+}
+
+// shrunk returns m, from which an entry was just deleted, or a copy of m if it has had far more entries: to iterate over a map takes as long as for the most
+// entries that it ever had. Each grant would be slow from the time on when many types have waited. most is that number of entries, and is kept up to date.
+func shrunk[K comparable, V any](m map[K]V, most *int) map[K]V {
+	if *most = max(*most, len(m)+1); *most < 1024 || len(m) > *most/8 {
+		return m
+	}
+	*most = len(m)
+	small := make(map[K]V, len(m))
+	maps.Copy(small, m)
+	return small
 }
 
 // looksPerTry is how many pools cost about as much to look at as it costs to grant a task. The number of pools is not bounded: a producer may give each task
@@ -249,6 +267,7 @@ func (e *Engine) unlist(l *line) {
 	l.lineup.lines.Delete(l)
 	if l.lineup.lines.Len() == 0 {
 		delete(l.flow.pools, p)
+		l.flow.pools = shrunk(l.flow.pools, &l.flow.mostPools)
 		if p.turns.Delete(l.lineup); p.turns.Len() == 0 {
 			l.queue.pools.drop(p)
 		}
