@@ -51,6 +51,7 @@ var errWatchOver = errors.New("the watch is over")
 
 func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 	err := w.catchUp()
+	var had newsCount
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -59,7 +60,7 @@ func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 			if !ok {
 				return engine.ErrStopped
 			}
-			err = passOn(w, &n)
+			err = had.passOn(w, &n)
 		}
 	}
 	if errors.Is(err, errWatchOver) {
@@ -68,9 +69,17 @@ func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 	return err
 }
 
-func passOn(w watcher, n *engine.News) error {
-	if n.Skipped > 0 {
-		if err := w.skipped(n.Skipped, n.Gone); err != nil {
+// newsCount counts the news up to the last one that a watch has had, and the deletions of tasks among them.
+type newsCount struct{ all, gone int }
+
+func (had *newsCount) passOn(w watcher, n *engine.News) error {
+	skipped, gone := n.Before-had.all, n.GoneBefore-had.gone
+	had.all, had.gone = n.Before+1, n.GoneBefore
+	if n.Task == nil {
+		had.gone++
+	}
+	if skipped > 0 {
+		if err := w.skipped(skipped, gone); err != nil {
 			return err
 		}
 	}

@@ -512,6 +512,36 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	})
 }
 
+// S5: while the engine drops what a slow watch has not read, the watch may read a news that comes after dropped ones. It sends the events of these
+// first, so that a client which resumes after the news misses none.
+func TestWatchOfARunSendsDroppedNewsFirst(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		var news []*engine.News
+		for before := range 3 {
+			id, _ := lease.ParseTaskID(r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId())
+			n := &engine.News{ID: id, Before: before}
+			if err := r.edge.view(func(rd store.Reader) (err error) { n.Task, err = readTask(rd, gate.DefaultTenant, id); return err }); err != nil {
+				t.Fatal(err)
+			}
+			news = append(news, n)
+		}
+		var sent []*lessorv1.WatchTaskResponse
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
+			send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil },
+		}}
+		gone := &engine.News{ID: news[0].ID, Before: 5, GoneBefore: 1} // after one news of a deletion and one other
+		var had newsCount
+		for _, n := range []*engine.News{news[0], news[2], gone} {
+			if err := had.passOn(w, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantEqual(t, "what was sent", eventNames(sent), "SUBMITTED missed(0,1) SUBMITTED SUBMITTED missed(1,1) deleted")
+		wantIncreasing(t, sent)
+	})
+}
+
 // S5: a watch of a run has every event of a run that is too long for one read of the store, once and in order.
 func TestWatchOfALongRun(t *testing.T) {
 	t.Attr("rules", "S5")
@@ -606,8 +636,8 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 	}
 	news := []*engine.News{
 		{ID: task.ID, Task: task},
-		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}},
-		{ID: task.ID},
+		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}, Before: 1},
+		{ID: task.ID, Before: 2},
 	}
 	id := task.ID.String()
 	want := []*lessorv1.WatchTaskResponse{
@@ -636,8 +666,9 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 			got = append(got, m)
 			return nil
 		}})
+		var had newsCount
 		for _, n := range news {
-			if err := passOn(w, n); err != nil && !errors.Is(err, errWatchOver) {
+			if err := had.passOn(w, n); err != nil && !errors.Is(err, errWatchOver) {
 				t.Fatal(err)
 			}
 		}

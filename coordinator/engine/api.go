@@ -128,12 +128,13 @@ type Watching struct {
 
 // News is one event for a watcher: a committed version of a task, or volatile news (progress, output) of its attempt.
 type News struct {
-	Task    *lease.Task // the committed version; for volatile news the version at that time; nil: the task was deleted
-	ID      lease.TaskID
-	Feed    *Feed           // the volatile news; nil for a committed version
-	Sum     *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
-	Skipped int             // how many news were dropped right before this one because the reader was slow; the store has the durable ones
-	Gone    int             // how many of the dropped news were deletions of tasks; the store has no record of these
+	Task *lease.Task // the committed version; for volatile news the version at that time; nil: the task was deleted
+	ID   lease.TaskID
+	Feed *Feed           // the volatile news; nil for a committed version
+	Sum  *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
+	// Before is how many news the subscription was sent before this one, and GoneBefore how many of these were deletions of tasks. Those that the reader
+	// has not had were dropped because it was slow; the store has the durable ones, but no record of the deletions.
+	Before, GoneBefore int
 	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with a later news; 0: there is none, or nobody
 	// watches the run.
 	Later uint64

@@ -265,23 +265,23 @@ func TestNewsOfASlowWatcherAreBoundedInBytes(t *testing.T) {
 	news := make(chan News, newsBuffer)
 	s := &Subscription{c: news, hub: newHub()}
 	output := func(bytes int) News { return News{Feed: &Feed{Chunks: []lease.Chunk{{Data: make([]byte, bytes)}}}} }
-	for range 20 { // a reader that keeps up loses nothing
+	for i := range 20 { // a reader that keeps up loses nothing
 		s.send(output(newsBytes / 2))
-		if n := <-news; n.Skipped != 0 {
-			t.Fatalf("a quick reader has lost %d news", n.Skipped)
+		if n := <-news; n.Before != i {
+			t.Fatalf("a quick reader has lost %d news", n.Before-i)
 		}
 	}
 	for range 3 {
 		s.send(output(newsBytes / 3))
 	}
 	s.send(News{Task: &lease.Task{Spec: &lease.Spec{Payload: make([]byte, newsBytes/3)}}})
-	if n := <-news; len(news) != 1 || n.Skipped != 2 { // the first two fit together, and so do the last two
-		t.Errorf("%d news wait after one that says that %d were lost, want 1 and 2", len(news), n.Skipped)
+	if n := <-news; len(news) != 1 || n.Before != 22 { // the first two fit together, and so do the last two
+		t.Errorf("%d news wait after one that %d came before, want 1 and 22, of which two were lost", len(news), n.Before)
 	}
 	<-news
 	s.send(output(2 * newsBytes))
 	s.send(News{ID: lease.TaskID{Seq: 1}})
-	if n := <-news; n.Skipped != 1 || n.ID.Seq != 1 || len(news) != 0 || s.bytes > newsBytes {
+	if n := <-news; n.Before != 25 || n.ID.Seq != 1 || len(news) != 0 || s.bytes > newsBytes {
 		t.Errorf("got %+v and %d more, want the deletion after one that was lost", n, len(news))
 	}
 }

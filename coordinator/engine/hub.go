@@ -49,10 +49,12 @@ type Subscription struct {
 	closed bool  // guarded by hub.mu, as are the rest
 	sizes  []int // sizes of the newest news that were sent, with all that wait in the channel among them
 	bytes  int   // sum of sizes
+	sent   int   // number of news sent, dropped ones included
+	gone   int   // how many of these were deletions of tasks
 }
 
 // Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody: when too many news or too
-// many bytes wait in its channel, all news in it are dropped, and the next news says how many. Close the subscription when done.
+// many bytes wait in its channel, all news in it are dropped; News.Before shows how many. Close the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
 	c := make(chan News, newsBuffer)
 	s := &Subscription{C: c, c: c, hub: e.hub, w: w}
@@ -101,13 +103,19 @@ func (s *Subscription) Close() {
 }
 
 // send sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
-// task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop.
+// task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop. While send drops news, the reader may
+// take one that comes after dropped ones. So each news, and not only the next one, shows how many came before it.
 func (s *Subscription) send(n News) {
 	s.forgetRead()
 	size := n.size()
 	if waiting := len(s.c); waiting == cap(s.c) || waiting > 0 && s.bytes+size > newsBytes {
-		n.Skipped, n.Gone = s.drop()
+		s.drop()
 		s.forgetRead()
+	}
+	n.Before, n.GoneBefore = s.sent, s.gone
+	s.sent++
+	if n.Task == nil {
+		s.gone++
 	}
 	s.c <- n
 	s.sizes = append(s.sizes, size)
@@ -123,17 +131,13 @@ func (s *Subscription) forgetRead() {
 	s.sizes = slices.Delete(s.sizes, 0, read)
 }
 
-// drop empties the channel and returns how many news were lost, and how many of them said that a task was deleted.
-func (s *Subscription) drop() (lost, gone int) {
+// drop empties the channel.
+func (s *Subscription) drop() {
 	for {
 		select {
-		case n := <-s.c:
-			lost, gone = lost+1+n.Skipped, gone+n.Gone
-			if n.Task == nil {
-				gone++
-			}
+		case <-s.c:
 		default:
-			return lost, gone
+			return
 		}
 	}
 }

@@ -549,6 +549,7 @@ type watch struct {
 	space Space
 	of    Watching
 	last  map[lease.TaskID]*lease.Task
+	had   int // number of news up to the last one read
 }
 
 // opensWatch watches the run of a space, or one task.
@@ -561,7 +562,7 @@ func (w *world) opensWatch() {
 	if id, ok := w.anyTask(); ok && w.one(2) {
 		space, of = w.owner(id), Watching{Task: id}
 	}
-	w.watches = append(w.watches, &watch{w.Watch(of), space, of, map[lease.TaskID]*lease.Task{}})
+	w.watches = append(w.watches, &watch{Subscription: w.Watch(of), space: space, of: of, last: map[lease.TaskID]*lease.Task{}})
 	w.note("watch %+v", of)
 }
 
@@ -591,9 +592,10 @@ func (w *world) read(watch *watch) {
 			if n.Task != nil && spaceOf(n.Task) != watch.space || n.ID != watch.of.Task && (watch.of.Run == "" || n.Task != nil && n.Task.Spec.RunID != watch.of.Run) {
 				w.Errorf("a watch of %+v of %v gets news of task %v: %+v", watch.of, watch.space, n.ID, n.Task)
 			}
-			if n.Skipped > 0 {
+			if n.Before > watch.had {
 				clear(watch.last)
 			}
+			watch.had = n.Before + 1
 			if n.Feed == nil {
 				watch.last[n.ID] = n.Task
 			}
