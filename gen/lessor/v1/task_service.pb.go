@@ -2535,12 +2535,12 @@ func (*WatchTaskResponse_Missed) isWatchTaskResponse_Event() {}
 
 func (*WatchTaskResponse_Deleted) isWatchTaskResponse_Event() {}
 
-// Missed counts events that a watcher will not see.
+// Missed counts events that a watcher will not see. Both numbers are upper bounds.
 type Missed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many durable events. That a task was deleted counts as one.
 	Durable uint64 `protobuf:"varint,1,opt,name=durable,proto3" json:"durable,omitempty"`
-	// How many volatile events.
+	// How many volatile events. Durable ones that were dropped with them count, too, but they come after this.
 	Volatile      uint64 `protobuf:"varint,2,opt,name=volatile,proto3" json:"volatile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

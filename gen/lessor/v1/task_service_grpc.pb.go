@@ -42,6 +42,7 @@ const (
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
 // FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
+// A message of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends its call or stream RESOURCE_EXHAUSTED.
 // docs/rules.md has the numbered rules.
 type TaskServiceClient interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
@@ -56,7 +57,8 @@ type TaskServiceClient interface {
 	// wait for the disk and take all the memory that they may; your sends then block.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
-	// them, the credential has ended, and frames without an answer may have been done.
+	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
+	// such as the C core, treat every such status as the second case.
 	SubmitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitStreamRequest, SubmitStreamResponse], error)
 	// GetTask shows one task with all its fields.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -250,6 +252,7 @@ type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 // TaskService is for producers and operators. The tenant comes from the credentials. Bad input is INVALID_ARGUMENT with
 // the field's path; another tenant's task is NOT_FOUND, exactly as a random id; a task in the wrong state is
 // FAILED_PRECONDITION with that state (S4, T9). A field that the coordinator does not know is bad input, too: it could not do what the field asks for.
+// A message of more than 4 MiB, or more where the coordinator's limits of payload and output are larger, ends its call or stream RESOURCE_EXHAUSTED.
 // docs/rules.md has the numbered rules.
 type TaskServiceServer interface {
 	// SubmitTask makes a task, durably, before it answers. Idempotent where the spec has an idempotency_key (T1).
@@ -264,7 +267,8 @@ type TaskServiceServer interface {
 	// wait for the disk and take all the memory that they may; your sends then block.
 	// When a stream breaks, you do not know whether the frames without an answer were done; an idempotency_key makes it safe to send their specs
 	// again. The headers come when the stream is accepted: UNAUTHENTICATED or PERMISSION_DENIED without them means that no frame was done; after
-	// them, the credential has ended, and frames without an answer may have been done.
+	// them, the credential has ended, and frames without an answer may have been done. The headers are empty, so in a library that shows none as empty,
+	// such as the C core, treat every such status as the second case.
 	SubmitStream(grpc.BidiStreamingServer[SubmitStreamRequest, SubmitStreamResponse]) error
 	// GetTask shows one task with all its fields.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
