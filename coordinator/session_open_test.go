@@ -45,6 +45,7 @@ func TestDeniedFrameEndsTheSession(t *testing.T) {
 	}{
 		{"no tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "" }, `tenant: is ""; it must be "default"`, "send that tenant"},
 		{"another tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = "other" }, `tenant: is "other"; it must be "default"`, "send that tenant"},
+		{"a long tenant", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Tenant = text(1000) }, `tenant: is "` + text(512) + `..."; it must be`, "send that tenant"},
 		{"no sender", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender = nil }, "sender.role:", "set sender"},
 		{"another role", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Role = "coordinator" }, "sender.role:", "set sender"},
 		{"another name", false, func(m *lessorv1.SessionRequest) { withHandshake(m); m.Sender.Id = "other" }, "sender.id:", "same worker name"},

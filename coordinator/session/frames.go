@@ -114,7 +114,7 @@ func (ss *Session) envelope(f *Frame) (why, remedy string) {
 	}
 	if t := m.GetTenant(); t != ss.who.Tenant && (first || t != "") {
 		ss.asksTenant = first
-		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", t, ss.who.Tenant),
+		return fmt.Sprintf("tenant: is %q; it must be %q, the tenant of the caller", convert.Clip(t, maxWords), ss.who.Tenant),
 			"send that tenant, or connect with a credential of the tenant that you mean"
 	}
 	s := m.GetSender()
@@ -236,7 +236,7 @@ func (ss *Session) goodbye(m *lessorv1.SessionRequest) bool {
 	return false
 }
 
-// maxWords is how many bytes of a text of the worker go into a line of the log.
+// maxWords is how many bytes of a text of the worker go into a line of the log, or into an error, which some clients read only up to 8 KiB.
 const maxWords = 512
 
 func (ss *Session) logFrame(m *lessorv1.SessionRequest) {
