@@ -11,7 +11,7 @@ import (
 
 // compactCmd is lessor compact.
 type compactCmd struct {
-	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Data directory of a coordinator that is not running."`
+	Data string `type:"file" required:"" placeholder:"DIR" help:"Data directory of a coordinator that is not running."`
 }
 
 // Help is shown below the flags.
@@ -35,9 +35,6 @@ func (c compacted) String() string {
 }
 
 func (c compactCmd) Run(a *app) (err error) {
-	if c.Data == "" {
-		return fail(exitUsage, "name a directory", "--data: must not be empty")
-	}
 	done := compacted{Data: c.Data}
 	done.Before, done.After, err = boltstore.Compact(c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
 		_, err := verifyOrFail(st)

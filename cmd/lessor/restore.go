@@ -14,7 +14,7 @@ import (
 // restoreCmd is lessor restore.
 type restoreCmd struct {
 	File string `type:"file" arg:"" placeholder:"FILE" help:"File that lessor backup wrote."`
-	Data string `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the new store; it must be empty or missing."`
+	Data string `type:"file" required:"" placeholder:"DIR" help:"Directory of the new store; it must be empty or missing."`
 }
 
 // Help is shown below the flags.
@@ -45,9 +45,6 @@ func (r restored) String() string {
 }
 
 func (c restoreCmd) Run(a *app) error {
-	if c.Data == "" {
-		return fail(exitUsage, "name a directory", "--data: must not be empty")
-	}
 	if err := checkReadable(c.File); err != nil {
 		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)
 	}

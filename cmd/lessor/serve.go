@@ -159,7 +159,7 @@ var recoveries = map[string]engine.Recovery{
 // settings, serve opens no port and makes no store.
 func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error) {
 	switch {
-	case c.Data == "":
+	case c.Data == "": // type:"file" would refuse an empty LESSOR_DATA even if the flag is given
 		return cfg, fail(exitUsage, "name a directory", "--data: must not be empty")
 	case c.Reserve < 0 || c.Reserve > maxReserve:
 		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
