@@ -22,12 +22,7 @@ func (g *group) signal(s syscall.Signal) (sent bool) {
 
 // ended reports whether the command has exited and no other process of its group runs.
 func (g *group) ended() bool {
-	select {
-	case <-g.exited:
-	default:
-		return false
-	}
-	return errors.Is(syscall.Kill(-g.id, 0), syscall.ESRCH) || !g.runs()
+	return closed(g.exited) && (!g.signal(0) || !g.runs())
 }
 
 // reap waits for the processes of the group that have become children of the worker. That happens only if the worker is the first process of a container:
