@@ -116,7 +116,7 @@ func (p *printer) failure(task *lessorv1.Task) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	p.screen.Note("line %d %s: %s", lineOf(task), strings.ToLower(strings.TrimPrefix(task.GetState().String(), "TASK_STATE_")), whyFailed(task))
+	p.screen.Note("line %d %s: %s", lineOf(task), strings.ToLower(words.Name(task.GetState())), whyFailed(task))
 	return nil
 }
 
@@ -141,7 +141,7 @@ func whyFailed(task *lessorv1.Task) string {
 		text += ": " + message
 	}
 	if r := task.GetReason(); r != lessorv1.Reason_REASON_UNSPECIFIED {
-		text += ": " + strings.TrimPrefix(r.String(), "REASON_")
+		text += ": " + words.Name(r)
 	}
 	return fmt.Sprintf("%s (attempt %d)", text, task.GetAttempt())
 }
