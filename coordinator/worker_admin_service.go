@@ -66,11 +66,11 @@ func takesFrom(w *lessorv1.Worker, queue string) bool {
 func (s *adminService) GetWorker(ctx context.Context, req *lessorv1.GetWorkerRequest) (*lessorv1.GetWorkerResponse, error) {
 	name, err := parseWorkerName(ctx, s.fields(), req)
 	if err != nil {
-		return nil, err
+		return nil, refusal.Status(err)
 	}
 	found, err := s.sessionsNamed(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.GetWorkerResponse{Sessions: uint32(len(found))}
 	page := pageSize{most: len(found)}
@@ -101,7 +101,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	}
 	found, held, err := s.sessionsToChange(ctx, f, req)
 	if err != nil {
-		return nil, err
+		return nil, refusal.Status(err)
 	}
 	if req.GetUndo() {
 		d = nil
@@ -123,7 +123,7 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	}
 	found, held, err := s.sessionsToChange(ctx, f, req)
 	if err != nil {
-		return nil, err
+		return nil, refusal.Status(err)
 	}
 	if req.GetRequeue() {
 		if found, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
@@ -171,38 +171,38 @@ type namesWorker interface {
 // workerName is the worker, and if it is not empty the session, that a request names.
 type workerName struct{ worker, session string }
 
-// parseWorkerName reads the name in a request. The caller has read the other fields with f; the error is a status and is about any of them.
+// parseWorkerName reads the name in a request. The caller has read the other fields with f; parseWorkerName returns their error too.
 func parseWorkerName(ctx context.Context, f *convert.Fields, req namesWorker) (workerName, error) {
 	name := workerName{f.Required("worker_id", req.GetWorkerId()), f.ID("session_id", req.GetSessionId())}
 	if f.Err != nil {
-		return name, refusal.Status(f.Err)
+		return name, f.Err
 	}
 	logFields(ctx, "id", name.worker)
 	return name, nil
 }
 
-// sessionsNamed returns the sessions of that name, at least one. The error is a status.
+// sessionsNamed returns the sessions of that name, at least one.
 func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*session.Session, error) {
 	found := s.open.Named(gate.Identify(ctx).Tenant, name.worker, name.session)
 	switch {
 	case len(found) > 0:
 		return found, nil
 	case name.session != "":
-		return nil, refusal.Status(refusal.ErrNoSession)
+		return nil, refusal.ErrNoSession
 	}
-	return nil, refusal.Status(refusal.ErrNoWorker)
+	return nil, refusal.ErrNoWorker
 }
 
 // sessionsToChange returns the sessions that a request names, and how many leases each session of the tenant holds. It asks for the leases first: while it
 // waits for the engine, a worker may open another session, which must be among those found; and if the caller leaves meanwhile, nothing has changed yet. If
-// a call asked after its change, it would then end with an error, and the audit would have no entry about the change (X4). The error is a status.
+// a call asked after its change, it would then end with an error, and the audit would have no entry about the change (X4).
 func (s *adminService) sessionsToChange(ctx context.Context, f *convert.Fields, req namesWorker) (found []*session.Session, held map[string]int, err error) {
 	name, err := parseWorkerName(ctx, f, req)
 	if err != nil {
 		return nil, nil, err
 	}
 	if held, err = s.engine.LeasesBySession(ctx, gate.Identify(ctx).Tenant); err != nil {
-		return nil, nil, refusal.Status(err)
+		return nil, nil, err
 	}
 	found, err = s.sessionsNamed(ctx, name)
 	return found, held, err
