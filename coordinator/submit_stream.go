@@ -108,7 +108,7 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		place, err := s.room.take(ctx, gate.TenantOf(ctx), expect)
+		place, err := s.room.take(ctx, gate.Identify(ctx).Tenant, expect)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *taskService) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchS
 	}
 	done, err := s.submit(ctx, req.GetTasks(), func(i int) string { return fmt.Sprintf("tasks[%d]", i) })
 	if err != nil {
-		return nil, refusal.Status(s.ifTooMany(gate.TenantOf(ctx), req.GetTasks(), err))
+		return nil, refusal.Status(s.ifTooMany(gate.Identify(ctx).Tenant, req.GetTasks(), err))
 	}
 	results := make([]*lessorv1.SubmitResult, len(done))
 	for i, d := range done {
@@ -66,17 +66,18 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	if err != nil {
 		return nil, err
 	}
-	if err := s.quotas.Spend(gate.Identify(ctx).Caller(), quota.Submits, len(sub.Specs)); err != nil {
+	who := gate.Identify(ctx)
+	if err := s.quotas.Spend(who.Caller(), quota.Submits, len(sub.Specs)); err != nil {
 		return nil, err
 	}
 	trace := traceparent(ctx)
 	for _, spec := range sub.Specs {
 		spec.Traceparent = trace
 	}
-	space := engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: sub.Workspace}
+	space := engine.Space{Tenant: who.Tenant, Workspace: sub.Workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
 	if err != nil {
-		return nil, convert.Under(path(at), s.ifTaskLimit(gate.Identify(ctx), err))
+		return nil, convert.Under(path(at), s.ifTaskLimit(who, err))
 	}
 	return done, nil
 }

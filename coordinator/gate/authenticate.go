@@ -131,13 +131,11 @@ func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, e
 	return context.WithValue(ctx, checkedKey{}, who), nil
 }
 
-// TenantOf returns the tenant of a call, also before the call is admitted: over gRPC as soon as CheckCredential has found its credential valid. It is ""
-// for a call that is neither.
+// TenantOf returns the tenant of a call over gRPC that is not admitted yet, or "" if CheckCredential has not found its credential valid. Handlers take the
+// tenant from Identify.
 func TenantOf(ctx context.Context) string {
-	if who, ok := ctx.Value(checkedKey{}).(Identity); ok {
-		return who.Tenant
-	}
-	return Identify(ctx).Tenant
+	who, _ := ctx.Value(checkedKey{}).(Identity)
+	return who.Tenant
 }
 
 // bearer returns the token in the authorization headers, or "" if there are none. More than one header is an error, because it would be ambiguous.
