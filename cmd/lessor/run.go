@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -226,10 +224,8 @@ func openError(dir string, err error) error {
 		return fail(exitUsage, "use --null if the lines end with NUL, as those of find -print0", "%v", nul)
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "the input must have an end; if it is large, use --data with a directory on a disk that has more space", "cannot copy the input to data directory %s: %v", dir, full)
-	case noSpace(err), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS): // as for the directory of a store
-		return storeError(dir, err)
 	}
-	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
+	return storeError(dir, err) // the directory as such is at fault, as that of a store can be
 }
 
 // screen returns the screen, which keeps the progress bar apart from the other output on the terminal.
