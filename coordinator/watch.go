@@ -89,35 +89,10 @@ func (had *newsCount) passOn(w watcher, n *engine.News) error {
 func (s *taskService) newWatcher(ctx context.Context, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
 	f := s.fields()
 	f.Err = convert.Unknown("", req)
-	tenant := gate.Identify(ctx).Tenant
 	if req.GetRunId() == "" {
-		id, err := parseTaskID(ctx, f, req.GetTaskId())
-		if err == nil && req.GetAfterSequence() != 0 {
-			err = s.view(func(r store.Reader) error { // before resumable: a task of another tenant is refused just like a missing one (X2)
-				_, err := readTask(r, tenant, id)
-				return err
-			})
-		}
-		if err == nil {
-			err = s.resumable(ctx, id.Space, req)
-		}
-		return &taskWatcher{edge: s.edge, eventSender: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
+		return s.newTaskWatcher(ctx, f, req, to)
 	}
-	if req.GetTaskId() != "" {
-		f.Fail("run_id", "is set together with task_id; set only one of them")
-	}
-	run := f.ID("run_id", req.GetRunId())
-	space := engine.Space{Tenant: tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
-	if f.Err != nil {
-		return nil, engine.Watching{}, f.Err
-	}
-	number, _ := s.engine.SpaceNumber(space) // a workspace may get its first task later, and so may a run
-	if err := s.resumable(ctx, number, req); err != nil {
-		return nil, engine.Watching{}, err
-	}
-	logFields(ctx, "id", run)
-	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, space: space, run: run, told: req.GetAfterSequence()}
-	return w, engine.Watching{Space: space, Run: run}, nil
+	return s.newRunWatcher(ctx, f, req, to)
 }
 
 // resumable refuses an after_sequence that no event of this store has. It may come from another coordinator, or from an event that was undone when the
@@ -150,6 +125,21 @@ type taskWatcher struct {
 	*eventSender
 	tenant string
 	id     lease.TaskID
+}
+
+func (s *taskService) newTaskWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
+	tenant := gate.Identify(ctx).Tenant
+	id, err := parseTaskID(ctx, f, req.GetTaskId())
+	if err == nil && req.GetAfterSequence() != 0 {
+		err = s.view(func(r store.Reader) error { // before resumable: a task of another tenant is refused just like a missing one (X2)
+			_, err := readTask(r, tenant, id)
+			return err
+		})
+	}
+	if err == nil {
+		err = s.resumable(ctx, id.Space, req)
+	}
+	return &taskWatcher{edge: s.edge, eventSender: to, tenant: tenant, id: id}, engine.Watching{Task: id}, err
 }
 
 func (w *taskWatcher) catchUp() error {

@@ -5,7 +5,10 @@ import (
 	"context"
 	"slices"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/gate"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -30,6 +33,23 @@ type runWatcher struct {
 
 	told   uint64                  // every event up to this sequence number was sent
 	toldOf map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too, from news
+}
+
+func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
+	if req.GetTaskId() != "" {
+		f.Fail("run_id", "is set together with task_id; set only one of them")
+	}
+	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, run: f.ID("run_id", req.GetRunId()), told: req.GetAfterSequence()}
+	w.space = engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
+	if f.Err != nil {
+		return nil, engine.Watching{}, f.Err
+	}
+	number, _ := s.engine.SpaceNumber(w.space) // a workspace may get its first task later, and so may a run
+	if err := s.resumable(ctx, number, req); err != nil {
+		return nil, engine.Watching{}, err
+	}
+	logFields(ctx, "id", w.run)
+	return w, engine.Watching{Space: w.space, Run: w.run}, nil
 }
 
 // catchUp reads the store in steps, because the history of a run may be long. The store also holds the events that came with news; catchUp does not
