@@ -117,10 +117,10 @@ func submitUnary(goroutines int) submitter {
 	return func(ctx context.Context, r *rig, n int) (int, error) {
 		return spread(ctx, goroutines, n, func(ctx context.Context) error {
 			res, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: r.spec()})
-			if err == nil && !res.GetCreated() {
-				err = errors.New("the coordinator returned an existing task instead of a new one")
+			if err != nil {
+				return err
 			}
-			return err
+			return refusal(&lessorv1.SubmitResult{Created: res.GetCreated()})
 		})
 	}
 }
