@@ -23,8 +23,8 @@ const (
 	// maxAnswer is the largest message that a client accepts, in bytes. It must be large, because one answer can have a payload and an output, each
 	// as large as the limit that the operator of the coordinator set.
 	maxAnswer = math.MaxInt32
-	// maxPayload is the largest payload limit that an operator can set.
-	maxPayload = 64 << 20
+	// maxInline is the greatest --limit-payload and --limit-output that a coordinator can have, in bytes.
+	maxInline = 64 << 20
 )
 
 // server has the flag of every command that talks to a coordinator.

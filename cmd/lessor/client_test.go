@@ -26,7 +26,7 @@ type largeTask struct {
 }
 
 func (largeTask) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
-	large := bytes.Repeat([]byte("x"), maxPayload)
+	large := bytes.Repeat([]byte("x"), maxInline)
 	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{Spec: &lessorv1.TaskSpec{Payload: large}, Output: large}}, nil
 }
 
@@ -56,8 +56,8 @@ func TestLargestTaskIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, m := len(got.GetTask().GetSpec().GetPayload()), len(got.GetTask().GetOutput()); n != maxPayload || m != maxPayload {
-		t.Errorf("payload of %d and output of %d bytes, want %d of each", n, m, maxPayload)
+	if n, m := len(got.GetTask().GetSpec().GetPayload()), len(got.GetTask().GetOutput()); n != maxInline || m != maxInline {
+		t.Errorf("payload of %d and output of %d bytes, want %d of each", n, m, maxInline)
 	}
 }
 

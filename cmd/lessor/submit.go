@@ -137,14 +137,14 @@ func (c submitCmd) payload(stdin io.Reader) ([]byte, error) {
 
 const largeHint = "store it elsewhere and submit its name, or raise --limit-payload of lessor serve"
 
-// readPayload reads all of r. It refuses more than maxPayload bytes, which no coordinator accepts. The coordinator checks its own limit.
+// readPayload reads all of r. It refuses more than maxInline bytes, which no coordinator accepts. The coordinator checks its own limit.
 func readPayload(r io.Reader, name string) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxPayload+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxInline+1))
 	if err != nil {
 		return nil, fail(exitUsage, "", "--payload: %v", err)
 	}
-	if len(data) > maxPayload {
-		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, words.Bytes(maxPayload))
+	if len(data) > maxInline {
+		return nil, fail(exitUsage, "store it elsewhere and submit its name", "--payload: %s has more than the limit of %s", name, words.Bytes(maxInline))
 	}
 	return data, nil
 }

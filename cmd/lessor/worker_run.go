@@ -59,8 +59,8 @@ func (c workerRunCmd) Run(a *app) error {
 	if len(c.Queue) == 0 { // --queue "" is an empty list
 		return fail(exitUsage, "", "--queue: must not be empty")
 	}
-	if c.InlineLimit > maxInlineLimit {
-		return fail(exitUsage, "", "--inline-limit: is %d bytes; the limit is %d (64MiB)", c.InlineLimit, maxInlineLimit)
+	if c.InlineLimit > maxInline {
+		return fail(exitUsage, "", "--inline-limit: is %d bytes; the limit is %d (64MiB)", c.InlineLimit, maxInline)
 	}
 	log, err := c.Log.logger(a.err)
 	if err != nil {
@@ -89,8 +89,6 @@ func (c workerRunCmd) Run(a *app) error {
 }
 
 const (
-	// maxInlineLimit is the greatest --limit-output that a coordinator can have, in bytes.
-	maxInlineLimit = 64 << 20
 	// reportRoom is how much a frame needs beside one output, in bytes. A coordinator leaves more room than that beside its --limit-output.
 	reportRoom = 512 << 10
 	// minMessage is the least size of the largest frame, in bytes: what every coordinator takes (S7).
