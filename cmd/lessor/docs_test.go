@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
 // eachFlagOf calls visit for each flag of each command.
@@ -85,11 +87,10 @@ func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 // The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. The exception is LESSOR_WORKSPACE: a
 // lessor in the command uses the workspace of the task.
 func TestNoFlagReadsAVariableOfATask(t *testing.T) {
+	ofTask := execworker.Variables()
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		for _, env := range flag.Envs {
-			switch env {
-			case "LESSOR_TASK_ID", "LESSOR_ATTEMPT", "LESSOR_ATTEMPT_ID", "LESSOR_FENCING_TOKEN", "LESSOR_QUEUE", "LESSOR_TYPE",
-				"LESSOR_RUN_ID", "LESSOR_TASK_KEY", "LESSOR_ASSET_ID", "LESSOR_DEADLINE":
+			if env != "LESSOR_WORKSPACE" && slices.Contains(ofTask, env) {
 				t.Errorf("--%s of %s reads %s, which a worker sets for each task", flag.Name, command, env)
 			}
 		}
