@@ -23,16 +23,8 @@ func changeEach(a *app, ids []string, call func(ctx context.Context, id string) 
 	return joined(refused)
 }
 
-// about explains an error about one task, queue or worker, and names it. It returns nil for nil.
-func about(id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return withID(id, err)
-}
-
-// withID explains an error. It puts the id in front of each line of the text, unless the text has the id already. That something does not exist is said
-// without its id, but "queue", for example, may be one. An empty id changes nothing.
+// withID explains an error about one task, queue or worker. It puts the id in front of each line of the text, unless the text has the id already. That
+// something does not exist is said without its id, but "queue", for example, may be one. An empty id changes nothing.
 func withID(id string, err error) *failure {
 	f := *explain(err)
 	if id == "" || f.code != exitNotFound && strings.Contains(f.text, id) {

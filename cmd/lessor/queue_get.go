@@ -27,7 +27,7 @@ func (c queueGetCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.admin.GetQueue(a.ctx, &lessorv1.GetQueueRequest{WorkspaceId: c.Workspace, Name: c.Name})
 		if err != nil {
-			return about(c.Name, err)
+			return withID(c.Name, err)
 		}
 		if a.json {
 			return printJSON(a.out, answer)

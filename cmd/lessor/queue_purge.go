@@ -27,16 +27,20 @@ func (c queuePurgeCmd) Run(a *app) error {
 		if !c.Yes {
 			return c.ask(a, cl)
 		}
-		return about(c.Name, changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
+		err := changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
 			return cl.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{WorkspaceId: c.Workspace, Name: c.Name, PageToken: token})
-		}))
+		})
+		if err != nil {
+			return withID(c.Name, err)
+		}
+		return nil
 	})
 }
 
 func (c queuePurgeCmd) ask(a *app, cl *client) error {
 	answer, err := cl.admin.GetQueue(a.ctx, &lessorv1.GetQueueRequest{WorkspaceId: c.Workspace, Name: c.Name})
 	if err != nil {
-		return about(c.Name, err)
+		return withID(c.Name, err)
 	}
 	q := answer.GetQueue()
 	return fail(exitUsage, "add --yes to delete them", "queue %q has %d ready and %d scheduled tasks", c.Name, q.GetReady(), q.GetScheduled())

@@ -25,7 +25,7 @@ func (c taskAdoptCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.AdoptResult(a.ctx, &lessorv1.AdoptResultRequest{TaskId: c.TaskID, Attempt: c.Attempt})
 		if err != nil {
-			return about(c.TaskID, err)
+			return withID(c.TaskID, err)
 		}
 		return printChange(a, answer, stateLine(answer.GetTask()))
 	})

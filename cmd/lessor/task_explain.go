@@ -31,7 +31,7 @@ func (c taskExplainCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.ExplainTask(a.ctx, &lessorv1.ExplainTaskRequest{TaskId: c.TaskID})
 		if err != nil {
-			return about(c.TaskID, err)
+			return withID(c.TaskID, err)
 		}
 		if a.json {
 			return printJSON(a.out, answer)

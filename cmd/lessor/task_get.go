@@ -33,7 +33,7 @@ func (c taskGetCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.tasks.GetTask(a.ctx, &lessorv1.GetTaskRequest{TaskId: c.TaskID})
 		if err != nil {
-			return about(c.TaskID, err)
+			return withID(c.TaskID, err)
 		}
 		switch {
 		case c.Output:

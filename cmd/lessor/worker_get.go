@@ -35,7 +35,7 @@ func (c workerGetCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
 		answer, err := cl.admin.GetWorker(a.ctx, &lessorv1.GetWorkerRequest{WorkerId: c.Name, SessionId: c.Session})
 		if err != nil {
-			return about(c.Name, err)
+			return withID(c.Name, err)
 		}
 		if a.json {
 			return printJSON(a.out, answer)
