@@ -50,7 +50,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	}
 	co, err := coordinator.New(st, embeddedConfig(log))
 	if err != nil {
-		return nil, errors.Join(newError(storeDir, err), lis.Close(), st.Close())
+		return nil, errors.Join(startError(storeDir, err), lis.Close(), st.Close())
 	}
 	serving, stop := context.WithCancel(context.Background())
 	alive, ended := context.WithCancelCause(context.Background())

@@ -107,7 +107,7 @@ func (c serveCmd) Run(a *app) error {
 		cfg.DiskFull, cfg.StoreGone = full, bolt.Gone
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
-			return newError(c.Data, err)
+			return startError(c.Data, err)
 		}
 		opened()
 		if err := announce(a, grpcLis, httpLis); err != nil {
@@ -291,35 +291,4 @@ func withStore(dir string, log *slog.Logger, use func(*boltstore.Store) error) (
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	return use(st)
-}
-
-// newError returns the error for a coordinator that cannot be made although the settings are valid.
-func newError(dir string, err error) error {
-	if errors.As(err, new(*store.CommitError)) {
-		return storeFailed(err)
-	}
-	return storeError(dir, err)
-}
-
-// storeFailed returns the error of a process that ends because a commit failed: it does not know any more what its store holds.
-func storeFailed(err error) error {
-	if errors.As(err, new(*store.DamagedError)) {
-		return fail(exitStore, hintDamaged, "%v", err)
-	}
-	hint := "acknowledged changes are safe, others may be lost: check the disk, then start again"
-	if noSpace(err) {
-		hint = "acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again"
-	}
-	return fail(exitStore, hint, "%v", err)
-}
-
-// serveError returns the error with which serving ended, or nil if it was stopped.
-func serveError(err error) error {
-	switch {
-	case err == nil, errors.Is(err, context.Canceled):
-		return nil
-	case errors.Is(err, engine.ErrStore):
-		return storeFailed(err)
-	}
-	return err
 }

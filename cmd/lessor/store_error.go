@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
 	"syscall"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/store"
 )
 
@@ -71,4 +73,35 @@ func storeError(dir string, err error) error {
 		return fail(exitCannotStart, hintAddressSpace, "cannot map the store in %s: %v", dir, syscall.ENOMEM)
 	}
 	return fail(exitCannotStart, "", "cannot use data directory %s: %v", dir, err)
+}
+
+// startError returns the error for a coordinator that cannot be made although the settings are valid.
+func startError(dir string, err error) error {
+	if errors.As(err, new(*store.CommitError)) {
+		return storeFailed(err)
+	}
+	return storeError(dir, err)
+}
+
+// storeFailed returns the error of a process that ends because a commit failed: it does not know any more what its store holds.
+func storeFailed(err error) error {
+	if errors.As(err, new(*store.DamagedError)) {
+		return fail(exitStore, hintDamaged, "%v", err)
+	}
+	hint := "acknowledged changes are safe, others may be lost: check the disk, then start again"
+	if noSpace(err) {
+		hint = "acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again"
+	}
+	return fail(exitStore, hint, "%v", err)
+}
+
+// serveError returns the error with which serving ended, or nil if it was stopped.
+func serveError(err error) error {
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, engine.ErrStore):
+		return storeFailed(err)
+	}
+	return err
 }
