@@ -77,7 +77,8 @@ func (c Config) Validate() error {
 	return c.validate()
 }
 
-// maxInline is the greatest limit that may be set for payload and output, in bytes. A call holds each of them in memory as a whole, in several copies.
+// maxInline is the greatest limit that may be set for each of payload, output, checkpoint and discarded result, in bytes. A call holds them in memory as a
+// whole, in several copies.
 const maxInline = 64 << 20
 
 func (c *Config) validate() error {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Screen is where a run writes: outputs to Out, everything for people to Err. It removes the progress bar while it writes, so that the bar does not
+// Screen is where a run writes: outputs to out, everything for people to err. It removes the progress bar while it writes, so that the bar does not
 // mix with either. Its methods are safe for concurrent use.
 type Screen struct {
 	out, err io.Writer
@@ -32,7 +32,7 @@ func (s *Screen) outputFailed() bool {
 	return s.broken
 }
 
-// output calls write with Out.
+// output calls write with out.
 func (s *Screen) output(write func(io.Writer) error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Screen) output(write func(io.Writer) error) (err error) {
 	return err
 }
 
-// Write writes whole lines to Err.
+// Write writes whole lines to err.
 func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	return s.err.Write(lines)
 }
 
-// Note writes one line to Err.
+// Note writes one line to err.
 func (s *Screen) Note(format string, args ...any) {
 	_, _ = fmt.Fprintf(s, format+"\n", args...)
 }
@@ -94,7 +94,7 @@ func (s *Screen) showLocked() {
 	}
 }
 
-// drawLocked writes to Err and ignores errors.
+// drawLocked writes to err and ignores errors.
 func (s *Screen) drawLocked(text string) { _, _ = io.WriteString(s.err, text) }
 
 // lastByte remembers the last byte that was written.
