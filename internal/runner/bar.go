@@ -8,7 +8,7 @@ import (
 
 // barText returns the progress bar in at most width columns:
 //
-//	[#########           ] 45 %  450/1000 done, 2 failed, 5 retried, 12.3/s, 45s left
+//	[#########           ]  45 %  450/1000 done, 2 failed, 5 retried, 12.3/s, 45s left
 func barText(lines int64, c counts, rate float64, width int) string {
 	share := 1.0
 	if lines > 0 {

@@ -28,13 +28,13 @@ func TestBarText(t *testing.T) {
 		rate  float64
 		want  string
 	}{
-		{1000, counts{448, 2, 5}, 12.3, " 45 %  448/1000 done, 2 failed, 5 retried, 12.3/s, 45s left"},
-		{1000, counts{}, 0, "  0 %  0/1000 done, 0 failed, 0 retried"},
-		{10, counts{10, 0, 0}, 400, "100 %  10/10 done, 0 failed, 0 retried, 400/s, 0s left"},
-		{1_000_000, counts{1, 0, 0}, 100, "  0 %  1/1000000 done, 0 failed, 0 retried, 100/s, 2h47m left"},
-		{0, counts{}, 0, "100 %  0/0 done, 0 failed, 0 retried"},
+		{1000, counts{448, 2, 5}, 12.3, "[#############                 ]  45 %  448/1000 done, 2 failed, 5 retried, 12.3/s, 45s left"},
+		{1000, counts{}, 0, "[                              ]   0 %  0/1000 done, 0 failed, 0 retried"},
+		{10, counts{10, 0, 0}, 400, "[##############################] 100 %  10/10 done, 0 failed, 0 retried, 400/s, 0s left"},
+		{1_000_000, counts{1, 0, 0}, 100, "[                              ]   0 %  1/1000000 done, 0 failed, 0 retried, 100/s, 2h47m left"},
+		{0, counts{}, 0, "[##############################] 100 %  0/0 done, 0 failed, 0 retried"},
 	} {
-		if got := barText(test.lines, test.c, test.rate, 200); !strings.HasSuffix(got, test.want) {
+		if got := barText(test.lines, test.c, test.rate, 200); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}
