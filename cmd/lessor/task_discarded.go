@@ -15,11 +15,12 @@ func (d details) addDiscarded(t *lessorv1.Task) {
 		d.add("adopted", fmt.Sprintf("the late result of attempt %d is the output", n))
 	}
 	for _, r := range t.GetDiscarded() {
-		d.add("discarded", fmt.Sprintf("%s by worker %s at %s, attempt %d: %s",
-			words.Bytes(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(), words.Name(r.GetReason())))
+		text := fmt.Sprintf("%s by worker %s at %s, attempt %d: %s",
+			words.Bytes(uint64(r.GetSizeBytes())), r.GetWorkerId(), clock(r.GetAt()), r.GetAttempt(), words.Name(r.GetReason()))
 		for _, artifact := range r.GetArtifacts() {
-			d.add("", words.Artifact(artifact))
+			text += "\n" + words.Artifact(artifact)
 		}
+		d.add("discarded", text)
 	}
 }
 
