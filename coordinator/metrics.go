@@ -20,20 +20,20 @@ import (
 
 // metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so the number of series is bounded.
 type metrics struct {
-	registry   *prometheus.Registry
-	submitted  prometheus.Counter
-	finished   *prometheus.CounterVec
-	verdicts   *prometheus.CounterVec
-	dispatched prometheus.Counter
-	ended      *prometheus.CounterVec
-	retries    *prometheus.CounterVec
-	commits    prometheus.Histogram
-	batches    prometheus.Histogram
-	stalled    prometheus.Counter
-	latency    prometheus.Histogram
-	frames     frameBytes
-	requests   *prometheus.CounterVec
-	calls      *callMetrics
+	registry    *prometheus.Registry
+	submitted   prometheus.Counter
+	tasksEnded  *prometheus.CounterVec
+	verdicts    *prometheus.CounterVec
+	dispatched  prometheus.Counter
+	leasesEnded *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	commits     prometheus.Histogram
+	batches     prometheus.Histogram
+	stalled     prometheus.Counter
+	latency     prometheus.Histogram
+	frames      frameBytes
+	requests    *prometheus.CounterVec
+	calls       *callMetrics
 
 	backupDone, backupFailed prometheus.Gauge
 }
@@ -46,14 +46,14 @@ func newMetrics() *metrics {
 		frames:    frameBytes{in: frames.WithLabelValues("in"), out: frames.WithLabelValues("out")},
 		registry:  prometheus.NewRegistry(),
 		submitted: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_tasks_submitted_total", Help: "Tasks accepted."}),
-		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
+		tasksEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_tasks_ended_total", Help: "Tasks that ended, by final state.",
 		}, []string{"state"}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_verdicts_total", Help: "Verdicts on reports, starts and heartbeats, by kind, verdict and reason.",
 		}, []string{"kind", "verdict", "reason"}),
 		dispatched: prometheus.NewCounter(prometheus.CounterOpts{Name: "lessor_dispatch_total", Help: "Leases granted."}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		leasesEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lessor_leases_ended_total", Help: "Leases that ended, by cause; REPORTED is a committed report.",
 		}, []string{"cause"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -86,16 +86,16 @@ func newMetrics() *metrics {
 			Help: "When a backup last failed, in seconds since 1970; 0 if none has.",
 		}),
 	}
-	m.registry.MustRegister(m.submitted, m.finished, m.requests, m.verdicts, m.dispatched, m.ended, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
+	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
 		m.calls.ended, m.calls.took, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
-		m.finished.WithLabelValues(final.String())
+		m.tasksEnded.WithLabelValues(final.String())
 	}
 	for _, cause := range []lease.Reason{
 		lease.CoordinatorRecovered, lease.LeaseExpired, lease.DispatchUnacked, lease.TaskCancelled, lease.CancelTimeout, lease.DeadlineExceeded,
 		lease.Revoked, lease.Reported,
 	} {
-		m.ended.WithLabelValues(cause.String())
+		m.leasesEnded.WithLabelValues(cause.String())
 		if cause != lease.TaskCancelled && cause != lease.CancelTimeout { // no other attempt follows these
 			m.retries.WithLabelValues(cause.String())
 		}
@@ -138,11 +138,11 @@ func (c *counters[K]) inc(k K) {
 // events returns engine callbacks that count. The loop of the engine calls all of them except Committed, which another goroutine of the engine calls.
 func (m *metrics) events() engine.Events {
 	byReason := func(r lease.Reason) []string { return []string{r.String()} }
-	verdicts, ended, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.ended, byReason), countersOf(m.retries, byReason)
-	finished := countersOf(m.finished, func(s lease.State) []string { return []string{s.String()} })
+	verdicts, leasesEnded, retries := countersOf(m.verdicts, verdictLabels.labels), countersOf(m.leasesEnded, byReason), countersOf(m.retries, byReason)
+	tasksEnded := countersOf(m.tasksEnded, func(s lease.State) []string { return []string{s.String()} })
 	return engine.Events{
 		Submitted: func(*lease.Task) { m.submitted.Inc() },
-		Ended:     func(t *lease.Task) { finished.inc(t.Rest) },
+		Ended:     func(t *lease.Task) { tasksEnded.inc(t.Rest) },
 		Committed: func(tasks int, took time.Duration) {
 			m.commits.Observe(took.Seconds())
 			m.batches.Observe(float64(tasks))
@@ -152,7 +152,7 @@ func (m *metrics) events() engine.Events {
 		},
 		Granted: func(*lease.Task) { m.dispatched.Inc() },
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
-			ended.inc(cause)
+			leasesEnded.inc(cause)
 			if cause == lease.Reported {
 				m.latency.Observe(time.Since(t.Lease.GrantedAt.Time()).Seconds())
 			}
