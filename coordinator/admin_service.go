@@ -18,9 +18,9 @@ import (
 type adminService struct {
 	lessorv1.UnimplementedAdminServiceServer
 	*edge
-	open    *session.Registry
-	noAuth  bool // no credentials are required
-	started lease.Wall
+	sessions *session.Registry
+	noAuth   bool // no credentials are required
+	started  lease.Wall
 
 	backup      atomic.Bool     // a backup is under way
 	backups     records.Backups // when the last ones ended; only the backup under way may use it
@@ -41,7 +41,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
-		Leases: uint64(live), Sessions: uint32(s.open.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
+		Leases: uint64(live), Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
 	}, nil
 }

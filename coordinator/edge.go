@@ -73,10 +73,10 @@ func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, er
 	return all, err
 }
 
-// streams returns the server of the workers' sessions. The server registers each open session in open.
-func (e *edge) streams(open *session.Registry) *session.Server {
+// streams returns the server of the workers' sessions. It registers each session in sessions while that is open.
+func (e *edge) streams(sessions *session.Registry) *session.Server {
 	return session.New(session.Deps{
 		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: e.engine, Quotas: e.quotas,
-		Tokens: e.assigner.Tokens, Registry: open, View: e.view, Assign: e.assignments, Stopping: e.stopping,
+		Tokens: e.assigner.Tokens, Registry: sessions, View: e.view, Assign: e.assignments, Stopping: e.stopping,
 	})
 }

@@ -81,7 +81,7 @@ func newPages(f *testing.F) *pages {
 	})
 	p := &pages{ctx: contextAfterGate(ctx, f)}
 	tasks := &taskService{edge: c.edge}
-	admin := &adminService{edge: c.edge, open: session.NewRegistry()}
+	admin := &adminService{edge: c.edge, sessions: session.NewRegistry()}
 	for _, queue := range []string{"q", "p"} {
 		if _, err := tasks.SubmitTask(p.ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: queue}}); err != nil {
 			f.Fatal(err)

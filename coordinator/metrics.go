@@ -174,14 +174,14 @@ func (m *metrics) showBackups(b records.Backups) {
 }
 
 // watch adds the metrics whose values are read at each scrape.
-func (m *metrics) watch(open *session.Registry, eng *engine.Engine, st store.Store, room *submitRoom, cfg Config) {
+func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store.Store, room *submitRoom, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
 	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": cfg.Version}}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(build, func() float64 { return 1 }))
-	m.registry.MustRegister(open.Collectors()...)
-	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(open.Len()) })
+	m.registry.MustRegister(sessions.Collectors()...)
+	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(sessions.Len()) })
 	m.registry.MustRegister(&taskCounts{eng})
 	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
 	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)

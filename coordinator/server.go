@@ -70,10 +70,10 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	if cfg.Recovery != engine.KeepLeases {
 		cfg.Logger.Info("leases from before the start were revoked", "epoch", eng.Epoch())
 	}
-	open := session.NewRegistry()
+	sessions := session.NewRegistry()
 	stopping, stop := context.WithCancel(context.Background())
 	room := newSubmitRoom(cfg.maxMessage(), stopping.Done())
-	m.watch(open, eng, st, room, cfg)
+	m.watch(sessions, eng, st, room, cfg)
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
@@ -100,8 +100,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.showBackups(backups)
 	inside := newLocal(through)
 	c.register(&adminService{
-		edge: c.edge, noAuth: c.gate.Open(), open: open, started: eng.Now().Wall, backups: backups, showBackups: m.showBackups,
-	}, open, inside)
+		edge: c.edge, noAuth: c.gate.Open(), sessions: sessions, started: eng.Now().Wall, backups: backups, showBackups: m.showBackups,
+	}, inside)
 	c.http = c.newHTTP(inside, m)
 	return c, nil
 }
@@ -119,10 +119,10 @@ func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
 }
 
 // register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
-func (c *Coordinator) register(admin *adminService, open *session.Registry, inside *local) {
+func (c *Coordinator) register(admin *adminService, inside *local) {
 	e := admin.edge
 	tasks := &taskService{edge: e}
-	workers := &workerService{edge: e, streams: e.streams(open)}
+	workers := &workerService{edge: e, streams: e.streams(admin.sessions)}
 	c.grpc.RegisterService(e.room.unary(guarded(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
 	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)

@@ -111,7 +111,7 @@ func TestReportThatCannotBeJudgedGetsAnError(t *testing.T) {
 func TestCallsWithoutAnEngineFail(t *testing.T) {
 	t.Attr("rules", "A10")
 	e, ctx := edgeWithoutEngine(t), contextAfterGate(t.Context(), t)
-	tasks, admin, workers := &taskService{edge: e}, &adminService{edge: e, open: session.NewRegistry()}, &workerService{edge: e}
+	tasks, admin, workers := &taskService{edge: e}, &adminService{edge: e, sessions: session.NewRegistry()}, &workerService{edge: e}
 	id, spec := lease.TaskID{Space: 1, Seq: 1}.String(), &lessorv1.TaskSpec{Queue: "q"}
 	for name, err := range map[string]error{
 		"SubmitTask":       errOf(tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec})),

@@ -40,7 +40,7 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 		return nil, refusal.Status(err)
 	}
 	res, page := &lessorv1.ListWorkersResponse{}, pageSize{most: size}
-	for _, w := range s.open.List(tenant, held) {
+	for _, w := range s.sessions.List(tenant, held) {
 		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
 			continue
 		}
@@ -106,7 +106,7 @@ func (s *adminService) DrainWorker(ctx context.Context, req *lessorv1.DrainWorke
 	if req.GetUndo() {
 		d = nil
 	}
-	drained := s.open.Drain(found, d)
+	drained := s.sessions.Drain(found, d)
 	return &lessorv1.DrainWorkerResponse{Workers: described(drained, held), Sessions: uint32(len(drained))}, nil
 }
 
@@ -155,7 +155,7 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 		if err != nil {
 			return nil, err
 		}
-		if other := s.open.Having(m); other != nil && !slices.Contains(all, other) {
+		if other := s.sessions.Having(m); other != nil && !slices.Contains(all, other) {
 			all = append(all, other)
 		}
 	}
@@ -183,7 +183,7 @@ func parseWorkerName(ctx context.Context, f *convert.Fields, req namesWorker) (w
 
 // sessionsNamed returns the sessions of that name, at least one.
 func (s *adminService) sessionsNamed(ctx context.Context, name workerName) ([]*session.Session, error) {
-	found := s.open.Named(gate.Identify(ctx).Tenant, name.worker, name.session)
+	found := s.sessions.Named(gate.Identify(ctx).Tenant, name.worker, name.session)
 	switch {
 	case len(found) > 0:
 		return found, nil
