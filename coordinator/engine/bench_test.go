@@ -162,6 +162,44 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkParked completes the one task whose concurrency key has room, grants the next one, and submits another, while tasks of so many fairness keys wait
+// for the concurrency key. One operation is one task.
+func BenchmarkParked(b *testing.B) {
+	for _, lines := range []int{1, 100, 1000, 100_000} {
+		b.Run(fmt.Sprintf("lines=%d", lines), func(b *testing.B) {
+			h := newManualEngine(b, 1, 10)
+			submit := func(first, n int) {
+				specs, digests := h.specs(n)
+				for i, s := range specs {
+					s.ConcurrencyKey, s.ConcurrencyLimit, s.FairnessKey = "k", 1, fmt.Sprint((first+i)%lines)
+				}
+				h.submitSpecs(specs, digests)
+			}
+			matchAll := func() {
+				for h.match(); h.toMatch.len > 0 || len(h.toUnpark) > 0; h.match() {
+				}
+			}
+			submit(0, 1)
+			matchAll()
+			granted := h.completions(1)
+			for i, n := 0, min(1000, lines); i < 2*lines; i += n {
+				submit(i, n)
+				matchAll()
+				h.endBatch()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				h.complete(granted)
+				submit(i, 1)
+				matchAll()
+				granted = h.completions(1)
+				h.endBatch()
+			}
+		})
+	}
+}
+
 // BenchmarkShortLife judges the Start and the Complete of a short task, which come in one frame. One operation is one task.
 func BenchmarkShortLife(b *testing.B) {
 	const tasks = 500

@@ -1,10 +1,6 @@
 package engine
 
 import (
-	"maps"
-	"math"
-	"slices"
-
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -20,21 +16,26 @@ type concurrencyKey struct {
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
 	limits  btree.Map[uint32, int]  // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
-	next    []lease.Line // the lines that unpark looks at next; the lines take turns, so that none always comes last
-	around  bool         // after next, unpark has to look at all lines again
+
+	// What unpark looks at next: inTurn from its end; if news is set, at most linesInTurn lines, which nearly always are enough; next from its end; and then,
+	// if around is set, all lines.
+	inTurn []turnOfLine
+	news   bool
+	next   []lease.Line
+	around bool
+	atOnce int // how many lines unpark looks at before the queues have their turn
+
+	mostParked int // see shrunk
 }
 
 // parkedHead is how many parked tasks of a line are kept in memory.
 var parkedHead = 256
 
-// unparksPerTurn is how many parked tasks are tried before a queue has its turn.
-var unparksPerTurn = 1000
-
 func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
 		k = &concurrencyKey{
-			space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{},
+			space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, atOnce: 1,
 		}
 		s.keys[key] = k
 	}
@@ -88,6 +89,7 @@ func (e *Engine) parkedIn(k *concurrencyKey, l lease.Line) *head[place] {
 func (e *Engine) dropParked(k *concurrencyKey, l lease.Line) {
 	if k.parked[l] != nil {
 		delete(k.parked, l)
+		k.parked = shrunk(k.parked, &k.mostParked)
 		e.untrackParked(parkedLine{k, l})
 	}
 }
@@ -122,7 +124,7 @@ func (e *Engine) updateKey(c *lease.Change) {
 
 // mayHaveRoom makes unpark look at all lines that are parked under the key.
 func (e *Engine) mayHaveRoom(k *concurrencyKey) {
-	k.around = true
+	k.news, k.around, k.inTurn = true, true, k.inTurn[:0] // the turns may be others now
 	e.toUnpark[k] = struct{}{}
 }
 
@@ -157,70 +159,6 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 		e.mayHaveRoom(k) // it may be needed no more
 	}
 	return ok && placeLess(first, p)
-}
-
-// unpark puts parked tasks of the keys in toUnpark back into their lines if the keys have room: the first task of each line, because any of the lines
-// may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again. After unparksPerTurn tasks, unpark leaves the
-// other lines and keys to the next turn: after a recovery these may be all keys of a large backlog. A key with many lines may have no room by then, so
-// what the end of a lease costs does not grow with the number of lines.
-func (e *Engine) unpark() {
-	end := e.tried + unparksPerTurn
-	for k := range e.toUnpark {
-		if e.tried >= end {
-			return
-		}
-		delete(e.toUnpark, k)
-		if !k.state().Room(math.MaxUint32) { // not even for a task without a limit of its own, so no task need be read
-			continue
-		}
-		if !e.unparkLines(k, end) {
-			e.toUnpark[k] = struct{}{}
-			return
-		}
-		if len(k.holders) == 0 && len(k.parked) == 0 {
-			delete(k.space.keys, k.key)
-			delete(e.toUnpark, k) // if a task ended when it was unparked, it has added k again; by the next call, another k of that name may have holders
-		}
-	}
-}
-
-// unparkLines unparks the first task of each line of a key. done is false if it has stopped before, because unpark has tried enough tasks.
-func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
-	for k.around || len(k.next) > 0 {
-		if len(k.next) == 0 {
-			k.next, k.around = slices.AppendSeq(k.next, maps.Keys(k.parked)), false
-		}
-		for len(k.next) > 0 {
-			if e.tried >= end {
-				return false
-			}
-			line := k.next[len(k.next)-1]
-			k.next = k.next[:len(k.next)-1]
-			if h := k.parked[line]; h != nil {
-				e.unparkFirst(k, line, h)
-			}
-		}
-	}
-	return true
-}
-
-func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
-	e.tried++
-	if h.dry() {
-		e.refillParked(k, line, h)
-	}
-	p, ok := h.first()
-	if !ok {
-		e.dropParked(k, line)
-		return
-	}
-	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
-	t := e.set.task(id)
-	if t != nil && !k.state().Room(t.Spec.ConcurrencyLimit) {
-		return
-	}
-	e.step(lease.Unpark{Task: id})
-	e.removeParked(k, line, h, p) // even if the index entry has no task: such an entry must not block the line
 }
 
 // removeParked removes a place from the parked tasks of a line, and forgets the line if that was the last one.

@@ -667,7 +667,7 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 // their tasks come back and are parked again. The next task of the key is granted nevertheless, until none is left.
 func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	t.Attr("rules", "T2 T11")
-	lower(t, 10, &unparksPerTurn)
+	lower(t, 100, &linesInTurn)
 	const keys = 300
 	h := newManualEngine(t, 1, 10)
 	specs, digests := h.specs(2 * keys)
@@ -682,13 +682,55 @@ func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 		return h.tried - before
 	}
 	match()
+	most := 3 + 2*linesInTurn/looksPerTry // one task comes back and is granted; before, the lines are sorted
 	for i := range specs {
 		h.complete(h.completions(1))
 		h.endBatch()
-		if tried := match(); tried > 3*unparksPerTurn {
-			t.Fatalf("%d tasks were tried after completion %d, want at most %d", tried, i, 3*unparksPerTurn)
+		if tried := match(); tried > most {
+			t.Fatalf("%d tasks were tried after completion %d, want at most %d", tried, i, most)
 		}
 	}
+}
+
+// T12, T11: fairness keys whose tasks wait for the same concurrency key get turns in proportion to their weights.
+func TestWeightsUnderAConcurrencyKey(t *testing.T) {
+	t.Attr("rules", "T11 T12")
+	const keys, weight, turns = 30, 10, 10
+	run(t, func(r *rig) {
+		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"heavy": weight} })
+		submit := func(key string, n int) {
+			specs := many(n)
+			for _, s := range specs {
+				s.FairnessKey, s.ConcurrencyKey, s.ConcurrencyLimit = key, "k", 1
+			}
+			r.submit(specs...)
+		}
+		submit("heavy", 2)
+		for i := 1; i < keys; i++ {
+			submit(fmt.Sprint(i), 2)
+		}
+		worker, _ := r.join("i", 10)
+		got := map[string]int{}
+		for i := range turns * (keys - 1 + weight) {
+			granted := worker.grants()
+			if len(granted) != i+1 {
+				r.Fatalf("%d tasks were leased after %d completions, want one more", len(granted), i)
+			}
+			key := granted[i].Task.Spec.FairnessKey
+			got[key]++
+			r.say(lease.KindComplete, granted[i])
+			submit(key, 1)
+		}
+		for key, n := range got {
+			least, most := turns, turns
+			if key == "heavy" {
+				least, most = weight*turns*9/10, weight*turns
+			}
+			if n < least || n > most+1 {
+				r.Errorf("%q had %d turns, want %d to %d", key, n, least, most+1)
+			}
+		}
+	})
 }
 
 // A call that does not wait has an answer also if the engine stops between two of its turns.

@@ -107,15 +107,16 @@ type Engine struct {
 	workers  map[workerKey]*presence // workers that are present, or for which pinned tasks wait
 
 	// Matching.
-	toMatch    *lanes[turn]                 // queues to be matched, by tenant
-	grants     uint64                       // number of grants since the start
-	tried      int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
-	pollsEnd   int                          // value of tried from which on the calls that do not wait leave the rest to the next round
-	toUnpark   map[*concurrencyKey]struct{} // concurrency keys that may have room
-	throttled  *btree.BTreeG[throttle]      // queues that wait for their rate limit
-	readAheads map[*readAhead]struct{}      // readings of lines under way
-	poolsFound []*pool                      // memory for poolsFor
-	readers    sync.WaitGroup
+	toMatch      *lanes[turn]                 // queues to be matched, by tenant
+	grants       uint64                       // number of grants since the start
+	tried        int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
+	pollsEnd     int                          // value of tried from which on the calls that do not wait leave the rest to the next round
+	toUnpark     map[*concurrencyKey]struct{} // concurrency keys that may have room
+	mostToUnpark int                          // see shrunk
+	throttled    *btree.BTreeG[throttle]      // queues that wait for their rate limit
+	readAheads   map[*readAhead]struct{}      // readings of lines under way
+	poolsFound   []*pool                      // memory for poolsFor
+	readers      sync.WaitGroup
 
 	// Batches, and stalls (due.go).
 	committer      *committer

@@ -182,17 +182,16 @@ func (t *taker) op(run func()) op {
 }
 
 // matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if all such calls
-// have tried triesPerTurn tasks in this round, or because more tasks must be unparked first than unpark does at once.
+// have tried triesPerTurn tasks in this round.
 func (e *Engine) matchNow(t *taker) (done bool) {
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
-		for done := false; !done; done = e.matchQueue(q) {
+		for done := false; !done; {
 			if e.tried >= e.pollsEnd && (q.waiting > 0 || len(e.toUnpark) > 0) { // otherwise there is nothing to try
 				return false
 			}
-			if e.unpark(); len(e.toUnpark) > 0 {
-				return false
-			}
+			e.unpark()
+			done = e.matchQueue(q) && len(e.toUnpark) == 0
 		}
 	}
 	return true
