@@ -35,7 +35,7 @@
 //	                    │    └─ line (type): tasks that are alike, the next one first (queue.go)
 //	                    └─ settings: pause, max_inflight, rate limit hold up the whole queue (queue_calls.go)
 //
-// If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (concurrency.go).
+// If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (unpark.go).
 //
 // # What is in memory
 //
@@ -59,7 +59,8 @@
 //	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are refilled
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
-//	concurrency.go affinity.go task_quota.go   concurrency keys, affinity keys, the quota of tasks
+//	concurrency.go unpark.go                   concurrency keys, and which of their tasks come back when there is room
+//	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	committer.go                               batches become durable
 //	hub.go feed.go                             watchers, and the progress and output of running attempts
 package engine
