@@ -141,7 +141,15 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 	if failed := s.failed.Load(); failed != nil {
 		return nil, failed
 	}
-	return s.beginRead()
+	tx, err := s.beginRead()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.requireNewest(tx.ID(), int(s.durable.Load())); err != nil {
+		_ = tx.Rollback()
+		return nil, err
+	}
+	return tx, nil
 }
 
 // beginRead begins to read the newest state, which may not be durable yet.

@@ -154,10 +154,10 @@ func (s *Store) checkCopy(path string, check func(*Store) error) (size int64, er
 	return to.Stats().FileBytes, check(to)
 }
 
-// sums computes the sums of all records.
+// sums computes the sums of all records of the newest commit.
 func (s *Store) sums() (all *sums, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		all, err = computeSums(tx)
+	err = s.View(func(r store.Reader) (err error) {
+		all, err = computeSums(r.(*reader).tx)
 		return err
 	})
 	return all, err

@@ -33,6 +33,15 @@ func largeStore(t *testing.T) (s *Store, dir string, file *os.File) {
 	return s, dir, file
 }
 
+// changeNewestMeta changes the meta page of the newest commit in the file of an open store, so that bbolt reads that of the commit before.
+func changeNewestMeta(t *testing.T, s *Store, file *os.File) {
+	t.Helper()
+	at := int64(s.durable.Load()%2)*int64(s.pageSize) + headerSize + txAt
+	if _, err := file.WriteAt([]byte{0xFF}, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A store that is damaged while it serves says so to every call from then on, whichever call meets the damage. Nothing is committed any more, Close returns,
 // and the next Open checks the store first.
 func TestDamageWhileServingFailsTheStore(t *testing.T) {
@@ -79,13 +88,7 @@ func TestDamageWhileServingFailsTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"the newest meta page was changed", func(t *testing.T, s *Store, file *os.File) {
-			t.Helper()
-			at := int64(s.durable.Load()%2)*int64(s.pageSize) + headerSize + txAt
-			if _, err := file.WriteAt([]byte{0xFF}, at); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		{"the newest meta page was changed", changeNewestMeta},
 	}
 	read := func(s *Store) error {
 		return s.View(func(r store.Reader) error {
@@ -135,6 +138,36 @@ func TestDamageWhileServingFailsTheStore(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A6, A11: if the meta page of the newest commit was changed while the store serves, neither Snapshot nor Compact copies the commit before it. The copy would be
+// sound in itself, so nobody would notice that an acknowledged commit is missing.
+func TestCopyHasTheNewestCommit(t *testing.T) {
+	s, _, file := largeStore(t)
+	changeNewestMeta(t, s, file)
+	n, err := s.Snapshot(new(bytes.Buffer))
+	if !errors.As(err, new(*store.DamagedError)) {
+		t.Errorf("Snapshot = %d bytes, %v; want that the store is damaged", n, err)
+	}
+
+	s, dir, file := largeStore(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err = openToCompact(dir, Options{}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	changeNewestMeta(t, s, file)
+	before := readFile(t, dir)
+	_, err = s.replaceWithCopy(func(*Store) error { return nil })
+	if !errors.As(err, new(*store.DamagedError)) {
+		t.Errorf("replaceWithCopy = %v, want that the store is damaged", err)
+	}
+	if !bytes.Equal(readFile(t, dir), before) {
+		t.Error("the copy has replaced the store")
 	}
 }
 
