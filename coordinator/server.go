@@ -161,6 +161,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	defer stopEngine()
 	parts := []func() error{
 		func() error { return c.engine.Run(engineCtx) },
+		func() error { return c.untilStoreFails(engineCtx) },
 		func() error { return c.serveGRPC(grpcLis) },
 	}
 	if httpLis != nil {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,44 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 			t.Error("the coordinator is still ready after its store has failed")
 		}
 	})
+}
+
+// A10: if a read or the check after a start finds damage, the coordinator ends although nothing has to be committed: without that, an idle one would go on to
+// say that it is ready, and answer no read.
+func TestStoreFailureEndsAnIdleCoordinator(t *testing.T) {
+	t.Attr("rules", "A10")
+	st := &failingStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		st.failed.Store(true)
+		select {
+		case err := <-r.served:
+			if !errors.Is(err, engine.ErrStore) || !errors.As(err, new(*store.CommitError)) {
+				t.Errorf("Serve returned %v, want ErrStore and why the store has failed", err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the coordinator still serves an hour after its store has failed")
+		}
+	})
+}
+
+// failingStore is a store that fails when the test says so.
+type failingStore struct {
+	store.Store
+	failed atomic.Bool
+}
+
+func (s *failingStore) View(fn func(store.Reader) error) error {
+	if s.failed.Load() {
+		return &store.CommitError{Err: errors.New("damaged")}
+	}
+	return s.Store.View(fn)
+}
+
+func (s *failingStore) Begin(ctx context.Context) (store.Tx, error) {
+	if s.failed.Load() {
+		return nil, &store.CommitError{Err: errors.New("damaged")}
+	}
+	return s.Store.Begin(ctx)
 }
 
 // A10: a token whose commit fails is not given to the caller, and is not valid.
