@@ -21,6 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // withAuth runs a test against a coordinator that requires credentials.
@@ -126,12 +127,11 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 
 // problemOf returns why a credential was refused, or "" if it was not refused.
 func problemOf(err error) string {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && status.Code(err) == codes.Unauthenticated && info.Metadata["code"] == refusal.CodeToken {
-			return info.Metadata["problem"]
-		}
+	about := detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()
+	if status.Code(err) != codes.Unauthenticated || about["code"] != refusal.CodeToken {
+		return ""
 	}
-	return ""
+	return about["problem"]
 }
 
 // X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be in lower case.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work, and
@@ -56,7 +57,7 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 // wantDiskFull checks that err refuses a call because the disk is full, with a wait of 5 s.
 func wantDiskFull(t *testing.T, what string, err error) {
 	t.Helper()
-	wait := detail[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()
+	wait := detail.Of[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()
 	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull || wait != 5*time.Second {
 		t.Errorf("%s: %v with a wait of %v, want %s with 5 s", what, err, wait, refusal.CodeDiskFull)
 	}

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -159,16 +158,6 @@ func (r *rig) get(t *testing.T, id string) *lessorv1.Task {
 
 // text returns a string of n bytes.
 func text(n int) string { return strings.Repeat("x", n) }
-
-// detail returns the status detail of type T, or nil if there is none.
-func detail[T any](st *status.Status) (found T) {
-	for _, d := range st.Details() {
-		if d, ok := d.(T); ok {
-			return d
-		}
-	}
-	return found
-}
 
 // logBuffer holds the coordinator's log. It has a lock, because handlers may still write while a test reads.
 type logBuffer struct {

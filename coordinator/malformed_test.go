@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // callHandlerDirectly is an interceptor that does nothing.
@@ -65,7 +66,7 @@ func TestInvalidUTF8NamesItsField(t *testing.T) {
 	} {
 		_, err := callMethod(t, desc, tt.method, tt.req)
 		st := status.Convert(err)
-		v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+		v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 		if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != tt.field {
 			t.Errorf("%s of %s: %v with %v, want INVALID_ARGUMENT of that field", tt.method, tt.field, err, v)
 		}
@@ -164,7 +165,7 @@ func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 			}
 			err = stream.RecvMsg(&emptypb.Empty{})
 			st := status.Convert(err)
-			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+			v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != tt.field {
 				t.Errorf("%s, %q: %v with %v, want INVALID_ARGUMENT of %s", tt.method, tt.raw, err, v, tt.field)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // T13: UpdateQueue changes only the fields that the request has. A zero or an empty message resets a field.
@@ -167,7 +168,7 @@ func TestBadQueueSettings(t *testing.T) {
 		} {
 			c.req.Name = "q"
 			st := status.Convert(errOf(r.admin.UpdateQueue(t.Context(), c.req)))
-			v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+			v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 			if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != c.field {
 				t.Errorf("%v: %v, want INVALID_ARGUMENT of %s", c.req, st, c.field)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -65,16 +66,7 @@ func withQuotas(t *testing.T, l quota.Limits, test func(t *testing.T, r *rig)) {
 func wantQuotaError(t *testing.T, err error, l quota.Limit, of, value string) time.Duration {
 	t.Helper()
 	st := status.Convert(err)
-	var info *errdetails.ErrorInfo
-	var wait time.Duration
-	for _, d := range st.Details() {
-		switch d := d.(type) {
-		case *errdetails.ErrorInfo:
-			info = d
-		case *errdetails.RetryInfo:
-			wait = d.GetRetryDelay().AsDuration()
-		}
-	}
+	info, wait := detail.Of[*errdetails.ErrorInfo](st), detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 	name := strings.ToUpper(l.String())
 	want := map[string]string{"code": "E.QUOTA." + name, "limit": l.String(), "of": of, "value": value}
 	if st.Code() != codes.ResourceExhausted || info.GetReason() != "QUOTA_"+name || !maps.Equal(info.GetMetadata(), want) || wait <= 0 {

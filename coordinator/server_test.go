@@ -32,6 +32,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -161,7 +162,7 @@ func TestStoreFailureEndsTheCoordinator(t *testing.T) {
 		synctest.Wait()
 		st.SetHook(func(context.Context, *store.Batch, func()) error { return errors.New("no space") })
 		_, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}})
-		if status.Code(err) != codes.Unavailable || detail[*errdetails.RetryInfo](status.Convert(err)) == nil {
+		if status.Code(err) != codes.Unavailable || detail.Of[*errdetails.RetryInfo](status.Convert(err)) == nil {
 			t.Errorf("submit: %v, want UNAVAILABLE with RetryInfo", err)
 		}
 		if err := <-r.served; !errors.Is(err, engine.ErrStore) {
@@ -311,7 +312,7 @@ func TestInvalidUTF8OnTheWire(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_GetTask_FullMethodName, []byte("\x0a\x02\xff\xff"), new([]byte),
 			grpc.ForceCodecV2(rawCodec{}))
-		v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
+		v := detail.Of[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
 		if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != "task_id" {
 			t.Errorf("%v with %v, want INVALID_ARGUMENT of task_id", err, v)
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // T9: cancel, retry and delete by a filter change the selected tasks that can be changed, count them, and count the other selected ones as skipped.
@@ -98,7 +99,7 @@ func TestDeadlineOfABulkRetry(t *testing.T) {
 	t.Attr("rules", "T9 S4")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		_, err := r.tasks.BatchRetryTasks(t.Context(), &lessorv1.BatchRetryTasksRequest{All: true, Deadline: timestamppb.Now()})
-		if v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations(); len(v) != 1 || v[0].GetField() != "deadline" {
+		if v := detail.Of[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations(); len(v) != 1 || v[0].GetField() != "deadline" {
 			t.Errorf("%v, want a refusal of the field deadline", err)
 		}
 		id := r.submit(t, nil).GetTaskId()

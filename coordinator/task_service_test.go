@@ -18,6 +18,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
@@ -111,7 +112,7 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		_, err = r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{
 			{Queue: "q"}, {Queue: "q", IdempotencyKey: "k", Payload: []byte("other")},
 		}})
-		info := detail[*errdetails.ErrorInfo](status.Convert(err))
+		info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
 		if status.Code(err) != codes.AlreadyExists || info.GetMetadata()["field"] != "tasks[1].idempotency_key" ||
 			info.GetMetadata()["task_id"] != first.GetTask().GetTaskId() {
 			t.Errorf("another spec: %v %v, want ALREADY_EXISTS", err, info)
@@ -246,7 +247,7 @@ func TestBadRequests(t *testing.T) {
 func wantBadField(t *testing.T, err error, field string) {
 	t.Helper()
 	st := status.Convert(err)
-	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+	v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 	if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field {
 		t.Errorf("%s: %v with %v, want INVALID_ARGUMENT of that field", field, err, v)
 	}
@@ -287,7 +288,7 @@ func TestWrongStatesAreNamed(t *testing.T) {
 		ctx := t.Context()
 		wantState := func(name string, err error, state string) {
 			t.Helper()
-			info := detail[*errdetails.ErrorInfo](status.Convert(err))
+			info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
 			if status.Code(err) != codes.FailedPrecondition || info.GetMetadata()["state"] != state {
 				t.Errorf("%s: %v %v, want FAILED_PRECONDITION in %s", name, err, info, state)
 			}

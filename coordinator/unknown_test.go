@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // withUnknownField adds a field to a message that this version does not know, as a newer client would.
@@ -27,7 +28,7 @@ func withUnknownField[M proto.Message](m M) M {
 // refusedUnknown reports whether err refuses the field of withUnknownField in the message at this path.
 func refusedUnknown(err error, path string) bool {
 	st := status.Convert(err)
-	v := detail[*errdetails.BadRequest](st).GetFieldViolations()
+	v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
 	return st.Code() == codes.InvalidArgument && len(v) == 1 && v[0].GetField() == path && strings.Contains(v[0].GetDescription(), "field 999")
 }
 
@@ -127,7 +128,7 @@ func TestFieldWithTheWrongWireType(t *testing.T) {
 			spoil(m)
 			_, err := r.tasks.SubmitTask(t.Context(), m)
 			field, typ, _ := strings.Cut(want, " ")
-			v := detail[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
+			v := detail.Of[*errdetails.BadRequest](status.Convert(err)).GetFieldViolations()
 			if status.Code(err) != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field ||
 				v[0].GetDescription() != "was sent with the wrong wire type; its type is "+typ {
 				t.Errorf("%s: %v, want a refusal that names the field and its type", want, err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // Reasons for which this side ends a session.
@@ -120,7 +121,7 @@ func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 	default:
 		return nil
 	}
-	info := detail[*errdetails.ErrorInfo](st)
+	info := detail.Of[*errdetails.ErrorInfo](st)
 	if acceptedBefore && info.GetDomain() != errorDomain {
 		return nil
 	}
@@ -140,15 +141,5 @@ func retryAfterOf(err error) time.Duration {
 		return reset.frame.GetRetryAfter().AsDuration()
 	}
 	st, _ := status.FromError(err)
-	return detail[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
-}
-
-// detail returns the first detail of type T in the status; nil if there is none.
-func detail[T any](st *status.Status) (found T) {
-	for _, d := range st.Details() {
-		if t, ok := d.(T); ok {
-			return t
-		}
-	}
-	return found
+	return detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
 }

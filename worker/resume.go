@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // Codes that mean that the session cannot be resumed.
@@ -111,7 +112,7 @@ func (s *session) markSuspects(err error) {
 		for _, f := range s.sent {
 			f.suspect(s.budget())
 		}
-	case st.Code() == codes.Internal && detail[*errdetails.ErrorInfo](st).GetDomain() == errorDomain:
+	case st.Code() == codes.Internal && detail.Of[*errdetails.ErrorInfo](st).GetDomain() == errorDomain:
 		if f := s.oldestReports(); f != nil { // the coordinator handles frames in order, and may have failed at this one
 			f.suspect(0)
 		}

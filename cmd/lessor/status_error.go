@@ -10,6 +10,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // explainStatus returns the text for an error of the coordinator, or nil if err is not one.
@@ -88,17 +90,7 @@ func missingHint(s *status.Status) string {
 
 // reasonOf returns the coordinator's reason for an error, or "" if the error is not from the coordinator.
 func reasonOf(s *status.Status) string {
-	return detailOf[*errdetails.ErrorInfo](s).GetReason()
-}
-
-// detailOf returns the first detail of type T, or nil if there is none.
-func detailOf[T any](s *status.Status) (found T) {
-	for _, detail := range s.Details() {
-		if t, ok := detail.(T); ok {
-			return t
-		}
-	}
-	return found
+	return detail.Of[*errdetails.ErrorInfo](s).GetReason()
 }
 
 // exhausted says which limit is used up. Without a reason of the coordinator, the status is from gRPC or a proxy.
@@ -124,7 +116,7 @@ func exhaustedHint(s *status.Status) string {
 // violations lists the bad fields, one on each line.
 func violations(s *status.Status) string {
 	var lines []string
-	for _, v := range detailOf[*errdetails.BadRequest](s).GetFieldViolations() {
+	for _, v := range detail.Of[*errdetails.BadRequest](s).GetFieldViolations() {
 		lines = append(lines, v.GetField()+": "+v.GetDescription())
 	}
 	if len(lines) == 0 {
@@ -143,13 +135,13 @@ func waitHint(s *status.Status, otherwise string) string {
 
 // retryDelay returns the wait that the coordinator asked for, if it asked for one.
 func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
-	info := detailOf[*errdetails.RetryInfo](s)
+	info := detail.Of[*errdetails.RetryInfo](s)
 	return info.GetRetryDelay().AsDuration(), info != nil
 }
 
 // existsHint names the task that exists already.
 func existsHint(s *status.Status) string {
-	id := detailOf[*errdetails.ErrorInfo](s).GetMetadata()["task_id"]
+	id := detail.Of[*errdetails.ErrorInfo](s).GetMetadata()["task_id"]
 	if id == "" {
 		return ""
 	}

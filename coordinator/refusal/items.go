@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -39,11 +40,6 @@ func SubmitError(err error) *lessorv1.SubmitError {
 }
 
 // WaitOf returns the wait in the RetryInfo of a status, or nil if the status has none.
-func WaitOf(err error) (wait *durationpb.Duration) {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.RetryInfo); ok {
-			wait = info.GetRetryDelay()
-		}
-	}
-	return wait
+func WaitOf(err error) *durationpb.Duration {
+	return detail.Of[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -181,10 +182,9 @@ func RetryIn(d time.Duration) *errdetails.RetryInfo {
 
 // CodeOf returns the code of an error that Status or New made, or "" for any other error.
 func CodeOf(err error) string {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == errorDomain {
-			return info.Metadata["code"]
-		}
+	info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
+	if info.GetDomain() != errorDomain {
+		return ""
 	}
-	return ""
+	return info.GetMetadata()["code"]
 }

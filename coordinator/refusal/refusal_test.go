@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -59,7 +60,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			if st.Code() != tt.code {
 				t.Errorf("code is %v, want %v", st.Code(), tt.code)
 			}
-			info := found[*errdetails.ErrorInfo](st)
+			info := detail.Of[*errdetails.ErrorInfo](st)
 			if info.GetReason() != tt.reason || info.GetDomain() != "lessor" {
 				t.Errorf("ErrorInfo is %v, want reason %s of domain lessor", info, tt.reason)
 			}
@@ -68,10 +69,10 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 					t.Errorf("metadata[%q] is %q, want %q", k, info.GetMetadata()[k], v)
 				}
 			}
-			if v := found[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
+			if v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations(); tt.field != "" && (len(v) != 1 || v[0].GetField() != tt.field) {
 				t.Errorf("violations are %v, want one of %s", v, tt.field)
 			}
-			if got := found[*errdetails.RetryInfo](st); got.GetRetryDelay().AsDuration() != tt.retry || (got != nil) != (tt.retry > 0) {
+			if got := detail.Of[*errdetails.RetryInfo](st); got.GetRetryDelay().AsDuration() != tt.retry || (got != nil) != (tt.retry > 0) {
 				t.Errorf("RetryInfo is %v, want %v", got, tt.retry)
 			}
 		})
@@ -158,16 +159,6 @@ func TestRoleErrorsNameTheRole(t *testing.T) {
 			t.Errorf("the message is %q, want %q", got, want)
 		}
 	}
-}
-
-// found returns the status detail of type T, or nil if there is none.
-func found[T any](st *status.Status) (none T) {
-	for _, d := range st.Details() {
-		if d, ok := d.(T); ok {
-			return d
-		}
-	}
-	return none
 }
 
 // The message of an internal error does not contain its cause.

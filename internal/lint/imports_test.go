@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal", anyModule,
 	},
 	// All errors of the edge and of what is behind it get their code here.
-	"coordinator/refusal": {"lease", "store", "gen", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
+	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
 	"coordinator/httpapi":   {"lease", "gen", anyModule},
 	"coordinator/tasktoken": {"lease"},
@@ -64,7 +64,7 @@ var arrows = map[string][]string{
 	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/pipe", "internal/wire", "internal/words", anyModule},
+	"worker": {"gen", "internal/detail", "internal/pipe", "internal/wire", "internal/words", anyModule},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
@@ -73,6 +73,8 @@ var arrows = map[string][]string{
 	"internal": {"gen", anyModule},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {anyModule},
+	// The coordinator, the SDK and the command all read errors with it.
+	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},
 	// The SDK and the command both read files with it.
 	"internal/pipe": {},
 	// Words only reads messages.

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -798,7 +799,7 @@ func TestOnlyCallsForSeveralTasksAreRefusedAtOnce(t *testing.T) {
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("error %v, want that of the coordinator", err)
 		}
-		return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool { _, ok := detail.(*errdetails.RetryInfo); return ok })
+		return detail.Of[*errdetails.RetryInfo](status.Convert(err)) != nil
 	}
 	other, err := status.New(codes.ResourceExhausted, "too many calls").WithDetails(&errdetails.ErrorInfo{Reason: "QUOTA_CALLS"}, &errdetails.RetryInfo{})
 	if err != nil {

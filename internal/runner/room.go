@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // callForRoom is retryWhileAway for a call after which the tenant has more tasks that have not ended. noRoom means that the coordinator refused it because
@@ -40,10 +41,7 @@ func awaitRoom(ctx context.Context) error {
 // isNoRoom reports whether a call was refused because the tenant's quota of tasks has no room for what it would make.
 func isNoRoom(err error) bool {
 	st := status.Convert(err)
-	return st.Code() == codes.ResourceExhausted && slices.ContainsFunc(st.Details(), func(detail any) bool {
-		info, ok := detail.(*errdetails.ErrorInfo)
-		return ok && info.GetReason() == "QUOTA_TASKS"
-	})
+	return st.Code() == codes.ResourceExhausted && detail.Of[*errdetails.ErrorInfo](st).GetReason() == "QUOTA_TASKS"
 }
 
 // RefuseAtOnce is an interceptor for the connection of a run. The connection repeats what a quota refuses, after a wait (see worker.Dial), but there may

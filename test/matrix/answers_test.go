@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // answer is what a cell was answered.
@@ -35,20 +37,10 @@ func (a *answer) end(err error) {
 		a.summary = slices.Insert(a.summary, 0, "OK")
 		return
 	}
-	name, info := codev1.Code(status.Code(err)).String(), infoOf(err).GetMetadata()
+	name, info := codev1.Code(status.Code(err)).String(), detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()
 	a.code, a.refusal = info["code"], strings.TrimSpace(name+" "+info["code"]+" "+info["problem"])
 	a.summary = slices.Insert(a.summary, 0, name, a.code)
 	a.text += plainText(status.Convert(err).Proto()) + "\n"
-}
-
-// infoOf returns the ErrorInfo of a status; nil if it has none.
-func infoOf(err error) *errdetails.ErrorInfo {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok {
-			return info
-		}
-	}
-	return nil
 }
 
 // plainText returns a message as text. Package prototext varies its white space on purpose, so it is made uniform.

@@ -19,6 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/producer"
@@ -96,12 +97,8 @@ func TestSubmitDoesNotWaitPastItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		st := status.Convert(submit(ctx))
-		hasWait := false
-		for _, d := range st.Details() {
-			wait, ok := d.(*errdetails.RetryInfo)
-			hasWait = hasWait || ok && wait.GetRetryDelay().AsDuration() == time.Minute
-		}
-		if st.Code() != codes.ResourceExhausted || !hasWait || time.Since(begin) != 0 {
+		wait := detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
+		if st.Code() != codes.ResourceExhausted || wait != time.Minute || time.Since(begin) != 0 {
 			t.Errorf("Submit = %v after %v, want RESOURCE_EXHAUSTED with a wait of 1m at once", st, time.Since(begin))
 		}
 		waiting := make(chan error)

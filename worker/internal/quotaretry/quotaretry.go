@@ -8,6 +8,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // MaxRetries is how often a call is retried, unless something else bounds it.
@@ -35,10 +37,6 @@ func Wait(err error, retries int) (wait time.Duration, ok bool) {
 
 // Asked returns the wait that err asks for, with RetryInfo; ok is false if it asks for none.
 func Asked(err error) (wait time.Duration, ok bool) {
-	for _, d := range status.Convert(err).Details() {
-		if info, found := d.(*errdetails.RetryInfo); found {
-			return info.GetRetryDelay().AsDuration(), true
-		}
-	}
-	return 0, false
+	info := detail.Of[*errdetails.RetryInfo](status.Convert(err))
+	return info.GetRetryDelay().AsDuration(), info != nil
 }
