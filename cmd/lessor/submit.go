@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
@@ -155,7 +156,8 @@ func aboutPayload(err error, spec *lessorv1.TaskSpec) error {
 	if _, limit, large := tooLarge(status.Convert(err)); large {
 		return fail(exitUsage, largeHint, "task.payload: has %d bytes; the limit of a whole message is %s", len(spec.GetPayload()), limit)
 	}
-	if f := explainStatus(err); f != nil && f.code == exitUsage && strings.Contains(f.text, "task.payload: has ") {
+	if path, _ := detail.Field(status.Convert(err)); path == "task.payload" {
+		f := explainStatus(err)
 		f.hint = largeHint
 		return f
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -126,18 +127,14 @@ func failed(err error) *problem {
 	}
 	p := newProblem(k, codeInternal, st.Message())
 	p.logged = true
-	for _, d := range st.Details() {
-		switch d := d.(type) {
-		case *errdetails.ErrorInfo:
-			p.explained(d)
-		case *errdetails.BadRequest:
-			if all := d.GetFieldViolations(); len(all) > 0 {
-				p.violated(all[0].GetField(), all[0].GetDescription())
-			}
-		case *errdetails.RetryInfo:
-			p.body.RetryAfterMs = (d.GetRetryDelay().AsDuration() + time.Millisecond - 1).Milliseconds() // rounded up, because a repeat that comes too early is refused
-		}
+	if info := detail.Of[*errdetails.ErrorInfo](st); info != nil {
+		p.explained(info)
 	}
+	if path, what := detail.Field(st); path != "" {
+		p.violated(path, what)
+	}
+	wait := detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
+	p.body.RetryAfterMs = (wait + time.Millisecond - 1).Milliseconds() // rounded up, because a repeat that comes too early is refused
 	return p
 }
 
@@ -146,9 +143,6 @@ func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
 	p.body.Code, p.body.Reason, p.body.TaskState = about["code"], info.GetReason(), about["state"]
 	p.lacking()
-	if field := about["field"]; field != "" { // an idempotency key that another spec has
-		p.violated(field, strings.TrimPrefix(p.body.Message, field+": "))
-	}
 }
 
 // lacking changes the status to 503 if the coordinator itself lacks a resource, such as disk space. The status stays 429 if the caller has

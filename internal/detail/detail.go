@@ -1,7 +1,12 @@
 // Package detail reads the details of statuses: what a coordinator says for programs about an error (S4).
 package detail
 
-import "google.golang.org/grpc/status"
+import (
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+)
 
 // Of returns the first detail of type T, or nil if there is none.
 func Of[T any](st *status.Status) (found T) {
@@ -11,4 +16,14 @@ func Of[T any](st *status.Status) (found T) {
 		}
 	}
 	return found
+}
+
+// Field returns the path of the field because of which a request was refused, and what is wrong with it. The path is "" if the reason is not a field.
+// If several fields are named, Field returns the first.
+func Field(st *status.Status) (path, problem string) {
+	if bad := Of[*errdetails.BadRequest](st).GetFieldViolations(); len(bad) > 0 {
+		return bad[0].GetField(), bad[0].GetDescription()
+	}
+	path = Of[*errdetails.ErrorInfo](st).GetMetadata()["field"] // an idempotency key that another spec has
+	return path, strings.TrimPrefix(st.Message(), path+": ")
 }

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/worker/producer"
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
@@ -119,8 +119,8 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 			wg.Go(func() {
 				_, err := shared.Submit(t.Context(), test.spec)
 				st := status.Convert(err)
-				if st.Code() != test.code || test.field != "" && fieldOf(st) != test.field {
-					t.Errorf("%s: %v of field %q, want %v of field %q", name, err, fieldOf(st), test.code, test.field)
+				if field, _ := detail.Field(st); st.Code() != test.code || test.field != "" && field != test.field {
+					t.Errorf("%s: %v of field %q, want %v of field %q", name, err, field, test.code, test.field)
 				}
 			})
 			wg.Go(func() {
@@ -133,15 +133,6 @@ func TestRefusalFailsOnlyItsCall(t *testing.T) {
 		close(conn.open)
 		wg.Wait()
 	})
-}
-
-func fieldOf(st *status.Status) string {
-	for _, d := range st.Details() {
-		if bad, ok := d.(*errdetails.BadRequest); ok {
-			return bad.GetFieldViolations()[0].GetField()
-		}
-	}
-	return ""
 }
 
 // cutting is a connection whose streams break at every tenth answer: the coordinator has made the tasks, and the client does not learn it.
