@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 const (
@@ -159,12 +158,15 @@ func (l *lineSubmits) submit(batch []inputLine) error {
 		return nil
 	}
 	answer, err := l.call(batch)
-	if half := len(batch) / 2; half > 0 && tooManyTasks(err) {
+	if half := len(batch) / 2; half > 0 && detail.TooManyTasks(err) {
 		l.most = min(l.most, len(batch)-half)
 		if err := l.submit(batch[:half]); err != nil {
 			return err
 		}
 		return l.submit(batch[half:])
+	}
+	if stopped := context.Cause(l.a.ctx); err != nil && stopped != nil {
+		return errors.Join(stopped, err)
 	}
 	if err != nil {
 		return aboutLine(err, batch)
@@ -186,7 +188,7 @@ func (l *lineSubmits) call(batch []inputLine) (*lessorv1.BatchSubmitTasksRespons
 		}
 		again := status.Code(err) == codes.Unavailable && l.base.GetIdempotencyKey() != "" && l.last != 0 && time.Since(begun) <= callTimeout
 		if !again || !l.pause() {
-			return nil, errors.Join(context.Cause(l.a.ctx), err)
+			return nil, err
 		}
 	}
 }
@@ -230,25 +232,15 @@ func (l *lineSubmits) tell(batch []inputLine, results []*lessorv1.SubmitResult) 
 	return err
 }
 
-func tooManyTasks(err error) bool {
-	f := explainStatus(err)
-	return f != nil && f.code == exitUsage && strings.HasPrefix(f.text, "tasks: ")
-}
-
-// fieldOfTask begins the path of a field of a task of a batch.
-var fieldOfTask = regexp.MustCompile(`^tasks\[(\d+)\]\.`)
-
-// aboutLine names the line in the error of a batch; several lines may be wrong, and often all are in the same way.
+// aboutLine names the line in the error of a batch.
 func aboutLine(err error, batch []inputLine) error {
-	f := *explain(err)
-	first, _, _ := strings.Cut(f.text, "\n")
-	found := fieldOfTask.FindStringSubmatch(first)
-	if found == nil {
+	i, problem, ok := detail.BadTask(err, len(batch))
+	if !ok {
 		return err
 	}
-	i, _ := strconv.Atoi(found[1])
-	f.text = fmt.Sprintf("line %d: %s", batch[min(i, len(batch)-1)].number, first[len(found[0]):])
-	if strings.Contains(f.text, ": payload: has ") {
+	f := *explain(err)
+	f.text = fmt.Sprintf("line %d: %s", batch[i].number, problem)
+	if strings.HasPrefix(problem, "payload: ") {
 		f.hint = largeHint
 	}
 	return &f

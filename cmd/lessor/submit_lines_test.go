@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 )
 
 // batches is a TaskService that is away at some calls, and takes batches up to a limit.
@@ -44,7 +46,7 @@ func (b *batches) BatchSubmitTasks(ctx context.Context, req *lessorv1.BatchSubmi
 		return nil, status.Error(codes.Unavailable, "away")
 	}
 	if len(req.GetTasks()) > b.most {
-		return nil, status.Errorf(codes.InvalidArgument, "tasks: has %d entries; the limit is %d", len(req.GetTasks()), b.most)
+		return nil, refusal.Status(&lease.FieldError{Field: "tasks", Problem: "are too many"})
 	}
 	b.sizes, b.bytes = append(b.sizes, len(req.GetTasks())), max(b.bytes, proto.Size(req))
 	answer := &lessorv1.BatchSubmitTasksResponse{}

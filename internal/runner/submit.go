@@ -3,20 +3,17 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // TaskType is the type of the tasks of every run.
@@ -157,15 +154,14 @@ func (s *submitter) flush(ctx context.Context) error {
 func (s *submitter) submit(ctx context.Context, tasks []*lessorv1.TaskSpec) error {
 	for {
 		noRoom, err := s.call(ctx, tasks)
-		violations := violationsOf(err)
-		if half := len(tasks) / 2; half > 0 && (noRoom || tooManyTasks(violations)) {
+		if half := len(tasks) / 2; half > 0 && (noRoom || detail.TooManyTasks(err)) {
 			if err := s.submit(ctx, tasks[:half]); err != nil {
 				return err
 			}
 			return s.submit(ctx, tasks[half:])
 		}
 		if !noRoom {
-			return nameLines(err, violations, tasks)
+			return nameLine(err, tasks)
 		}
 		if err := awaitRoom(ctx); err != nil {
 			return err
@@ -188,40 +184,13 @@ func (s *submitter) call(ctx context.Context, tasks []*lessorv1.TaskSpec) (noRoo
 	return noRoom, err
 }
 
-// tooManyTasks reports whether a batch was refused because of its number of tasks, and not because of one of them.
-func tooManyTasks(violations []*errdetails.BadRequest_FieldViolation) bool {
-	return slices.ContainsFunc(violations, func(v *errdetails.BadRequest_FieldViolation) bool { return v.GetField() == "tasks" })
-}
-
-// violationsOf returns the bad fields of a refused request.
-func violationsOf(err error) []*errdetails.BadRequest_FieldViolation {
-	for _, d := range status.Convert(err).Details() {
-		if bad, ok := d.(*errdetails.BadRequest); ok {
-			return bad.GetFieldViolations()
-		}
-	}
-	return nil
-}
-
-// nameLines puts the lines of the input into the error of a refused batch, because users do not know which lines the batch had.
-func nameLines(err error, violations []*errdetails.BadRequest_FieldViolation, tasks []*lessorv1.TaskSpec) error {
-	var texts []string
-	for _, v := range violations {
-		var i int
-		var field string
-		if n, _ := fmt.Sscanf(v.GetField(), "tasks[%d].%s", &i, &field); n == 2 && i >= 0 && i < len(tasks) {
-			v.Field = fmt.Sprintf("line %s: %s", tasks[i].GetTaskKey(), field)
-		}
-		texts = append(texts, v.GetField()+": "+v.GetDescription())
-	}
-	if texts == nil {
+// nameLine puts the line of the input into the error of a refused batch, because users do not know which lines the batch had.
+func nameLine(err error, tasks []*lessorv1.TaskSpec) error {
+	i, problem, ok := detail.BadTask(err, len(tasks))
+	if !ok {
 		return err
 	}
-	st := status.New(status.Code(err), strings.Join(texts, "; "))
-	if detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: violations}); err == nil {
-		st = detailed
-	}
-	return st.Err()
+	return status.Errorf(status.Code(err), "line %s: %s", tasks[i].GetTaskKey(), problem)
 }
 
 // spec returns the spec of the task of one line. It must be the same in every process that works on the run (T1).
