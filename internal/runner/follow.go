@@ -95,15 +95,15 @@ func closed(ch <-chan struct{}) bool {
 // retried later.
 func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	err = f.each(ctx, func(task *lessorv1.Task) error {
-		if f.printed.has(lineOf(task)) {
-			return nil
+		if words.Final(task.GetState()) {
+			if known, err := f.printIfEnded(ctx, task.GetTaskId()); err != nil || !known {
+				return err
+			}
 		}
-		if !words.Final(task.GetState()) {
+		if f.printed.lacks(lineOf(task)) { // also if somebody has retried the task since it was listed
 			open++
-			return nil
 		}
-		_, err := f.printIfEnded(ctx, task.GetTaskId())
-		return err
+		return nil
 	})
 	return open, err
 }
@@ -116,8 +116,6 @@ var errNotEnded = errors.New("the next line has not ended")
 func (f *follower) printRest(ctx context.Context, inOrder bool) error {
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
-		case f.printed.has(lineOf(task)):
-			return nil
 		case words.Final(task.GetState()):
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
@@ -152,12 +150,7 @@ func (f *follower) printInOrder(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for f.printed.left() > 0 {
-		err := f.each(ctx, func(task *lessorv1.Task) error {
-			if f.printed.has(lineOf(task)) {
-				return nil
-			}
-			return f.printWhenEnded(ctx, task.GetTaskId())
-		})
+		err := f.each(ctx, func(task *lessorv1.Task) error { return f.printWhenEnded(ctx, task.GetTaskId()) })
 		if err != nil || f.printed.left() == 0 {
 			return err
 		}
@@ -205,7 +198,13 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	}
 }
 
-// each visits all tasks of the run in the order of the input.
+// each visits the tasks of the lines that were not printed, in the order of the input. It leaves out tasks of the run that are no lines of it, such as those
+// that a command has submitted with LESSOR_RUN_ID.
 func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
-	return eachTask(ctx, f.tasks, f.job.manifest.filter(), visit)
+	return eachTask(ctx, f.tasks, f.job.manifest.filter(), func(task *lessorv1.Task) error {
+		if !f.printed.lacks(lineOf(task)) {
+			return nil
+		}
+		return visit(task)
+	})
 }

@@ -45,6 +45,8 @@ type fakeCoordinator struct {
 	failingWatches, refusedWatches int
 	// refused is a kind of call that fails with PERMISSION_DENIED; empty: none.
 	refused string
+	// listed, if not nil, is called after each list of tasks.
+	listed func()
 	// held, if not nil, holds up the calls for the epoch until it is closed.
 	held chan struct{}
 	// batchLimit is how many tasks a batch may have; 0: any number, negative: none.
@@ -174,6 +176,9 @@ func (f *fakeCoordinator) ListTasks(_ context.Context, req *lessorv1.ListTasksRe
 	}
 	if to < len(f.tasks) {
 		page.NextPageToken = strconv.Itoa(to)
+	}
+	if f.listed != nil {
+		f.listed()
 	}
 	return page, nil
 }
@@ -681,6 +686,50 @@ func TestLineDeletedBeforeTheFirstStream(t *testing.T) {
 			t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
 		}
 	})
+}
+
+// A line that somebody retries between the list of the tasks and its printing is not missing: the run waits for its end.
+func TestLineRetriedWhileTasksAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		r := startRun(t, fake, t.TempDir(), 2, false)
+		fake.mu.Lock()
+		fake.listed = func() { fake.tasks[0].State = lessorv1.TaskState_TASK_STATE_READY }
+		fake.mu.Unlock()
+		fake.endUnseen(1, &lessorv1.Missed{Durable: 1})
+		synctest.Wait()
+		fake.end(2, completed)
+		synctest.Wait()
+		fake.end(1, completed)
+		r.finish("<b><a>")
+		if r.err != nil || !r.summary.OK() {
+			t.Errorf("summary %+v, error %v, want both lines done", r.summary, r.err)
+		}
+	})
+}
+
+// A task of the run that is none of its lines, such as one that a command has submitted with LESSOR_RUN_ID, does not keep the run from ending, and does not
+// hide that a line is missing.
+func TestTaskThatIsNoLineDoesNotCount(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
+			fake.mu.Lock()
+			fake.tasks = append(fake.tasks, &lessorv1.Task{TaskId: "t4", Spec: &lessorv1.TaskSpec{}, State: lessorv1.TaskState_TASK_STATE_READY})
+			fake.mu.Unlock()
+			fake.remove(1)
+			synctest.Wait()
+			fake.end(2, completed)
+			fake.end(3, completed)
+			time.Sleep(time.Hour)
+			r.cancel(errKilled) // does nothing if the run has ended
+			r.finish("<b><c>")
+			if r.err != nil || r.summary != (Summary{Lines: 3, Done: 2, Missing: 1}) {
+				t.Errorf("in order %v: summary %+v, error %v, want 2 lines done and 1 missing", keepOrder, r.summary, r.err)
+			}
+		})
+	}
 }
 
 // If a run has missed durable events, it lists its tasks: one of the events may have been the end of a line. It does not if it has missed only others.

@@ -32,3 +32,6 @@ func (m *marks) left() int64 { return m.lines - m.count }
 func (m *marks) has(line int64) bool {
 	return line >= 1 && line <= m.lines && m.bits[line/64]&(uint64(1)<<(line%64)) != 0
 }
+
+// lacks reports whether a line is not marked. Numbers that are not lines of the run do not count.
+func (m *marks) lacks(line int64) bool { return line >= 1 && line <= m.lines && !m.has(line) }
