@@ -187,13 +187,14 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 	if err != nil {
 		return err
 	}
+	header, _ := stream.Header()
 	for received := false; ; received = true {
 		_, err := stream.Recv()
 		if errors.Is(err, io.EOF) || status.Code(err) == codes.NotFound {
 			return nil
 		}
 		if err != nil {
-			return streamError(err, opened, received)
+			return streamError(err, opened, header != nil, received)
 		}
 	}
 }

@@ -41,8 +41,9 @@ type fakeCoordinator struct {
 	// failingCalls is how many of the next calls fail with UNAVAILABLE.
 	failingCalls int
 	// failingWatches and refusedWatches are how many of the next watches fail with UNAVAILABLE before there is a stream, and on their stream with
-	// RESOURCE_EXHAUSTED.
+	// refusal.
 	failingWatches, refusedWatches int
+	refusal                        error
 	// refused is a kind of call that fails with PERMISSION_DENIED; empty: none.
 	refused string
 	// listed, if not nil, is called after each list of tasks.
@@ -189,7 +190,6 @@ type fakeWatch struct {
 	ctx    context.Context
 	task   string
 	events chan *lessorv1.WatchTaskResponse
-	broken bool  // set before events is closed; the stream then ends with UNAVAILABLE
 	err    error // set before events is closed; the stream then ends with it
 }
 
@@ -207,8 +207,6 @@ func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 		switch {
 		case !ok && w.err != nil:
 			return nil, w.err
-		case !ok && w.broken:
-			return nil, status.Error(codes.Unavailable, "the stream broke")
 		case !ok:
 			return nil, io.EOF
 		}
@@ -231,7 +229,7 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	}
 	if f.refusedWatches > 0 {
 		f.refusedWatches--
-		return refusedWatch(ctx, status.Error(codes.ResourceExhausted, "too many watches")), nil
+		return refusedWatch(ctx, f.refusal), nil
 	}
 	if req.GetTaskId() == "" {
 		f.after = append(f.after, req.GetAfterSequence())
@@ -338,10 +336,15 @@ func (f *fakeCoordinator) endAndRemove(line int) {
 
 // breakStreams ends all streams with UNAVAILABLE, as a restart of the coordinator does.
 func (f *fakeCoordinator) breakStreams() {
+	f.endStreams(status.Error(codes.Unavailable, "the stream broke"))
+}
+
+// endStreams ends all streams with an error.
+func (f *fakeCoordinator) endStreams(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.watches {
-		w.broken = true
+		w.err = err
 		close(w.events)
 	}
 	f.watches = nil
@@ -773,6 +776,28 @@ func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
 	})
 }
 
+// A stream ends with the credential that opened it. The run goes on with the credential that has taken its place, and ends if there is none.
+func TestRunSurvivesTheEndOfItsCredential(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, ended := newFakeCoordinator(), status.Error(codes.Unauthenticated, "the credential has expired")
+			r := startRun(t, fake, t.TempDir(), 2, keepOrder)
+			fake.endStreams(ended)
+			synctest.Wait()
+			fake.end(1, completed)
+			synctest.Wait()
+			fake.mu.Lock()
+			fake.refusedWatches, fake.refusal = 1, ended
+			fake.mu.Unlock()
+			fake.endStreams(ended)
+			r.finish("<a>")
+			if status.Code(r.err) != codes.Unauthenticated {
+				t.Errorf("error %v, want UNAUTHENTICATED from the watch that was refused", r.err)
+			}
+		})
+	}
+}
+
 // A run that prints in order and cannot watch the next line asks again with pauses.
 func TestRunInOrderPausesBetweenWatchesThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -795,7 +820,7 @@ func TestRefusedWatchListsNoTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeCoordinator()
 		r := startRun(t, fake, t.TempDir(), 2, false)
-		fake.refusedWatches = 3
+		fake.refusedWatches, fake.refusal = 3, status.Error(codes.ResourceExhausted, "too many watches")
 		fake.breakStreams()
 		time.Sleep(time.Minute)
 		synctest.Wait()

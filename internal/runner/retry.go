@@ -41,9 +41,11 @@ func retryWhileAway(ctx context.Context, call func() error) error {
 // coordinators close old connections.
 const longLived = time.Minute
 
-// streamError returns the error of a broken stream, or nil if the stream had reached the coordinator before it broke.
-func streamError(err error, opened time.Time, received bool) error {
-	if transient(err) && (received || time.Since(opened) > longLived) {
+// streamError returns the error of a broken stream, or nil if another one may go on at once: the stream had reached the coordinator before it broke, or
+// the credential that it began with has ended, and there may be a new one.
+func streamError(err error, opened time.Time, begun, received bool) error {
+	reached := transient(err) && (received || time.Since(opened) > longLived)
+	if reached || begun && status.Code(err) == codes.Unauthenticated {
 		return nil
 	}
 	return err

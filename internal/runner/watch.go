@@ -68,7 +68,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 	// Tasks may have been deleted while there was no stream, and no stored event says so. The headers come once the watch has begun, so that the list misses
 	// nothing. There are none if the watch was refused; Recv returns the error.
-	if header, _ := stream.Header(); header != nil && again {
+	header, _ := stream.Header()
+	if header != nil && again {
 		w.signalEventsMissed()
 	}
 	for received := false; ; received = true {
@@ -77,7 +78,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			err = status.Error(codes.Unavailable, "the coordinator ended the watch")
 		}
 		if err != nil {
-			return streamError(err, opened, received)
+			return streamError(err, opened, header != nil, received)
 		}
 		w.take(ctx, event)
 	}
