@@ -166,7 +166,7 @@ func (w *taskWatcher) tell(n *engine.News) error {
 		if err := w.version(n.Task); err != nil {
 			return err
 		}
-		return w.feed(w.id, n)
+		return w.feed(n, n.Task.State())
 	case n.Task == nil:
 		return w.gone()
 	}

@@ -72,16 +72,17 @@ func (t *eventSender) missed(taskID string, n, gone int) error {
 	})
 }
 
-func (t *eventSender) feed(id lease.TaskID, n *engine.News) error {
-	f, state := n.Feed, lessorv1.TaskState(n.Task.State())
+// feed sends volatile news of a task that is in a state.
+func (t *eventSender) feed(n *engine.News, in lease.State) error {
+	f, id, state := n.Feed, n.ID.String(), lessorv1.TaskState(in)
 	if f.Lost > 0 {
-		if err := t.missed(id.String(), f.Lost, 0); err != nil {
+		if err := t.missed(id, f.Lost, 0); err != nil {
 			return err
 		}
 	}
 	if f.Progresses() {
 		err := t.volatile(&lessorv1.WatchTaskResponse{
-			TaskId: id.String(), TaskState: state,
+			TaskId: id, TaskState: state,
 			Event: &lessorv1.WatchTaskResponse_Progress{Progress: convert.ProgressProto(n.Sum)},
 		})
 		if err != nil {
@@ -89,7 +90,7 @@ func (t *eventSender) feed(id lease.TaskID, n *engine.News) error {
 		}
 	}
 	for _, c := range convert.ChunksProto(f.Chunks) {
-		m := &lessorv1.WatchTaskResponse{TaskId: id.String(), TaskState: state, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
+		m := &lessorv1.WatchTaskResponse{TaskId: id, TaskState: state, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
 		if err := t.volatile(m); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ type runWatcher struct {
 	run   string
 
 	told   uint64                  // every event up to this sequence number was sent
-	toldOf map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too, from news
+	toldOf map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too
 }
 
 func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
@@ -117,22 +117,48 @@ func firstEvents(events []durableEvent) []durableEvent {
 }
 
 func (w *runWatcher) tell(n *engine.News) error {
-	switch {
-	case n.Feed != nil:
-		if err := w.version(n); err != nil {
-			return err
-		}
-		return w.feed(n.ID, n)
-	case n.Task == nil:
+	if n.Task == nil {
 		return w.deleted(n.ID)
 	}
 	if err := w.version(n); err != nil {
 		return err
 	}
+	if n.Feed != nil {
+		state, err := w.stateOf(n.Task)
+		if err != nil {
+			return err
+		}
+		if err := w.feed(n, state); err != nil {
+			return err
+		}
+	}
 	if len(w.toldOf) > watchTasks {
 		return w.catchUp()
 	}
 	return nil
+}
+
+// stateOf returns the state that goes with volatile news of a task, of which t is the version at that time. If catchUp has sent a later event of the task
+// meanwhile, it is the state after that event, because the news of the event will send nothing that corrects an older state.
+func (w *runWatcher) stateOf(t *lease.Task) (lease.State, error) {
+	if t.LastSeq() >= w.told || w.toldOf[t.ID] != 0 {
+		return t.State(), nil
+	}
+	var now *lease.Task
+	err := w.view(func(r store.Reader) (err error) {
+		now, err = records.Task(r, t.ID)
+		return err
+	})
+	if err != nil || now == nil { // if it is deleted, the news of that follows
+		return t.State(), err
+	}
+	for _, e := range slices.Backward(now.Events()) {
+		if e.Seq <= w.told && e.Seq > t.LastSeq() {
+			return e.State, nil
+		}
+	}
+	w.toldOf[t.ID] = w.told // catchUp has sent nothing later: do not look again
+	return t.State(), nil
 }
 
 // version sends those events of the version of a task in a news that were not sent yet. Other tasks of the same commit may follow, and their sequence

@@ -512,6 +512,55 @@ func TestCatchUpOfARunSendsNothingTwice(t *testing.T) {
 	})
 }
 
+// S5: when a watch of a run has caught up, news may wait that are older than what it has sent. Progress among them has the state that was sent last: no later
+// event would correct it.
+func TestProgressThatWasOvertakenHasTheLatestState(t *testing.T) {
+	t.Attr("rules", "S5")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		var last *lessorv1.WatchTaskResponse
+		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
+			send: func(m *lessorv1.WatchTaskResponse) error { last = m; return nil },
+		}}
+		progress := func(a *lessorv1.Assignment) *engine.News {
+			id, _ := lease.ParseTaskID(a.GetTask().GetTaskId())
+			n := &engine.News{ID: id, Feed: &engine.Feed{Stage: "one"}, Sum: &lease.Feedback{Stage: "one"}}
+			if err := r.edge.view(func(rd store.Reader) (err error) { n.Task, err = readTask(rd, gate.DefaultTenant, id); return err }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		wantState := func(n *engine.News, want lessorv1.TaskState) {
+			t.Helper()
+			if err := w.tell(n); err != nil {
+				t.Fatal(err)
+			}
+			if last.GetProgress() == nil || last.GetTaskState() != want {
+				t.Errorf("the last event is %v, want progress of a task that is %v", last, want)
+			}
+		}
+		var all []*lessorv1.Assignment
+		for range 3 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" })
+			all = append(all, r.lease(t))
+		}
+		leased, ends, goes := progress(all[0]), progress(all[1]), progress(all[2])
+		r.start(t, all[0])
+		r.complete(t, all[1], "")
+		if err := w.catchUp(); err != nil {
+			t.Fatal(err)
+		}
+		wantState(ends, lessorv1.TaskState_TASK_STATE_COMPLETED)
+		wantState(leased, lessorv1.TaskState_TASK_STATE_RUNNING)
+		wantState(goes, lessorv1.TaskState_TASK_STATE_LEASED)
+		r.complete(t, all[0], "") // its news comes after this progress
+		wantState(leased, lessorv1.TaskState_TASK_STATE_RUNNING)
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: all[1].GetTask().GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		wantState(ends, lessorv1.TaskState_TASK_STATE_LEASED) // the news that it is deleted follows
+	})
+}
+
 // S5: while the engine drops what a slow watch has not read, the watch may read a news that comes after dropped ones. It sends the events of these
 // first, so that a client which resumes after the news misses none.
 func TestWatchOfARunSendsDroppedNewsFirst(t *testing.T) {
