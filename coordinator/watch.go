@@ -18,7 +18,7 @@ import (
 
 // WatchTask streams the events of a task or run (S5). It first subscribes to the engine's news, then sends the events in the store, then the news. An
 // event that is in both is sent once: its second copy has a sequence number that was sent already. Send blocks while the client is slow. The engine
-// never waits for a watch; it counts the news that did not fit into the subscription's buffer.
+// never waits for a watch: a watch that is too slow misses news, and is told how many.
 func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
@@ -32,7 +32,7 @@ func (s *taskService) WatchTask(req *lessorv1.WatchTaskRequest, stream grpc.Serv
 	if err := stream.SendHeader(nil); err != nil { // now the client knows that the watch has begun: see Deleted
 		return refusal.Status(err)
 	}
-	return refusal.Status(watch(ctx, w, sub.C))
+	return refusal.Status(watch(ctx, w, sub))
 }
 
 // watcher sends the events of one watch.
@@ -49,19 +49,14 @@ type watcher interface {
 // errWatchOver ends a watch whose task is final or deleted, after the last event was sent.
 var errWatchOver = errors.New("the watch is over")
 
-func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
+func watch(ctx context.Context, w watcher, sub *engine.Subscription) error {
 	err := w.catchUp()
-	var had newsCount
 	for err == nil {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case n, ok := <-news:
-			if !ok {
-				return engine.ErrStopped
-			}
-			err = had.passOn(w, &n)
+		n, missed, ended := sub.Next(ctx)
+		if ended != nil {
+			return ended
 		}
+		err = passOn(w, n, missed)
 	}
 	if errors.Is(err, errWatchOver) {
 		return nil
@@ -69,17 +64,9 @@ func watch(ctx context.Context, w watcher, news <-chan engine.News) error {
 	return err
 }
 
-// newsCount counts the news up to the last one that a watch has had, and the deletions of tasks among them.
-type newsCount struct{ all, gone int }
-
-func (had *newsCount) passOn(w watcher, n *engine.News) error {
-	skipped, gone := n.Before-had.all, n.GoneBefore-had.gone
-	had.all, had.gone = n.Before+1, n.GoneBefore
-	if n.Task == nil {
-		had.gone++
-	}
-	if skipped > 0 {
-		if err := w.skipped(skipped, gone); err != nil {
+func passOn(w watcher, n *engine.News, missed engine.Missed) error {
+	if missed.All > 0 {
+		if err := w.skipped(missed.All, missed.Gone); err != nil {
 			return err
 		}
 	}

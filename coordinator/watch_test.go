@@ -561,15 +561,15 @@ func TestProgressThatWasOvertakenHasTheLatestState(t *testing.T) {
 	})
 }
 
-// S5: while the engine drops what a slow watch has not read, the watch may read a news that comes after dropped ones. It sends the events of these
-// first, so that a client which resumes after the news misses none.
-func TestWatchOfARunSendsDroppedNewsFirst(t *testing.T) {
+// S5: a watch that has missed news sends the durable events of these before those of the next news, so that a client which resumes after one of them
+// misses none.
+func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		var news []*engine.News
-		for before := range 3 {
+		for range 3 {
 			id, _ := lease.ParseTaskID(r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId())
-			n := &engine.News{ID: id, Before: before}
+			n := &engine.News{ID: id}
 			if err := r.edge.view(func(rd store.Reader) (err error) { n.Task, err = readTask(rd, gate.DefaultTenant, id); return err }); err != nil {
 				t.Fatal(err)
 			}
@@ -579,10 +579,15 @@ func TestWatchOfARunSendsDroppedNewsFirst(t *testing.T) {
 		w := &runWatcher{edge: r.edge, ctx: t.Context(), space: engine.Space{Tenant: gate.DefaultTenant, Workspace: convert.DefaultWorkspace}, run: "run", toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{
 			send: func(m *lessorv1.WatchTaskResponse) error { sent = append(sent, m); return nil },
 		}}
-		gone := &engine.News{ID: news[0].ID, Before: 5, GoneBefore: 1} // after one news of a deletion and one other
-		var had newsCount
-		for _, n := range []*engine.News{news[0], news[2], gone} {
-			if err := had.passOn(w, n); err != nil {
+		for _, tt := range []struct {
+			news   *engine.News
+			missed engine.Missed
+		}{
+			{news[0], engine.Missed{}},
+			{news[2], engine.Missed{All: 1}},
+			{&engine.News{ID: news[0].ID}, engine.Missed{All: 2, Gone: 1}},
+		} {
+			if err := passOn(w, tt.news, tt.missed); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -685,8 +690,8 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 	}
 	news := []*engine.News{
 		{ID: task.ID, Task: task},
-		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}, Before: 1},
-		{ID: task.ID, Before: 2},
+		{ID: task.ID, Task: task, Feed: &engine.Feed{Stage: "two", Chunks: []lease.Chunk{{Text: "a"}}, Lost: 3}, Sum: &lease.Feedback{Stage: "two"}},
+		{ID: task.ID},
 	}
 	id := task.ID.String()
 	want := []*lessorv1.WatchTaskResponse{
@@ -715,9 +720,8 @@ func TestEventsOfAWatchNameTheirTask(t *testing.T) {
 			got = append(got, m)
 			return nil
 		}})
-		var had newsCount
 		for _, n := range news {
-			if err := had.passOn(w, n); err != nil && !errors.Is(err, errWatchOver) {
+			if err := passOn(w, n, engine.Missed{}); err != nil && !errors.Is(err, errWatchOver) {
 				t.Fatal(err)
 			}
 		}

@@ -132,16 +132,14 @@ type News struct {
 	ID   lease.TaskID
 	Feed *Feed           // the volatile news; nil for a committed version
 	Sum  *lease.Feedback // for volatile news: everything that the attempt has reported so far, except its output
-	// Before is how many news the subscription was sent before this one, and GoneBefore how many of these were deletions of tasks. Those that the reader
-	// has not had were dropped because it was slow; the store has the durable ones, but no record of the deletions.
-	Before, GoneBefore int
 	// Later is the lowest sequence of an event of the same run that the same batch made and that comes with a later news; 0: there is none, or nobody
 	// watches the run.
 	Later uint64
 }
 
-// size estimates how many bytes the news takes. It counts only what can be long.
+// size estimates how many bytes the news takes: the version of the task, and what can be long.
 func (n *News) size() (bytes int) {
+	bytes = 1 << 10
 	if n.Feed != nil {
 		bytes = n.Feed.Size()
 	}

@@ -162,6 +162,28 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkPublish passes the news of 500 tasks of a run to its watchers, which read nothing. One operation is one task.
+func BenchmarkPublish(b *testing.B) {
+	const tasks = 500
+	spec, changes := &lease.Spec{RunID: "run"}, make([]*change, tasks)
+	for i := range changes {
+		task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: uint64(i + 1)}, Spec: spec}
+		changes[i] = &change{Change: lease.Change{New: task}, id: task.ID}
+	}
+	for _, watchers := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
+			h, of := newHub(), Watching{Run: "run"}
+			for range watchers {
+				h.topic(of).subscribe(h, of)
+			}
+			b.ReportAllocs()
+			for left := b.N; left > 0; left -= tasks {
+				h.publish(&batch{changes: changes})
+			}
+		})
+	}
+}
+
 // BenchmarkParked completes the one task whose concurrency key has room, grants the next one, and submits another, while tasks of so many fairness keys wait
 // for the concurrency key. One operation is one task.
 func BenchmarkParked(b *testing.B) {

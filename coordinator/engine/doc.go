@@ -62,5 +62,5 @@
 //	concurrency.go unpark.go                   concurrency keys, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	committer.go                               batches become durable
-//	hub.go feed.go                             watchers, and the progress and output of running attempts
+//	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
 package engine

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,8 +236,8 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 		c.id, _ = c.Subject()
 		return c
 	}
-	h, news := newHub(), make(chan News, newsBuffer)
-	subscribe(h.runs, runKey{run: "run"}, &Subscription{c: news, hub: h})
+	h, of := newHub(), Watching{Run: "run"}
+	watch := h.topic(of).subscribe(h, of)
 	h.publish(&batch{
 		changes: []*change{
 			changed(version(1, "run"), version(1, "run", 20, 29)),
@@ -248,8 +251,7 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 		feeds: []ResolvedFeed{{feed: &Feed{}, id: lease.TaskID{Space: 1, Seq: 1}, task: version(1, "run", 20)}},
 	})
 	var got []string
-	for len(news) > 0 {
-		n := <-news
+	for n, _ := watch.poll(t); n != nil; n, _ = watch.poll(t) {
 		got = append(got, fmt.Sprintf("%d: %d", n.ID.Seq, n.Later))
 	}
 	want := "1: 22, 1: 22, 2: 22, 3: 22, 4: 22, 22: 28, 6: 0"
@@ -258,32 +260,146 @@ func TestNewsSayWhichEventsComeLater(t *testing.T) {
 	}
 }
 
-// S5, X5: what a slow watcher has not read is bounded in bytes, too. It loses that, and is told how much. What it has read does not count, and one news may be
-// larger than the bound.
-func TestNewsOfASlowWatcherAreBoundedInBytes(t *testing.T) {
+// poll returns the next news if it has come, and how many the subscription has missed before it.
+func (s *Subscription) poll(t testing.TB) (*News, Missed) {
+	t.Helper()
+	n, missed, _, err := s.read()
+	if err != nil {
+		t.Errorf("a watch of %+v has ended: %v", s.of, err)
+	}
+	return n, missed
+}
+
+// S5, X5: what slow watchers have not read is bounded, in bytes too. They miss the rest, and are told how much, but each gets the last news. What all have read
+// is not kept, and one news may be larger than the bound.
+func TestNewsOfSlowWatchersAreBounded(t *testing.T) {
 	t.Attr("rules", "S5 X5")
-	news := make(chan News, newsBuffer)
-	s := &Subscription{c: news, hub: newHub()}
-	output := func(bytes int) News { return News{Feed: &Feed{Chunks: []lease.Chunk{{Data: make([]byte, bytes)}}}} }
-	for i := range 20 { // a reader that keeps up loses nothing
-		s.send(output(newsBytes / 2))
-		if n := <-news; n.Before != i {
-			t.Fatalf("a quick reader has lost %d news", n.Before-i)
+	h, of := newHub(), Watching{Run: "run"}
+	topic := h.topic(of)
+	quick, slow := topic.subscribe(h, of), topic.subscribe(h, of)
+	number := uint64(0)
+	send := func(n News) {
+		number++
+		n.ID.Seq = number
+		topic.add(n)
+		if read, missed := quick.poll(t); read.ID.Seq != number || missed != (Missed{}) {
+			t.Fatalf("a quick reader got news %d and missed %+v, want %d and nothing", read.ID.Seq, missed, number)
 		}
 	}
-	for range 3 {
-		s.send(output(newsBytes / 3))
+	output := func(bytes int) News {
+		return News{Task: &lease.Task{Spec: &lease.Spec{}}, Feed: &Feed{Chunks: []lease.Chunk{{Data: make([]byte, bytes)}}}}
 	}
-	s.send(News{Task: &lease.Task{Spec: &lease.Spec{Payload: make([]byte, newsBytes/3)}}})
-	if n := <-news; len(news) != 1 || n.Before != 22 { // the first two fit together, and so do the last two
-		t.Errorf("%d news wait after one that %d came before, want 1 and 22, of which two were lost", len(news), n.Before)
+	want := func(seq uint64, all, gone, kept int) {
+		t.Helper()
+		if n, missed := slow.poll(t); n.ID.Seq != seq || missed != (Missed{all, gone}) || len(topic.news) != kept {
+			t.Fatalf("a slow reader got news %d and missed %+v, and %d are kept; want %d, %+v and %d", n.ID.Seq, missed, len(topic.news), seq, Missed{all, gone}, kept)
+		}
 	}
-	<-news
-	s.send(output(2 * newsBytes))
-	s.send(News{ID: lease.TaskID{Seq: 1}})
-	if n := <-news; n.Before != 25 || n.ID.Seq != 1 || len(news) != 0 || s.bytes > newsBytes {
-		t.Errorf("got %+v and %d more, want the deletion after one that was lost", n, len(news))
+	send(output(newsBytes / 2))
+	want(1, 0, 0, 0)
+	send(News{})
+	for range 3 { // the last two fit together
+		send(output(newsBytes / 3))
 	}
+	want(5, 3, 1, 0)
+	send(output(1))
+	send(output(2 * newsBytes))
+	want(7, 1, 0, 0)
+	small := News{}
+	most := newsBytes / small.size()
+	for range 3 * most {
+		send(small)
+	}
+	want(uint64(7+5*most/2+1), 5*most/2, 5*most/2, most/2-1)
+	for range most/2 - 1 {
+		slow.poll(t)
+	}
+	if n, _ := slow.poll(t); n != nil || len(topic.news) != 0 || topic.bytes != 0 {
+		t.Errorf("after the last news there is %+v, and %d news of %d bytes are kept", n, len(topic.news), topic.bytes)
+	}
+	send(output(1))
+	slow.Close()
+	if len(topic.news) != 0 || h.runs[runKey{run: "run"}] != topic {
+		t.Errorf("when the only watcher that has not read it is gone, %d news are kept; the topic is there: %v", len(topic.news), h.runs)
+	}
+	if quick.Close(); len(h.runs) != 0 {
+		t.Errorf("without watchers, %d topics are kept", len(h.runs))
+	}
+}
+
+// S5: several watchers read at their own pace while news come: each news that a watcher gets comes after what it had and what it has missed. In the end all have
+// the last one, and none is kept.
+func TestWatchersReadAtTheirOwnPace(t *testing.T) {
+	t.Attr("rules", "S5")
+	const count = 20_000
+	h, of := newHub(), Watching{Run: "run"}
+	topic := h.topic(of)
+	var readers sync.WaitGroup
+	for pace := range 6 {
+		watch := topic.subscribe(h, of)
+		readers.Go(func() {
+			for had := 0; had < count; {
+				n, missed, err := watch.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if had += missed.All + 1; n.ID.Seq != uint64(had) {
+					t.Errorf("got news %d after %d others", n.ID.Seq, had-1)
+					return
+				}
+				for range 200 * pace {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	for i := range uint64(count) {
+		topic.add(News{ID: lease.TaskID{Seq: i + 1}})
+		if i%16 == 15 {
+			topic.wake()
+			runtime.Gosched()
+		}
+	}
+	topic.wake()
+	readers.Wait()
+	if len(topic.news) != 0 {
+		t.Errorf("%d news are kept that all have read", len(topic.news))
+	}
+}
+
+// S5: a watcher that waits is woken by news, by the end of its context, and by that of the engine; it gets the news that are left.
+func TestWatcherIsWoken(t *testing.T) {
+	t.Attr("rules", "S5")
+	run(t, func(r *rig) {
+		watch := r.Watch(Watching{Task: r.submit(work())[0].ID})
+		defer watch.Close()
+		for _, tt := range []struct {
+			wake func(stop context.CancelFunc)
+			want string
+		}{
+			{func(context.CancelFunc) { r.lease(1, 0) }, "true <nil>"},
+			{func(stop context.CancelFunc) { stop() }, "false context canceled"},
+			{func(context.CancelFunc) { r.shutDown() }, "false " + ErrStopped.Error()},
+		} {
+			ctx, stop := context.WithCancel(r.Context())
+			woken := make(chan string, 1)
+			go func() {
+				n, _, err := watch.Next(ctx)
+				woken <- fmt.Sprint(n != nil, " ", err)
+			}()
+			synctest.Wait()
+			if len(woken) != 0 {
+				t.Errorf("a watcher was woken by nothing: %s", <-woken)
+			}
+			tt.wake(stop)
+			if got := <-woken; got != tt.want {
+				t.Errorf("a watcher was woken with %s, want %s", got, tt.want)
+			}
+			stop()
+		}
+		r.start(Config{})
+	})
 }
 
 // S5: the news of several attempts that share a batch all reach their watchers.
@@ -305,10 +421,11 @@ func TestNewsOfSeveralAttemptsInABatch(t *testing.T) {
 		r.FeedAll(home.Tenant, r.ResolveFeeds(home.Tenant, feeds), func(bool) {})
 		synctest.Wait()
 		for i, watch := range watches {
-			if len(watch.C) != 1 {
-				r.Fatalf("the watcher of task %d has %d news, want 1", i, len(watch.C))
+			n, _ := watch.poll(t)
+			if more, _ := watch.poll(t); n == nil || more != nil {
+				r.Fatalf("the watcher of task %d has the news %v and %v, want one", i, n, more)
 			}
-			if n := <-watch.C; n.ID != tasks[i].ID || n.Feed == nil || n.Feed.Message != fmt.Sprint(i) || n.Sum.Message != n.Feed.Message {
+			if n.ID != tasks[i].ID || n.Feed == nil || n.Feed.Message != fmt.Sprint(i) || n.Sum.Message != n.Feed.Message {
 				r.Errorf("the watcher of task %d got %+v, want the message %d", i, n, i)
 			}
 		}

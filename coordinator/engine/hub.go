@@ -8,20 +8,15 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// What a subscription holds for a slow reader. A single news may be larger.
-var (
-	newsBuffer = 256
-	newsBytes  = 4 << 20
-)
-
-// hub passes news to the subscriptions. It never waits for a reader.
+// hub passes news to those who watch. It never waits for a reader.
 type hub struct {
-	mu     sync.Mutex
-	tasks  map[lease.TaskID]map[*Subscription]struct{}
-	runs   map[runKey]map[*Subscription]struct{}
-	recent map[lease.TaskID]*lease.Feedback // what live attempts have reported so far
-	output int                              // number of bytes of output in recent
-	closed bool
+	mu      sync.Mutex
+	tasks   map[lease.TaskID]*topic
+	runs    map[runKey]*topic
+	touched []*topic                         // have news since publish last woke their watchers
+	recent  map[lease.TaskID]*lease.Feedback // what live attempts have reported so far
+	output  int                              // number of bytes of output in recent
+	closed  bool
 }
 
 type runKey struct {
@@ -32,114 +27,37 @@ type runKey struct {
 func runOf(t *lease.Task) runKey { return runKey{Space{t.Tenant, t.Workspace}, t.Spec.RunID} }
 
 func newHub() *hub {
-	return &hub{
-		tasks:  map[lease.TaskID]map[*Subscription]struct{}{},
-		runs:   map[runKey]map[*Subscription]struct{}{},
-		recent: map[lease.TaskID]*lease.Feedback{},
-	}
+	return &hub{tasks: map[lease.TaskID]*topic{}, runs: map[runKey]*topic{}, recent: map[lease.TaskID]*lease.Feedback{}}
 }
 
-// Subscription receives news on C until Close. C is closed when the engine stops.
-type Subscription struct {
-	C <-chan News
-
-	c      chan News
-	hub    *hub
-	w      Watching
-	closed bool  // guarded by hub.mu, as are the rest
-	sizes  []int // sizes of the newest news that were sent, with all that wait in the channel among them
-	bytes  int   // sum of sizes
-	sent   int   // number of news sent, dropped ones included
-	gone   int   // how many of these were deletions of tasks
-}
-
-// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody: when too many news or too
-// many bytes wait in its channel, all news in it are dropped; News.Before shows how many. Close the subscription when done.
+// Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody, but misses news, and Next says how many. Close
+// the subscription when done.
 func (e *Engine) Watch(w Watching) *Subscription {
-	c := make(chan News, newsBuffer)
-	s := &Subscription{C: c, c: c, hub: e.hub, w: w}
 	e.hub.mu.Lock()
 	defer e.hub.mu.Unlock()
-	if e.hub.closed {
-		s.closed = true
-		close(c)
-		return s
-	}
-	if w.Run != "" {
-		subscribe(e.hub.runs, runKey{w.Space, w.Run}, s)
-	} else {
-		subscribe(e.hub.tasks, w.Task, s)
-	}
-	return s
+	return e.hub.topic(w).subscribe(e.hub, w)
 }
 
-func subscribe[K comparable](m map[K]map[*Subscription]struct{}, k K, s *Subscription) {
-	if m[k] == nil {
-		m[k] = map[*Subscription]struct{}{}
+// topic finds what is watched, or makes it.
+func (h *hub) topic(w Watching) *topic {
+	switch {
+	case h.closed:
+		t := newTopic()
+		t.close()
+		return t
+	case w.Run != "":
+		return find(h.runs, runKey{w.Space, w.Run})
 	}
-	m[k][s] = struct{}{}
+	return find(h.tasks, w.Task)
 }
 
-func unsubscribe[K comparable](m map[K]map[*Subscription]struct{}, k K, s *Subscription) {
-	delete(m[k], s)
-	if len(m[k]) == 0 {
-		delete(m, k)
+func find[K comparable](topics map[K]*topic, k K) *topic {
+	t := topics[k]
+	if t == nil {
+		t = newTopic()
+		topics[k] = t
 	}
-}
-
-// Close ends a subscription. It may be called twice.
-func (s *Subscription) Close() {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.closed = true
-	if s.w.Run != "" {
-		unsubscribe(s.hub.runs, runKey{s.w.Space, s.w.Run}, s)
-	} else {
-		unsubscribe(s.hub.tasks, s.w.Task, s)
-	}
-}
-
-// send sends news to the subscription. If the channel is full, the reader loses all news that wait there and gets the newest: the last news of a
-// task must arrive, because none may follow. Only the holder of hub.mu sends, so there is room after a drop. While send drops news, the reader may
-// take one that comes after dropped ones. So each news, and not only the next one, shows how many came before it.
-func (s *Subscription) send(n News) {
-	s.forgetRead()
-	size := n.size()
-	if waiting := len(s.c); waiting == cap(s.c) || waiting > 0 && s.bytes+size > newsBytes {
-		s.drop()
-		s.forgetRead()
-	}
-	n.Before, n.GoneBefore = s.sent, s.gone
-	s.sent++
-	if n.Task == nil {
-		s.gone++
-	}
-	s.c <- n
-	s.sizes = append(s.sizes, size)
-	s.bytes += size
-}
-
-// forgetRead forgets the sizes of the news that the reader has taken out of the channel.
-func (s *Subscription) forgetRead() {
-	read := len(s.sizes) - len(s.c)
-	for _, size := range s.sizes[:read] {
-		s.bytes -= size
-	}
-	s.sizes = slices.Delete(s.sizes, 0, read)
-}
-
-// drop empties the channel.
-func (s *Subscription) drop() {
-	for {
-		select {
-		case <-s.c:
-		default:
-			return
-		}
-	}
+	return t
 }
 
 // publish sends the news of a committed batch to watchers. For each changed task, it first sends what the attempt reported during the batch, with
@@ -171,6 +89,11 @@ func (h *hub) publish(b *batch) {
 		h.sendFeeds(said[n.id], 0)
 		delete(said, n.id)
 	}
+	for i, t := range h.touched {
+		t.wake()
+		h.touched[i] = nil
+	}
+	h.touched = h.touched[:0]
 }
 
 // laterEvents returns News.Later for each change of a batch. The changes are in the order in which the batch first changed their tasks. Their events
@@ -221,13 +144,16 @@ func (h *hub) sendFeeds(all []ResolvedFeed, later uint64) {
 
 // send sends news of a task, of which t is any version.
 func (h *hub) send(t *lease.Task, n News) {
-	for s := range h.tasks[n.ID] {
-		s.send(n)
-	}
+	h.add(h.tasks[n.ID], n)
 	if t.Spec.RunID != "" {
-		for s := range h.runs[runOf(t)] {
-			s.send(n)
-		}
+		h.add(h.runs[runOf(t)], n)
+	}
+}
+
+// add adds news to a topic; nil: nobody watches it.
+func (h *hub) add(t *topic, n News) {
+	if t != nil && t.add(n) {
+		h.touched = append(h.touched, t)
 	}
 }
 
@@ -235,17 +161,11 @@ func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	for _, subs := range h.tasks {
-		for s := range subs {
-			s.closed = true
-			close(s.c)
-		}
+	for _, t := range h.tasks {
+		t.close()
 	}
-	for _, subs := range h.runs {
-		for s := range subs {
-			s.closed = true
-			close(s.c)
-		}
+	for _, t := range h.runs {
+		t.close()
 	}
 	h.tasks, h.runs = nil, nil
 }

@@ -549,7 +549,6 @@ type watch struct {
 	space Space
 	of    Watching
 	last  map[lease.TaskID]*lease.Task
-	had   int // number of news up to the last one read
 }
 
 // opensWatch watches the run of a space, or one task.
@@ -579,28 +578,18 @@ func (w *world) checkWatches() {
 }
 
 func (w *world) read(watch *watch) {
-	for {
-		select {
-		case n, open := <-watch.C:
-			if !open {
-				w.Errorf("a watch of %+v has ended", watch.of)
-				return
-			}
-			if owner := w.owner(n.ID); owner != (Space{}) && owner != watch.space {
-				w.Errorf("a watch of %+v of %v gets news of task %v of %v", watch.of, watch.space, n.ID, owner)
-			}
-			if n.Task != nil && spaceOf(n.Task) != watch.space || n.ID != watch.of.Task && (watch.of.Run == "" || n.Task != nil && n.Task.Spec.RunID != watch.of.Run) {
-				w.Errorf("a watch of %+v of %v gets news of task %v: %+v", watch.of, watch.space, n.ID, n.Task)
-			}
-			if n.Before > watch.had {
-				clear(watch.last)
-			}
-			watch.had = n.Before + 1
-			if n.Feed == nil {
-				watch.last[n.ID] = n.Task
-			}
-		default:
-			return
+	for n, missed := watch.poll(w.T); n != nil; n, missed = watch.poll(w.T) {
+		if owner := w.owner(n.ID); owner != (Space{}) && owner != watch.space {
+			w.Errorf("a watch of %+v of %v gets news of task %v of %v", watch.of, watch.space, n.ID, owner)
+		}
+		if n.Task != nil && spaceOf(n.Task) != watch.space || n.ID != watch.of.Task && (watch.of.Run == "" || n.Task != nil && n.Task.Spec.RunID != watch.of.Run) {
+			w.Errorf("a watch of %+v of %v gets news of task %v: %+v", watch.of, watch.space, n.ID, n.Task)
+		}
+		if missed.All > 0 {
+			clear(watch.last)
+		}
+		if n.Feed == nil {
+			watch.last[n.ID] = n.Task
 		}
 	}
 }
