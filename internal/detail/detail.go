@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -26,4 +27,15 @@ func Field(st *status.Status) (path, problem string) {
 	}
 	path = Of[*errdetails.ErrorInfo](st).GetMetadata()["field"] // an idempotency key that another spec has
 	return path, strings.TrimPrefix(st.Message(), path+": ")
+}
+
+// Cut reports whether a stream that had begun may have been ended by something on the way to the coordinator, such as a proxy, so that another stream may go
+// on. Each error of a coordinator has an ErrorInfo.
+func Cut(err error) bool {
+	switch st := status.Convert(err); st.Code() {
+	case codes.Internal, codes.Canceled, codes.Unknown:
+		return Of[*errdetails.ErrorInfo](st) == nil
+	default:
+		return false
+	}
 }

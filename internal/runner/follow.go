@@ -194,7 +194,7 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 			return nil
 		}
 		if err != nil {
-			return streamError(err, opened, header != nil, received)
+			return streamError(ctx, err, opened, header != nil, received)
 		}
 	}
 }

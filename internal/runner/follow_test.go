@@ -798,6 +798,33 @@ func TestRunSurvivesTheEndOfItsCredential(t *testing.T) {
 	}
 }
 
+// A proxy that cuts a stream says INTERNAL or CANCELLED in its own name. The run goes on with another stream, but not if the coordinator itself has failed.
+func TestRunSurvivesAProxyThatCutsStreams(t *testing.T) {
+	fault, err := status.New(codes.Internal, "a fault").WithDetails(&errdetails.ErrorInfo{Reason: "INTERNAL"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 2, keepOrder)
+			fake.endStreams(status.Error(codes.Internal, "stream terminated by RST_STREAM"))
+			synctest.Wait()
+			fake.end(1, completed)
+			time.Sleep(maxPause)
+			synctest.Wait()
+			fake.endStreams(status.Error(codes.Canceled, "stream terminated by RST_STREAM"))
+			time.Sleep(maxPause)
+			synctest.Wait()
+			fake.endStreams(fault.Err())
+			r.finish("<a>")
+			if status.Code(r.err) != codes.Internal {
+				t.Errorf("error %v, want the fault of the coordinator", r.err)
+			}
+		})
+	}
+}
+
 // A run that prints in order and cannot watch the next line asks again with pauses.
 func TestRunInOrderPausesBetweenWatchesThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 const (
@@ -43,7 +45,10 @@ const longLived = time.Minute
 
 // streamError returns the error of a broken stream, or nil if another one may go on at once: the stream had reached the coordinator before it broke, or
 // the credential that it began with has ended, and there may be a new one.
-func streamError(err error, opened time.Time, begun, received bool) error {
+func streamError(ctx context.Context, err error, opened time.Time, begun, received bool) error {
+	if begun && detail.Cut(err) && ctx.Err() == nil {
+		err = status.Error(codes.Unavailable, "the stream was cut: "+status.Convert(err).Message())
+	}
 	reached := transient(err) && (received || time.Since(opened) > longLived)
 	if reached || begun && status.Code(err) == codes.Unauthenticated {
 		return nil

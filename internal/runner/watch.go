@@ -78,7 +78,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			err = status.Error(codes.Unavailable, "the coordinator ended the watch")
 		}
 		if err != nil {
-			return streamError(err, opened, header != nil, received)
+			return streamError(ctx, err, opened, header != nil, received)
 		}
 		w.take(ctx, event)
 	}

@@ -112,6 +112,10 @@ func TestWaitTriesAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fault, err := status.New(codes.Internal, "no").WithDetails(&errdetails.ErrorInfo{Reason: "INTERNAL"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	const completed, failed, ready = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_READY
 	for name, test := range map[string]struct {
 		list  []watch
@@ -129,7 +133,11 @@ func TestWaitTriesAgain(t *testing.T) {
 		"credential is refused": {[]watch{{end: status.Error(codes.Unauthenticated, "unknown")}, {state: completed}}, codes.Unauthenticated, 1, 0},
 		"role is refused":       {[]watch{{end: status.Error(codes.PermissionDenied, "no")}, {state: completed}}, codes.PermissionDenied, 1, 0},
 		"no wait is told":       {[]watch{{end: status.Error(codes.ResourceExhausted, "never")}, {state: completed}}, codes.ResourceExhausted, 1, 0},
-		"a fault":               {[]watch{{began: true, end: status.Error(codes.Internal, "no")}, {state: completed}}, codes.Internal, 1, 0},
+		"a fault":               {[]watch{{began: true, end: fault.Err()}, {state: completed}}, codes.Internal, 1, 0},
+		"a proxy cuts it": {[]watch{
+			{began: true, end: status.Error(codes.Internal, "RST_STREAM")}, {began: true, end: status.Error(codes.Canceled, "RST_STREAM")}, {state: completed},
+		}, codes.OK, 3, 0},
+		"no watch begins": {[]watch{{end: status.Error(codes.Internal, "no")}, {state: completed}}, codes.Internal, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &watches{list: test.list}
