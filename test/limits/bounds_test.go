@@ -54,8 +54,8 @@ var (
 	maxHandOver int
 	//go:linkname maxBacklog github.com/lessor-dev/lessor/coordinator/engine.maxBacklog
 	maxBacklog int
-	//go:linkname newsBuffer github.com/lessor-dev/lessor/coordinator/engine.newsBuffer
-	newsBuffer int
+	//go:linkname linesInTurn github.com/lessor-dev/lessor/coordinator/engine.linesInTurn
+	linesInTurn int
 	//go:linkname newsBytes github.com/lessor-dev/lessor/coordinator/engine.newsBytes
 	newsBytes int
 	//go:linkname recentChunks github.com/lessor-dev/lessor/coordinator/engine.recentChunks
@@ -128,8 +128,8 @@ var bounds = []struct {
 	{&sweepCall, 5, 40},
 	{&maxHandOver, 1 << 10, 16 << 10},
 	{&maxBacklog, 1 << 10, 32 << 10},
-	{&newsBuffer, 1, 8},
-	{&newsBytes, 64, 1 << 10},
+	{&linesInTurn, 1, 8},
+	{&newsBytes, 1 << 10, 8 << 10}, // a news has at least 1 KiB
 	{&recentChunks, 1, 4},
 	{&recentOfAll, 64, 512},
 	{&maxHeld, 512, 16 << 10},
