@@ -189,13 +189,14 @@ type fakeWatch struct {
 	grpc.ClientStream
 	ctx    context.Context
 	task   string
+	begun  bool // as a watch that is not refused
 	events chan *lessorv1.WatchTaskResponse
 	err    error // set before events is closed; the stream then ends with it
 }
 
 // Header returns at once. There are headers if the watch has begun.
 func (w *fakeWatch) Header() (metadata.MD, error) {
-	if w.err != nil {
+	if !w.begun {
 		return nil, nil
 	}
 	return metadata.MD{}, nil
@@ -237,10 +238,10 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	if req.GetAfterSequence() > f.sequence {
 		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
 	}
-	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), events: make(chan *lessorv1.WatchTaskResponse, 100)}
+	w := &fakeWatch{ctx: ctx, task: req.GetTaskId(), begun: true, events: make(chan *lessorv1.WatchTaskResponse, 100)}
 	if w.task != "" {
 		if i, err := f.find(w.task); err != nil || words.Final(f.tasks[i].GetState()) {
-			w.err = err
+			w.err, w.begun = err, err == nil
 			close(w.events)
 			return w, nil
 		}
