@@ -650,11 +650,7 @@ func TestNothingIsToldBeforeTheCommit(t *testing.T) {
 		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		c, _ := r.join("i", 1)
 		block := make(chan struct{})
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			<-block
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { <-block })
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)

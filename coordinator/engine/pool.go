@@ -107,7 +107,7 @@ func (ps *pools) drop(p *pool) {
 	}
 }
 
-// shrunk returns m, from which an entry was just deleted, or a copy of m if it has had far more entries: to iterate over a map takes as long as for the most
+// shrunk returns m, which may have just lost an entry, or a copy of m if it has had far more entries: to iterate over a map takes as long as for the most
 // entries that it ever had. Each grant would be slow from the time on when many types have waited. most is that number of entries, and is kept up to date.
 func shrunk[K comparable, V any](m map[K]V, most *int) map[K]V {
 	if *most = max(*most, len(m)+1); *most < 1024 || len(m) > *most/8 {

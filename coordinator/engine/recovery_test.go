@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -114,11 +112,7 @@ func TestLongWaitIsSavedSeldom(t *testing.T) {
 		r.submit(spec)
 		r.say(lease.KindFail, r.lease(1, 0)[0])
 		var commits atomic.Int32
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			commits.Add(1)
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { commits.Add(1) })
 		defer r.st.(*memstore.Store).SetHook(nil)
 		time.Sleep(12 * time.Hour)
 		if n := commits.Load(); n == 0 || n > 10 {
@@ -180,11 +174,7 @@ func TestFirstReadingsAfterAStartShareCommits(t *testing.T) {
 		}
 		r.shutDown()
 		commits := 0
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			commits++
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { commits++ })
 		wantFew := func(when string) {
 			r.Helper()
 			if synctest.Wait(); commits > most {

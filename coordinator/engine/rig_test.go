@@ -162,15 +162,20 @@ func (r *rig) crash() {
 	r.st = left
 }
 
+// beforeCommits calls do on the committer before each commit is applied.
+func (r *rig) beforeCommits(do func()) {
+	r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
+		do()
+		apply()
+		return nil
+	})
+}
+
 // holdCommit holds the next commit, and so all later ones, until release is called.
 func (r *rig) holdCommit() (release func()) {
 	held := make(chan struct{})
 	var once sync.Once
-	r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-		once.Do(func() { <-held })
-		apply()
-		return nil
-	})
+	r.beforeCommits(func() { once.Do(func() { <-held }) })
 	return func() { close(held) }
 }
 

@@ -391,11 +391,7 @@ func TestFullBatchDoesNotSpin(t *testing.T) {
 		r.submit(work())
 		r.lease(1, 0)
 		block := make(chan struct{})
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			<-block
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { <-block })
 		go submitOne(r)
 		synctest.Wait()
 		for range 3*maxBatchOps + 1 { // enough for the commit under way, and to fill the batch after it
@@ -423,11 +419,7 @@ func TestSlowCommitExtendsLeases(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		gate := make(chan struct{})
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			<-gate
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { <-gate })
 		go submitOne(r) // its task is granted in the same batch
 		time.Sleep(slow)
 		close(gate)
@@ -453,11 +445,7 @@ func TestSlowCommitExtendsLeasesWhileItLasts(t *testing.T) {
 		r.submit(spec)
 		g := r.lease(1, 0)[0]
 		gate := make(chan struct{})
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			<-gate
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { <-gate })
 		answers := make(chan lease.Answer, 2)
 		go func() { answers <- r.say(lease.KindStart, g) }()
 		time.Sleep(spec.HeartbeatTimeout + time.Second)
@@ -478,11 +466,7 @@ func TestSlowCommitsInARowExtendLeases(t *testing.T) {
 		r.submit(work())
 		r.submit(work())
 		r.lease(2, 0)
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			time.Sleep(slow)
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { time.Sleep(slow) })
 		c, _ := r.join("i", 2)
 		go submitOne(r)
 		time.Sleep(time.Second)
@@ -512,11 +496,7 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 			r.submit(spec)
 			g := r.lease(1, 0)[0]
 			r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
-			r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-				time.Sleep(each)
-				apply()
-				return nil
-			})
+			r.beforeCommits(func() { time.Sleep(each) })
 			delayed := work()
 			delayed.RunAt = lease.WallOf(time.Now().Add(2 * each))
 			id := r.submit(delayed)[0].ID
@@ -550,11 +530,7 @@ func TestTimersDuringAFlood(t *testing.T) {
 		const each = 2 * standstill
 		r.submit(work())
 		r.lease(1, 0)
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			time.Sleep(each)
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { time.Sleep(each) })
 		delayed := work()
 		delayed.RunAt = lease.WallOf(time.Now().Add(2 * each))
 		id := r.submit(delayed)[0].ID
@@ -588,11 +564,7 @@ func TestStallWithinACommitCountsOnce(t *testing.T) {
 		r.submit(work())
 		g := r.lease(1, 0)[0]
 		r.want(r.say(lease.KindStart, g), lease.VerdictCommitted, lease.None)
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			time.Sleep(slow)
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { time.Sleep(slow) })
 		go submitOne(r)
 		synctest.Wait()
 		r.st.(*memstore.Store).SetHook(nil)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
-	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // cancelAll is a sweep that cancels the tasks of a type.
@@ -176,11 +175,7 @@ func TestSweepSeesWhatIsNotDurableYet(t *testing.T) {
 		id := r.submit(work())[0].ID
 		g := r.lease(1, 0)[0]
 		block := make(chan struct{})
-		r.st.(*memstore.Store).SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-			<-block
-			apply()
-			return nil
-		})
+		r.beforeCommits(func() { <-block })
 		var done sync.WaitGroup
 		done.Go(func() { r.want(r.say(lease.KindComplete, g), lease.VerdictCommitted, lease.None) })
 		synctest.Wait()

@@ -2,6 +2,7 @@
 package detail
 
 import (
+	"context"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -29,12 +30,12 @@ func Field(st *status.Status) (path, problem string) {
 	return path, strings.TrimPrefix(st.Message(), path+": ")
 }
 
-// Cut reports whether a stream that had begun may have been ended by something on the way to the coordinator, such as a proxy, so that another stream may go
-// on. Each error of a coordinator has an ErrorInfo.
-func Cut(err error) bool {
+// Cut reports whether err, with which a stream that had begun has ended, may be of something on the way to the coordinator, such as a proxy, so that another
+// stream may go on. Each error of a coordinator has an ErrorInfo. After the end of ctx, that of the stream, the error says only that.
+func Cut(ctx context.Context, err error) bool {
 	switch st := status.Convert(err); st.Code() {
 	case codes.Internal, codes.Canceled, codes.Unknown:
-		return Of[*errdetails.ErrorInfo](st) == nil
+		return ctx.Err() == nil && Of[*errdetails.ErrorInfo](st) == nil
 	default:
 		return false
 	}

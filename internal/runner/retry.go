@@ -46,7 +46,7 @@ const longLived = time.Minute
 // streamError returns the error of a broken stream, or nil if another one may go on at once: the stream had reached the coordinator before it broke, or
 // the credential that it began with has ended, and there may be a new one.
 func streamError(ctx context.Context, err error, opened time.Time, begun, received bool) error {
-	if begun && detail.Cut(err) && ctx.Err() == nil {
+	if begun && detail.Cut(ctx, err) {
 		err = status.Error(codes.Unavailable, "the stream was cut: "+status.Convert(err).Message())
 	}
 	reached := transient(err) && (received || time.Since(opened) > longLived)

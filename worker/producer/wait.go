@@ -16,8 +16,8 @@ import (
 )
 
 // Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. A task that ended without an outcome, for
-// example at its deadline, has a reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the stream, when a quota is used up, and when a new
-// credential has replaced the one with which it began. So only ctx limits how long it waits.
+// example at its deadline, has a reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the stream, when a quota is used
+// up, and when a new credential has replaced the one with which it began. So only ctx limits how long it waits.
 //
 // The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
 //
@@ -36,8 +36,8 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 		if began {
 			failures = 0
 		}
-		wait, ok := waitAgain(err, began, failures)
-		if !ok || ctx.Err() != nil && status.Code(err) == codes.Canceled {
+		wait, ok := waitAgain(ctx, err, began, failures)
+		if !ok {
 			return nil, err
 		}
 		select {
@@ -63,10 +63,10 @@ func (c *Client) watchToEnd(ctx context.Context, taskID string) (began bool, err
 }
 
 // waitAgain returns how long Wait waits before its next try. ok is false if err is final.
-func waitAgain(err error, began bool, failures int) (wait time.Duration, ok bool) {
+func waitAgain(ctx context.Context, err error, began bool, failures int) (wait time.Duration, ok bool) {
 	switch code := status.Code(err); {
 	case code == codes.OK, code == codes.Unavailable, // OK: somebody has retried the task before it was read
-		began && detail.Cut(err),
+		began && detail.Cut(ctx, err),
 		began && (code == codes.Unauthenticated || code == codes.PermissionDenied): // the credential has ended meanwhile; there may be a new one
 		return backoff(failures), true
 	}
