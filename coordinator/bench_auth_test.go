@@ -2,20 +2,16 @@ package coordinator
 
 import (
 	"context"
-	"io"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/store/memstore"
 )
 
 // BenchmarkAuth measures what credentials cost: they are checked with each unary call, but only once for a stream. One operation is one Start of a
@@ -77,32 +73,17 @@ func openBenchSession(ctx context.Context, b *testing.B, workers lessorv1.Worker
 // startBenchmark starts a coordinator. It returns a context for calls of an operator, a client, and the Start of a leased task.
 func startBenchmark(b *testing.B, rules *gate.Auth) (context.Context, lessorv1.WorkerServiceClient, *lessorv1.StartRequest) {
 	b.Helper()
-	co, err := New(memstore.New(), Config{Auth: rules, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		b.Fatal(err)
-	}
-	lis := bufconn.Listen(1 << 20)
-	ctx, stop := context.WithCancel(b.Context())
-	served := make(chan error, 1)
-	go func() { served <- co.Serve(ctx, lis, nil) }()
-	conn := dial(b, lis)
-	b.Cleanup(func() {
-		_ = conn.Close()
-		stop()
-		if err := <-served; err != nil {
-			b.Error(err)
-		}
-	})
-	calls := ctx
+	co, conn := startPlain(b, Config{Auth: rules})
+	calls := b.Context()
 	if rules != nil {
-		token, _, err := co.gate.Keyring().Create(ctx, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
+		token, _, err := co.gate.Keyring().Create(calls, auth.Request{Tenant: gate.DefaultTenant, Role: auth.Operator, Subject: "w"}, time.Now())
 		if err != nil {
 			b.Fatal(err)
 		}
-		calls = withToken(ctx, token)
+		calls = withToken(calls, token)
 	}
 	workers := lessorv1.NewWorkerServiceClient(conn)
-	_, err = lessorv1.NewTaskServiceClient(conn).SubmitTask(calls, &lessorv1.SubmitTaskRequest{
+	_, err := lessorv1.NewTaskServiceClient(conn).SubmitTask(calls, &lessorv1.SubmitTaskRequest{
 		Task: &lessorv1.TaskSpec{Queue: "q", HeartbeatTimeout: durationpb.New(time.Hour)},
 	})
 	if err != nil {

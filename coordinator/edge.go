@@ -33,7 +33,7 @@ func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.L
 
 // view runs fn in one read transaction of the store, so fn sees one consistent state.
 func (e *edge) view(fn func(store.Reader) error) error {
-	err := e.store.View(fn)
+	err := e.store.View(func(r store.Reader) error { return fn(store.Polite(r)) })
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		e.cfg.Logger.Error("read of the store failed", "error", err)
 	}

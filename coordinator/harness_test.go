@@ -93,6 +93,29 @@ func newRigWith(t *testing.T, st store.Store, cfg Config) *rig {
 	return r
 }
 
+// startPlain starts a coordinator with a store in memory, outside of a bubble, and returns a connection to it.
+func startPlain(t testing.TB, cfg Config) (*Coordinator, *grpc.ClientConn) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	c, err := New(memstore.New(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 20)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- c.Serve(ctx, lis, nil) }()
+	conn := dial(t, lis)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return c, conn
+}
+
 func dial(t testing.TB, lis *bufconn.Listener) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///coordinator",

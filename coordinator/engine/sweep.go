@@ -58,7 +58,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *in
 	var ids []lease.TaskID
 	done.More = false
 	err := e.st.View(func(r store.Reader) error {
-		return records.Tasks(r, number, s.Run, done.After, func(t *lease.Task) bool {
+		return records.Tasks(store.Polite(r), number, s.Run, done.After, func(t *lease.Task) bool {
 			if t.ID.Seq > done.Until {
 				return false
 			}

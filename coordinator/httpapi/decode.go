@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,9 @@ const (
 	maxDepth   = 100
 	maxEntries = 10_000
 )
+
+// valuesPerTurn is after how many values a long body gives up the processor (docs/decisions/0031-long-calls-yield.md).
+const valuesPerTurn = 100
 
 // strictness says whether fields that the API does not know are refused or ignored.
 type strictness bool
@@ -68,6 +72,7 @@ type scanner struct {
 	tokens *json.Decoder
 	strict strictness
 	depth  int
+	values int // number of values that were read
 }
 
 // document reads the whole body, which must be exactly one object.
@@ -97,6 +102,9 @@ func malformed(err error) *problem {
 
 // value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
 func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
+	if s.values++; s.values%valuesPerTurn == 0 {
+		runtime.Gosched()
+	}
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
 	if err != nil {

@@ -1,0 +1,140 @@
+package coordinator
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// deafStream is a stream of a watch that takes each event at once.
+type deafStream struct {
+	grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]
+	ctx  context.Context //nolint:containedctx // of the call
+	sent func()
+}
+
+func (s deafStream) Context() context.Context { return s.ctx }
+
+func (s deafStream) SendHeader(metadata.MD) error { return nil }
+
+func (s deafStream) Send(*lessorv1.WatchTaskResponse) error {
+	s.sent()
+	return nil
+}
+
+// listOfFailed reads all tasks, but returns none.
+var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}}}
+
+// X5: a call that reads much, a watch that sends much, and a long body in JSON let others have the processor in between.
+func TestLongCallsYield(t *testing.T) {
+	t.Attr("rules", "X5")
+	const tasks, values = 1000, 10_000
+	c, conn := startPlain(t, Config{})
+	submitToRun(t, lessorv1.NewTaskServiceClient(conn), tasks)
+	service, ctx := &taskService{edge: c.edge}, contextAfterGate(t.Context(), t)
+	for name, c := range map[string]struct {
+		least int
+		call  func()
+	}{
+		"list": {tasks / 32, func() {
+			if res, err := service.ListTasks(ctx, listOfFailed); err != nil || len(res.GetTasks()) > 0 {
+				t.Errorf("list: %v (%v), want no task", res, err)
+			}
+		}},
+		"watch": {tasks, func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			events := 0
+			_ = service.WatchTask(&lessorv1.WatchTaskRequest{RunId: "run"}, deafStream{ctx: ctx, sent: func() {
+				if events++; events == tasks {
+					cancel()
+				}
+			}})
+		}},
+		"body": {values / 100, func() {
+			body := `{"payload": [1` + strings.Repeat(", 1", values-1) + `], "queue": 1}`
+			w := httptest.NewRecorder()
+			c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader(body)))
+			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"field":"queue"`) {
+				t.Errorf("the body is answered with %d %s, want 400 and queue", w.Code, w.Body)
+			}
+		}},
+	} {
+		if got := turnsOfOthers(c.call); got < c.least/2 {
+			t.Errorf("during a long %s others had %d turns, want about %d", name, got, c.least)
+		}
+	}
+}
+
+// turnsOfOthers counts how often another goroutine has the only processor during a call.
+func turnsOfOthers(call func()) int {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var turns atomic.Int64
+	var over atomic.Bool
+	go func() {
+		for !over.Load() {
+			turns.Add(1)
+			runtime.Gosched()
+		}
+	}()
+	call()
+	over.Store(true)
+	return int(turns.Load())
+}
+
+// submitToRun submits tasks of a run.
+func submitToRun(t testing.TB, client lessorv1.TaskServiceClient, n int) {
+	t.Helper()
+	specs := make([]*lessorv1.TaskSpec, n)
+	for i := range specs {
+		specs[i] = &lessorv1.TaskSpec{Queue: "q", RunId: "run"}
+	}
+	if _, err := client.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BenchmarkBesideLongCalls measures what callers wait while others keep the processors busy. One operation is a submit of a hundred tasks of a run.
+func BenchmarkBesideLongCalls(b *testing.B) {
+	for name, c := range map[string]struct {
+		calls int
+		call  func(context.Context, *taskService)
+	}{
+		"nothing": {},
+		"watches": {300, func(ctx context.Context, s *taskService) {
+			_ = s.WatchTask(&lessorv1.WatchTaskRequest{RunId: "run"}, deafStream{ctx: ctx, sent: func() {}})
+		}},
+		"lists": {16, func(ctx context.Context, s *taskService) {
+			for ctx.Err() == nil {
+				_, _ = s.ListTasks(ctx, listOfFailed)
+			}
+		}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			co, conn := startPlain(b, Config{})
+			client := lessorv1.NewTaskServiceClient(conn)
+			submitToRun(b, client, 1000)
+			var calls sync.WaitGroup
+			ctx, cancel := context.WithCancel(contextAfterGate(b.Context(), b))
+			for range c.calls {
+				calls.Go(func() { c.call(ctx, &taskService{edge: co.edge}) })
+			}
+			for b.Loop() {
+				submitToRun(b, client, 100)
+			}
+			cancel()
+			calls.Wait()
+		})
+	}
+}
