@@ -131,7 +131,7 @@ func TestVerdictsUnderWayComeBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// The log line about the end of a session has a code and an error only if there are any.
+// The log line about the end of a session says why it ended: the code and the reason of a reset, else the error. A session that its worker ends has none.
 func TestEndOfASessionIsLogged(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
 		line := func() string {
@@ -143,18 +143,18 @@ func TestEndOfASessionIsLogged(t *testing.T) {
 		}
 		closed := r.openSession(t, "closed", 1)
 		_ = closed.stream.CloseSend()
-		if got := line(); got == "" || strings.Contains(got, `"code"`) || strings.Contains(got, `"error"`) {
-			t.Errorf("after a stream that its worker has closed, the line goes on with %s, want neither code nor error", got)
+		if got := line(); got == "" || strings.Contains(got, `"code"`) || strings.Contains(got, `"reason"`) || strings.Contains(got, `"error"`) {
+			t.Errorf("after a stream that its worker has closed, the line goes on with %s, want neither code, reason nor error", got)
 		}
 		_ = r.openSession(t, "silent", 1)
 		time.Sleep(2 * time.Minute)
-		if got := line(); !strings.Contains(got, `"code":"`+refusal.CodeTimeout+`"`) || strings.Contains(got, `"error"`) {
-			t.Errorf("after a reset, the line goes on with %s, want its code and no error", got)
+		if got, want := line(), `"code":"`+refusal.CodeTimeout+`","reason":"3 heartbeats were missed, one is due every 10s"}`; !strings.Contains(got, want) {
+			t.Errorf("after a reset, the line goes on with %s, want %s", got, want)
 		}
 		broken := r.openSession(t, "broken", 1)
 		broken.cut()
-		if got := line(); !strings.Contains(got, `"error":"`) || strings.Contains(got, `"code":""`) {
-			t.Errorf("after a stream that was lost, the line goes on with %s, want an error and no empty code", got)
+		if got := line(); !strings.Contains(got, `"error":"the stream was lost"`) || strings.Contains(got, `"code"`) || strings.Contains(got, `"reason"`) {
+			t.Errorf("after a stream that was lost, the line goes on with %s, want that, and neither code nor reason", got)
 		}
 	})
 }

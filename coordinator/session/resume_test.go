@@ -43,9 +43,9 @@ func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 		if begun.state.in.stream != late || begun.state.out.writer != &late.writer {
 			t.Errorf("later stream takes over first %v: the later stream does not have the session", laterFirst)
 		}
-		if first.resetCode() == "" || early.resetCode() == "" || late.resetCode() != "" {
-			t.Errorf("later stream takes over first %v: the resets are %q, %q and %q, want one for the first two streams",
-				laterFirst, first.resetCode(), early.resetCode(), late.resetCode())
+		if first.resetFrame() == nil || early.resetFrame() == nil || late.resetFrame() != nil {
+			t.Errorf("later stream takes over first %v: the resets are %v, %v and %v, want one for the first two streams",
+				laterFirst, first.resetFrame(), early.resetFrame(), late.resetFrame())
 		}
 		if _, err := all.restart(early, a, nil, 0); !errors.Is(err, errStale) {
 			t.Errorf("a restart by the earlier stream returned %v, want errStale", err)

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -99,11 +100,12 @@ func (ss *Session) run() error {
 	go ss.read()
 	err := ss.wait()
 	accepted := ss.leave(false)
-	code := cmp.Or(ss.resetCode(), refusal.CodeOf(err))
+	reset := ss.resetFrame().GetReset_()
+	code := cmp.Or(reset.GetCode(), refusal.CodeOf(err))
 	if code != "" {
 		ss.srv.Registry.resets.WithLabelValues(code).Inc()
 	}
-	ss.logEnd(code, err)
+	ss.logEnd(code, reset.GetReason(), err)
 	if !accepted {
 		ss.sendReset()
 		return err
@@ -117,13 +119,18 @@ func (ss *Session) run() error {
 	return err
 }
 
-// logEnd logs the end of the session. A session that simply ends has neither a code nor an error.
-func (ss *Session) logEnd(code string, err error) {
+// logEnd logs the end of the session: its code, and why it was reset or else with which error it ended. A session that simply ends has none of these.
+func (ss *Session) logEnd(code, reason string, err error) {
 	var why []any
 	if code != "" {
 		why = append(why, "code", code)
 	}
-	if err != nil {
+	switch {
+	case reason != "":
+		why = append(why, "reason", reason)
+	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled: // its text does not say what was cancelled, nor that nobody asked for it
+		why = append(why, "error", "the stream was lost")
+	case err != nil:
 		why = append(why, "error", err)
 	}
 	ss.logger().Info("session ends", why...)
@@ -209,13 +216,6 @@ func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
 // (W8). why says which.
 func (ss *Session) displaced(why string) {
 	ss.reset(refusal.CodeStaleBinding, why, 0)
-}
-
-// resetCode returns the code of the reset frame; "" if the session ends without one.
-func (ss *Session) resetCode() string {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.finalReset.GetCode()
 }
 
 func (ss *Session) doneForGood() bool {
