@@ -37,13 +37,13 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	lines := callLog{log}
 	return chain{
 		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, unreadLimit{g.UntilEnded}.unary},
-		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), g.Stream},
+		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream)},
 	}
 }
 
 // callLog writes a line at the end of every call, with its tenant, type and code. Handlers add fields with logFields. The line never holds a payload: no
-// handler adds one, and errors name fields but do not quote their content. Calls of other services (health, reflection) have no line, and sessions write
-// their own lines.
+// handler adds one, and errors name fields but do not quote their content. Calls of other services (health, reflection) have no line. A session that the
+// gate has let in writes its own lines.
 type callLog struct{ *slog.Logger }
 
 func logged(method string) bool {
@@ -70,6 +70,25 @@ func (l callLog) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	err := next(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
 	l.end(ctx, info.FullMethod, begin, err)
 	return err
+}
+
+// refusedSessions returns the gate, which then also writes the line of a session that it refuses.
+func (l callLog) refusedSessions(gate grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		if info.FullMethod != lessorv1.WorkerService_Session_FullMethodName {
+			return gate(srv, stream, info, next)
+		}
+		begin, letIn := time.Now(), false
+		ctx := logging.InjectFields(stream.Context(), nil)
+		err := gate(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx}, info, func(srv any, stream grpc.ServerStream) error {
+			letIn = true
+			return next(srv, stream)
+		})
+		if !letIn {
+			l.end(ctx, info.FullMethod, begin, err)
+		}
+		return err
+	}
 }
 
 // end writes the line of a call. Most lines are below the level of the log, so their fields are not put together.

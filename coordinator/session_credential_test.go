@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,5 +225,35 @@ func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.C
 		defer func() { _ = mine.conn.Close() }()
 		mine.workers = lessorv1.NewWorkerServiceClient(mine.conn)
 		test(t, &mine, pair.Leaf, replace)
+	})
+}
+
+// The log tells of a session that was refused for its credential as of any other call, with the caller's address: if the owner of the credential is
+// unknown, no audit does. A session that was let in writes its own lines.
+func TestRefusedSessionIsLogged(t *testing.T) {
+	const finished = `"msg":"finished call","type":"Session",`
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, id := r.issue(t, gate.DefaultTenant, auth.Worker)
+		producer, _ := r.issue(t, gate.DefaultTenant, auth.Producer)
+		runs := r.withToken(token).openSession(t, "w", 1)
+		if _, err := r.gate.Keyring().Revoke(t.Context(), gate.DefaultTenant, id, "", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		nextPayload[*lessorv1.Reset](runs)
+		_ = runs.waitForEnd()
+		synctest.Wait()
+		if strings.Contains(r.log.String(), finished) {
+			t.Errorf("the session that was let in has a line as a call:\n%s", r.log)
+		}
+		for token, want := range map[string]string{
+			token:      `"tenant":"default","subject":"default-worker",`,
+			producer:   `"tenant":"default","subject":"default-producer",`,
+			"nonsense": "",
+		} {
+			r.log.Reset()
+			_ = r.withToken(token).openStream(t, "w").waitForEnd()
+			wantContains(t, "the log", r.log.String(), finished+want+`"peer.address":"`)
+			wantContains(t, "the log", r.log.String(), `"code":"E.AUTH.`)
+		}
 	})
 }
