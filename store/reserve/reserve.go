@@ -127,7 +127,8 @@ func (r *Reserve) releaseLocked(free int64) {
 		return
 	}
 	r.reserved = false
-	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries", "free_bytes", free, "reserve_bytes", r.size)
+	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries",
+		"free_bytes", free, "reserve_bytes", r.size, "needed_bytes", r.neededLocked())
 }
 
 // makeLocked creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
@@ -167,10 +168,15 @@ func (r *Reserve) setFullLocked(full bool, free int64) {
 		return
 	}
 	r.told, r.toldAt = true, time.Now()
+	r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
+		"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.neededLocked())
+}
+
+// neededLocked returns how much free space on the disk is enough for new tasks again.
+func (r *Reserve) neededLocked() int64 {
 	needed := r.size + r.size/4
 	if !r.reserved {
 		needed += r.size // the file is made first
 	}
-	r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
-		"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", needed)
+	return needed
 }

@@ -57,7 +57,7 @@ func (d *disk) wantFull(t *testing.T, space int64, full, held bool) {
 
 // When a disk fills up, Full becomes true when the free space is less than the size of the reserve's file. The file is removed when the free space is less
 // than a quarter of its size, and made again when the disk has room for it twice. Full becomes false only when the free space is a quarter more than the
-// size of the file, so that it does not switch back and forth.
+// size of the file, so that it does not switch back and forth. After the removal more free space is needed, and the log says how much.
 func TestDiskFillsAndEmpties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, 10*size)
@@ -75,6 +75,9 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 			if !strings.Contains(d.log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, &d.log)
 			}
+		}
+		if want := fmt.Sprintf("free_bytes=%d reserve_bytes=%d needed_bytes=%d\n", size/4-1, size, 2*size+size/4); !strings.Contains(d.log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, &d.log)
 		}
 	})
 }
