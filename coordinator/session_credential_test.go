@@ -257,3 +257,16 @@ func TestRefusedSessionIsLogged(t *testing.T) {
 		}
 	})
 }
+
+// The log lines about a handshake that is refused say who was refused, as far as the call tells.
+func TestRefusedHandshakeIsLogged(t *testing.T) {
+	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
+		token, _ := r.issue(t, "acme", auth.Worker)
+		worker := r.withToken(token).openStream(t, "w")
+		worker.wantError(worker.send(handshakeOf("w")), refusal.CodeDenied, "tenant")
+		_ = worker.waitForEnd()
+		for _, message := range []string{"frame refused", "session ends"} {
+			wantContains(t, "the log", r.log.String(), `"msg":"`+message+`","tenant":"acme","subject":"acme-worker","peer.address":"`)
+		}
+	})
+}

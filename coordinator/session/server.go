@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -63,6 +64,15 @@ func New(d Deps) *Server {
 	return &Server{Deps: d, resumes: newResumeTable(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
 }
 
+// logUntilOpen returns the log of a stream before its handshake is accepted. Until then only the call tells who the worker is.
+func (s *Server) logUntilOpen(ctx context.Context, who Caller) *slog.Logger {
+	log := s.Logger.With("tenant", who.Tenant, "subject", who.Subject)
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		log = log.With("peer.address", p.Addr.String())
+	}
+	return log
+}
+
 // Serve serves one worker's stream, from its first frame to its end; the proto describes the frames.
 func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, lessorv1.SessionResponse], who Caller) error {
 	leave, err := s.Quotas.Enter(who.quotas(), quota.Sessions, true)
@@ -71,7 +81,7 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[lessorv1.SessionRequest, 
 	}
 	defer leave()
 	ss := &Session{
-		srv: s, log: s.Logger, stream: stream, who: who,
+		srv: s, log: s.logUntilOpen(stream.Context(), who), stream: stream, who: who,
 		opened: time.Now(), ended: make(chan error, 1), stuck: make(chan struct{}), written: make(chan struct{}),
 	}
 	ss.writer = streamWriter{run: ss.write, running: true}
