@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,10 +16,18 @@ import (
 
 // createIfMissing makes an empty store of the newest format at path, and its directory, unless the file exists, or refuseLost finds that it was lost. bbolt
 // cannot open a file again if a loss of power interrupted its creation, so the store gets its name only when it is complete and on the disk.
+//
+// A Restore that began meanwhile may have found no store, and then replaces the one that is there now. So createIfMissing returns a *store.UnfinishedError if a
+// Restore has not finished: nobody may serve that store.
 func createIfMissing(path string, migrations store.Migrations) error {
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = create(path, migrations)
 	}
+	return cmp.Or(err, refuseUnfinished(filepath.Dir(path)))
+}
+
+func create(path string, migrations store.Migrations) error {
 	if err := refuseLost(path); err != nil {
 		return err
 	}

@@ -209,14 +209,19 @@ func TestRestoreWritesNothingThroughALink(t *testing.T) {
 	}
 }
 
-// If a start makes a store after Restore has found the directory empty, Restore does not replace that store.
+// If a start makes a store after Restore has found the directory empty, it does not serve that store: a Restore that has looked for the last time replaces it.
+// A Restore that still looks does not replace it.
 func TestRestoreReplacesNoStore(t *testing.T) {
 	file, dir := backupFile(t), t.TempDir()
 	var made []byte
 	err := Restore(file, dir, Options{}, func(*Store) error {
-		err := createIfMissing(filepath.Join(dir, fileName), store.Current())
+		for _, name := range []string{"the first start", "another one"} {
+			if err := createIfMissing(filepath.Join(dir, fileName), store.Current()); !errors.As(err, new(*store.UnfinishedError)) {
+				t.Errorf("%s = %v, want an UnfinishedError", name, err)
+			}
+		}
 		made = readFile(t, dir)
-		return err
+		return nil
 	})
 	if !errors.As(err, new(*store.NotEmptyError)) {
 		t.Errorf("Restore = %v, want a NotEmptyError", err)
