@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // waitingTakers returns how many takers wait in line for work of a queue.
@@ -73,5 +75,35 @@ func TestTakersTakeTurns(t *testing.T) {
 		if n := len(picky.grants()); n != 1 {
 			r.Errorf("%d grants to the taker of type rare when a task of this type came, want 1", n)
 		}
+	})
+}
+
+// A1: an entry in the index of waiting tasks that is wrong, because its task has a live lease, gives nobody that lease, and does not block its line.
+func TestWrongIndexEntryGivesNoLease(t *testing.T) {
+	t.Attr("rules", "A1")
+	run(t, func(r *rig) {
+		tasks := r.submit(many(2)...)
+		wrong := records.Index(tasks[0])
+		first := r.lease(1, 0)
+		r.crash()
+		change := func(do func(b *store.Batch, e *records.Entry)) {
+			r.Helper()
+			var b store.Batch
+			for i := range wrong {
+				do(&b, &wrong[i])
+			}
+			if err := r.st.Commit(r.Context(), &b); err != nil {
+				r.Fatal(err)
+			}
+		}
+		change(func(b *store.Batch, e *records.Entry) { b.Put(e.Keyspace, e.Key(), nil) })
+		r.start(Config{})
+		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID != tasks[1].ID {
+			r.Errorf("leased %+v, want only the task without a lease", g)
+		}
+		r.want(r.say(lease.KindComplete, first[0]), lease.VerdictCommitted, lease.None)
+		r.crash()
+		change(func(b *store.Batch, e *records.Entry) { b.Delete(e.Keyspace, e.Key()) })
+		r.start(Config{})
 	})
 }
