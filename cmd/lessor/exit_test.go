@@ -92,6 +92,10 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			"error: the store failed: write d/lessor.db: no space left on device\n" +
 				"hint: acknowledged changes are safe, others may be lost: free space on that disk, or raise the quota of the user, then start again\n",
 		},
+		"serve failed, record": {
+			serveError(fmt.Errorf("%w: %w", engine.ErrStore, &store.CorruptError{Keyspace: store.Spec, Key: []byte{1}, Problem: "the checksum does not match"})), 70,
+			"error: the store failed: corrupt record in spec under key 01: the checksum does not match\nhint: " + hintDamaged + "\n",
+		},
 		"files for a listener": {
 			listenError("http", "localhost:0", &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", syscall.EMFILE)}), 5,
 			"error: cannot listen on \"localhost:0\": socket: too many open files\nhint: " + hintOpenFiles + "\n",

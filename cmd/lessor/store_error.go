@@ -83,9 +83,9 @@ func startError(dir string, err error) error {
 	return storeError(dir, err)
 }
 
-// storeFailed returns the error of a process that ends because a commit failed: it does not know any more what its store holds.
+// storeFailed returns the error of a process that ends because a commit failed, so that it does not know any more what its store holds, or because it met damage.
 func storeFailed(err error) error {
-	if errors.As(err, new(*store.DamagedError)) {
+	if errors.As(err, new(*store.DamagedError)) || errors.As(err, new(*store.CorruptError)) {
 		return fail(exitStore, hintDamaged, "%v", err)
 	}
 	hint := "acknowledged changes are safe, others may be lost: check the disk, then start again"
