@@ -45,6 +45,9 @@ func (r restored) String() string {
 }
 
 func (c restoreCmd) Run(a *app) error {
+	if err := requireClock(time.Now()); err != nil {
+		return err
+	}
 	if err := checkReadable(c.File); err != nil {
 		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)
 	}
@@ -65,6 +68,15 @@ func (c restoreCmd) Run(a *app) error {
 		return storeError(c.Data, err)
 	}
 	return unheard(a.line(done, done.String()), "", "the store in %s was restored", c.Data)
+}
+
+// requireClock refuses a clock that was never set. Epochs count from 2024 (see lease.RestoredEpoch): by such a clock, another restore of the same backup would
+// get the same epoch, and so the same fencing tokens and ids of tasks (A2, A11).
+func requireClock(now time.Time) error {
+	if now.UTC().Year() >= 2024 {
+		return nil
+	}
+	return fail(exitCannotStart, "set the clock: the number of the new epoch depends on it", "the clock of this machine is wrong: it says %s", now.UTC().Format(time.RFC3339))
 }
 
 // checkReadable returns an error if the backup cannot be read. It runs before the restore, whose error would blame the data directory.

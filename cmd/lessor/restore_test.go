@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -44,6 +48,30 @@ func TestRestoresWithinASecondGetDifferentEpochs(t *testing.T) {
 				t.Errorf("the epoch is %d, want %d and more than %d", epoch, want, last)
 			}
 			last = epoch
+		}
+	})
+}
+
+// A2, A11: a restore is refused while the clock is before the time from which epochs count, and makes nothing. Otherwise two restores would get the same epoch.
+func TestRestoreWantsAClock(t *testing.T) {
+	t.Attr("rules", "A2 A11")
+	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins in 2000
+		dir := t.TempDir()
+		_, served := serveCmd{Data: dir, Recovery: "restored"}.settings(t.Output())
+		for name, err := range map[string]error{
+			"restore": restoreCmd{File: filepath.Join(dir, "backup"), Data: dir}.Run(&app{ctx: t.Context()}),
+			"serve":   served,
+		} {
+			if f := new(failure); !errors.As(err, &f) || f.code != exitCannotStart || !strings.Contains(f.text, "the clock of this machine is wrong: it says 2000-01-01") {
+				t.Errorf("%s = %v, want exit code %d and that the clock is wrong", name, err, exitCannotStart)
+			}
+		}
+		if boltstore.Exists(dir) {
+			t.Error("there is a store")
+		}
+		time.Sleep(25 * 366 * 24 * time.Hour)
+		if err := requireClock(time.Now()); err != nil {
+			t.Errorf("in %d: %v", time.Now().Year(), err)
 		}
 	})
 }

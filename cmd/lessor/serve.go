@@ -164,6 +164,11 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 	case c.Reserve < 0 || c.Reserve > maxReserve:
 		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
 	}
+	if recoveries[c.Recovery] == engine.RestoredStore {
+		if err := requireClock(time.Now()); err != nil {
+			return cfg, err
+		}
+	}
 	cfg = coordinator.Config{
 		Version:  buildVersion(),
 		Recovery: recoveries[c.Recovery],
