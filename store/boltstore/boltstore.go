@@ -109,6 +109,10 @@ func (s *Store) View(fn func(store.Reader) error) error {
 	}
 	durable := int(s.durable.Load())
 	tx, err := s.beginRead()
+	if errors.Is(err, bolterrors.ErrInvalidMapping) { // a commit could not map more of the file, and is about to fail
+		s.pause()()
+		return s.fail(err) // the error of the commit
+	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lessor-dev/lessor/store"
 )
 
@@ -190,5 +192,38 @@ func TestCloseDuringCommits(t *testing.T) {
 	}
 	if !bytes.Contains(content, []byte("first")) {
 		t.Error("the file does not have the commit that was under way")
+	}
+}
+
+// If a commit has to map more of the file and cannot, a read that waited for the new mapping says why the commit has failed. It may be a read of the engine's
+// loop, which ends the process with the error that it gets.
+func TestReadSaysWhyTheFileIsNotMapped(t *testing.T) {
+	unmapped := func() *Store {
+		s, err := Open(t.TempDir(), Options{MapBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		s.db.MmapFlags = -1 // no system knows all of these
+		err = s.db.Update(func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte(store.Meta.String())).Put([]byte("large"), make([]byte, 40<<20))
+		})
+		if err == nil {
+			t.Fatal("the file was mapped")
+		}
+		return s
+	}
+	read := func(s *Store) error { return s.View(func(store.Reader) error { return nil }) }
+	if err := read(unmapped()); !errors.As(err, new(*store.CommitError)) {
+		t.Errorf("View = %v, want a CommitError", err)
+	}
+
+	s, why, got := unmapped(), errors.New("why"), make(chan error)
+	over := s.pause() // stands for the commit
+	go func() { got <- read(s) }()
+	_ = s.fail(why)
+	over()
+	if err := <-got; !errors.Is(err, why) {
+		t.Errorf("View during the commit = %v, want %v", err, why)
 	}
 }
