@@ -145,7 +145,7 @@ func tokenCells(t *lessorv1.TokenInfo, keys []*lessorv1.SigningKey, now time.Tim
 	}
 	state := "good"
 	switch {
-	case t.GetRevokedAt() != nil:
+	case t.GetRevokedBy() != "": // a token that ended with its key was revoked by nobody
 		state = "revoked"
 	case !t.GetExpiresAt().AsTime().After(now):
 		state = "expired"

@@ -35,7 +35,8 @@ func TestTokenListShowsRetiredKeys(t *testing.T) {
 		"key has retired": {&lessorv1.TokenInfo{KeyId: "retired", ExpiresAt: at(time.Hour)}, "key retired", minute(at(-time.Minute))},
 		"key is gone":     {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(time.Hour)}, "key retired", minute(at(time.Hour))},
 		"expired":         {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(-time.Hour)}, "expired", minute(at(-time.Hour))},
-		"revoked":         {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour), RevokedAt: at(0)}, "revoked", minute(at(time.Hour))},
+		"revoked":         {&lessorv1.TokenInfo{KeyId: "signs", ExpiresAt: at(time.Hour), RevokedAt: at(0), RevokedBy: "ann"}, "revoked", minute(at(time.Hour))},
+		"cut by its key":  {&lessorv1.TokenInfo{KeyId: "dropped", ExpiresAt: at(time.Hour), RevokedAt: at(0)}, "key retired", minute(at(time.Hour))},
 	} {
 		c.token.Role = lessorv1.Role_ROLE_WORKER
 		if got := tokenCells(c.token, keys, now); got[3] != c.state || got[5] != c.ends {

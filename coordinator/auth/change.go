@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -101,13 +102,16 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 }
 
 // stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that expired long ago, and
-// if the limit is reached all that are not good any more: they must not be in the way of new ones. A token that is not listed is refused, too.
+// if the limit is reached all that are not good any more: they must not be in the way of new ones. A token that is not listed is refused, too. But the
+// newest of those that were revoked in the last week are kept apart from the others, because leases may live that were granted under them, see Withdrawn.
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left int) {
-	var ended []records.Token
+	var ended, revoked []records.Token
 	for _, t := range k.List(tenant) {
 		_, err := k.Recheck(Identity{Tenant: tenant, Credential: t.ID}, now)
 		switch {
 		case isCertificate(t.ID):
+		case t.RevokedAt != 0 && now.Before(t.RevokedAt.Time().Add(listed)):
+			revoked = append(revoked, t)
 		case now.After(t.ExpiresAt.Time().Add(listed)):
 			old = append(old, t)
 		case err != nil:
@@ -115,6 +119,10 @@ func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left
 		default:
 			left++
 		}
+	}
+	if extra := len(revoked) - maxTokens; extra > 0 {
+		slices.SortFunc(revoked, func(a, b records.Token) int { return cmp.Compare(a.RevokedAt, b.RevokedAt) })
+		old = append(old, revoked[:extra]...)
 	}
 	if left+len(ended) >= maxTokens {
 		return append(old, ended...), left
@@ -163,7 +171,8 @@ func (k *Keyring) Revoke(ctx context.Context, tenant, id, by string, now time.Ti
 }
 
 // Rotate makes a new key, which signs for the tenant from then on. Each older key continues to verify until the last of its tokens has expired,
-// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once.
+// but for at most retire if that is not nil. A retire of 0 ends the tokens of the older keys at once. Tokens that ended with a key which is dropped are marked
+// as revoked, so that they stay apart from those that expired by themselves.
 func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Duration, now time.Time) (records.SigningKey, error) {
 	done, err := k.changing.begin(ctx, tenant)
 	if err != nil {
@@ -176,6 +185,7 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 		end := retirement(key, needed[key.ID], retire, now)
 		if end <= lease.WallOf(now) {
 			c.drop = append(c.drop, key)
+			c.tokens = append(c.tokens, k.cut(key, end, lease.WallOf(now))...)
 			continue
 		}
 		kept++
@@ -191,6 +201,19 @@ func (k *Keyring) Rotate(ctx context.Context, tenant string, retire *time.Durati
 	c.about = key.ID
 	c.keys = append(c.keys, key)
 	return key, k.commit(ctx, c)
+}
+
+// cut returns the tokens which end because their key ends, before their own expiry, marked as revoked at now.
+func (k *Keyring) cut(key records.SigningKey, end, now lease.Wall) (cut []records.Token) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for _, t := range k.tokens[key.Tenant] {
+		if t.Key == key.ID && t.RevokedAt == 0 && t.ExpiresAt > end {
+			t.RevokedAt = now
+			cut = append(cut, t)
+		}
+	}
+	return cut
 }
 
 // needed returns, for each key of a tenant that signed a token which is not revoked, when the last such token expires.

@@ -129,19 +129,35 @@ func (k *Keyring) standing(tenant, id string) Problem {
 func (k *Keyring) Recheck(who Identity, now time.Time) (time.Time, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
+	t, listed := k.tokens[who.Tenant][who.Credential]
+	key, ok := k.keys[t.Key]
+	if listed && (!ok || retired(key, now)) { // first, as in Verify: Rotate also marks the tokens of such a key as revoked
+		return time.Time{}, &Error{UnknownKey}
+	}
 	if problem := k.standing(who.Tenant, who.Credential); problem != "" {
 		return time.Time{}, &Error{problem}
-	}
-	t := k.tokens[who.Tenant][who.Credential]
-	key, ok := k.keys[t.Key]
-	if !ok || retired(key, now) {
-		return time.Time{}, &Error{UnknownKey}
 	}
 	end := until(t.ExpiresAt.Time(), key)
 	if !now.Before(end) {
 		return time.Time{}, &Error{Expired}
 	}
 	return end, nil
+}
+
+// Withdrawn reports whether a credential of the tenant was ended before it expired: it was revoked, or the key that signed it was retired. A credential
+// that has expired is not withdrawn, nor is one that the keyring does not know: nobody has withdrawn it in the last week, see stale (X3).
+func (k *Keyring) Withdrawn(tenant, id string, now time.Time) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	t, ok := k.tokens[tenant][id]
+	if !ok || t.RevokedAt != 0 {
+		return ok
+	}
+	key, ok := k.keys[t.Key]
+	if !ok { // it was dropped at the end of its last token, or before by a version that did not mark its tokens
+		return now.Before(t.ExpiresAt.Time())
+	}
+	return retired(key, now) && key.RetiresAt < t.ExpiresAt
 }
 
 // retired reports whether a key no longer verifies tokens.

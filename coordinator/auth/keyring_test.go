@@ -287,13 +287,13 @@ func TestTokenLimit(t *testing.T) {
 			t.Errorf("%s is not revoked, because there are too many tokens: %v", id, err)
 		}
 	}
-	if _, _, err = d.Create(t.Context(), one, noon); err != nil || len(d.List("acme")) != mostTokens+1 {
-		t.Errorf("a token after one was revoked: %v, %d listed, want %d with the certificate", err, len(d.List("acme")), mostTokens+1)
+	if _, _, err = d.Create(t.Context(), one, noon); err != nil || len(d.List("acme")) != mostTokens+2 {
+		t.Errorf("a token after one was revoked: %v, %d listed, want %d with that one and the certificate", err, len(d.List("acme")), mostTokens+2)
 	}
 	_, _, err = d.Create(t.Context(), one, ends.Add(-1))
 	wantFull(t, "one more token, shortly before the others expire", err)
-	if _, _, err = d.Create(t.Context(), one, ends); err != nil || len(d.List("acme")) != 2 {
-		t.Errorf("a token after the others have expired: %v, %d listed, want only this one and the certificate", err, len(d.List("acme")))
+	if _, _, err = d.Create(t.Context(), one, ends); err != nil || len(d.List("acme")) != 3 {
+		t.Errorf("a token after the others have expired: %v, %d listed, want only this one and the two that were revoked", err, len(d.List("acme")))
 	}
 }
 
@@ -306,12 +306,90 @@ func TestTokenLimitAfterALeak(t *testing.T) {
 	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
 		t.Fatal(err)
 	}
-	token, _ := d.issue("acme")
+	token, id := d.issue("acme")
 	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
 		k.want("the new token", token, noon, "")
-		if n := len(k.List("acme")); n != 1 {
-			t.Errorf("%d are listed, want only the new token", n)
+		if n := len(k.List("acme")); n != mostTokens+1 {
+			t.Errorf("%d are listed, want the new token and those of the retired key", n)
 		}
+	}
+	if _, err := d.Revoke(t.Context(), "acme", id, "ann", noon.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	d.issue("acme") // forgets one of the tokens that were revoked first
+	if n := len(d.List("acme")); n != mostTokens+1 || !d.Withdrawn("acme", id, noon) {
+		t.Errorf("%d are listed, want the new token and the %d that were revoked last", n, mostTokens)
+	}
+	const week = 7 * 24 * time.Hour
+	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon.Add(2*week)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(d.List("acme")); n > mostTokens {
+		t.Errorf("%d are listed two weeks later, want no more than there are without those that were revoked lately", n)
+	}
+}
+
+// X3: a credential is withdrawn if it was revoked or its key retired before it expired, and then for ever: its expiry, a restart and other changes to the
+// credentials do not change that. One that only expired is not withdrawn, even if its key is dropped after that.
+func TestWithdrawn(t *testing.T) {
+	t.Attr("rules", "X3")
+	rotate := func(d *testKeyring, retire *time.Duration, at time.Duration) error {
+		_, err := d.Rotate(t.Context(), "acme", retire, noon.Add(at))
+		return err
+	}
+	revoke := func(d *testKeyring, id string, at time.Duration) error {
+		_, err := d.Revoke(t.Context(), "acme", id, "ann", noon.Add(at))
+		return err
+	}
+	const soon, never = time.Minute, 1000 * time.Hour
+	for name, c := range map[string]struct {
+		end       func(d *testKeyring, id string) error
+		done      time.Duration // when the last change is made, after noon; the token expires an hour after noon
+		withdrawn time.Duration // from when on it is withdrawn
+	}{
+		"expired":                  {func(*testKeyring, string) error { return nil }, 0, never},
+		"expired, rotated":         {func(d *testKeyring, _ string) error { return rotate(d, nil, time.Hour) }, time.Hour, never},
+		"rotated":                  {func(d *testKeyring, _ string) error { return rotate(d, nil, 0) }, 0, never},
+		"retired after its expiry": {func(d *testKeyring, _ string) error { return rotate(d, new(2*time.Hour), 0) }, 0, never},
+		"revoked":                  {func(d *testKeyring, id string) error { return revoke(d, id, 0) }, 0, 0},
+		"revoked after its expiry": {func(d *testKeyring, id string) error { return revoke(d, id, 2*time.Hour) }, 2 * time.Hour, 0},
+		"key dropped":              {func(d *testKeyring, _ string) error { return rotate(d, new(time.Duration), 0) }, 0, 0},
+		"key retired":              {func(d *testKeyring, _ string) error { return rotate(d, new(soon), 0) }, 0, soon},
+		"key retired, then dropped": {func(d *testKeyring, _ string) error {
+			return errors.Join(rotate(d, new(soon), 0), rotate(d, nil, soon))
+		}, soon, soon},
+		"key retired, dropped after the expiry": {func(d *testKeyring, _ string) error {
+			return errors.Join(rotate(d, new(soon), 0), rotate(d, nil, 2*time.Hour))
+		}, 2 * time.Hour, soon},
+	} {
+		d := open(t, memstore.New(), "")
+		_, id := d.issue("acme")
+		if d.Withdrawn("acme", id, noon) {
+			t.Errorf("%s: withdrawn before its end", name)
+		}
+		if err := c.end(d, id); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []*testKeyring{d, open(t, d.st, "")} {
+			for _, at := range []time.Duration{0, soon, 30 * time.Minute, time.Hour, 2 * time.Hour, 24 * time.Hour} {
+				if got, want := k.Withdrawn("acme", id, noon.Add(at)), at >= c.withdrawn; at >= c.done && got != want {
+					t.Errorf("%s: withdrawn %v after noon is %v, want %v", name, at, got, want)
+				}
+			}
+			if k.Withdrawn("evil", id, noon.Add(24*time.Hour)) {
+				t.Errorf("%s: withdrawn for another tenant, too", name)
+			}
+		}
+	}
+	d := open(t, memstore.New(), "")
+	if err := revoke(d, certificate, 0); err != nil || !d.Withdrawn("acme", certificate, noon) || d.Withdrawn("evil", certificate, noon) {
+		t.Errorf("a revoked certificate (%v) is not withdrawn, or for another tenant", err)
+	}
+	d = fill(t, 1, func(int) records.Token {
+		return records.Token{Tenant: "acme", ID: "k", Key: "dropped", ExpiresAt: lease.WallOf(noon.Add(time.Hour))}
+	})
+	if !d.Withdrawn("acme", "k", noon) {
+		t.Error("a token whose key was dropped by an older version, which marked no tokens, is not withdrawn")
 	}
 }
 
