@@ -62,12 +62,12 @@ func readTask(r store.Reader, tenant string, id lease.TaskID) (*lease.Task, erro
 	return t, nil
 }
 
-// assignments returns the assignments for new leases. An assignment holds everything that a worker needs to run the task.
-func (e *edge) assignments(granted []engine.Granted) ([]*lessorv1.Assignment, error) {
+// assignments returns the assignments for new leases, for a worker with this credential. An assignment holds everything that a worker needs to run the task.
+func (e *edge) assignments(credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	var all []*lessorv1.Assignment
 	now := e.engine.Now()
 	err := e.view(func(r store.Reader) (err error) {
-		all, err = e.assigner.Assignments(r, now, granted)
+		all, err = e.assigner.Assignments(r, now, credential, granted)
 		return err
 	})
 	return all, err

@@ -27,10 +27,18 @@ func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 		Door:     c.gate,
 		MaxBody:  int64(c.cfg.maxMessage()),
 		Logger:   c.cfg.Logger,
-		Rejected: c.edge.malformedOverHTTP,
+		Rejected: c.malformedOverHTTP,
 		Answered: m.answered,
 	}, mux)
 	return newHTTPServer(c.closingEnded(api), c.cfg.Logger)
+}
+
+// malformedOverHTTP is edge.malformedOverHTTP for a caller whose credential may have ended while the body was read.
+func (c *Coordinator) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said lease.Kind, wrong *lease.FieldError) error {
+	if err := c.gate.Recheck(ctx); err != nil {
+		return err
+	}
+	return c.edge.malformedOverHTTP(ctx, of, said, wrong)
 }
 
 // closingEnded closes a connection after an answer if its client certificate has expired, because a client can present a new certificate only on a new
@@ -46,11 +54,12 @@ func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 
 // holder returns the function that opens task tokens (H1).
 func holder(eng *engine.Engine, tokens convert.Tokens) gate.TokenOpener {
-	return func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool) {
+	return func(ctx context.Context, token string) (in context.Context, said gate.TaskToken, ok bool) {
 		c, ok := tokens.Open(eng.Now(), token)
 		if !ok {
-			return nil, "", lease.TaskID{}, false
+			return nil, gate.TaskToken{}, false
 		}
-		return httpapi.WithHolder(ctx, httpapi.Holder{Holding: c.Holding, LeaseID: eng.LeaseID(c.Holding)}), c.Tenant, c.Ticket.Task, true
+		in = httpapi.WithHolder(ctx, httpapi.Holder{Holding: c.Holding, LeaseID: eng.LeaseID(c.Holding)})
+		return in, gate.TaskToken{Tenant: c.Tenant, Task: c.Ticket.Task, Credential: c.Credential}, true
 	}
 }

@@ -47,7 +47,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 		if err = placeOf(ctx).take(waiting); err != nil {
 			return err
 		}
-		res.Assignments, err = s.assignments(granted)
+		res.Assignments, err = s.assignments(gate.Identify(ctx).Credential, granted)
 		return err
 	}
 	if _, err := s.engine.Lease(waiting, r); err != nil {
@@ -60,9 +60,14 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 // intake returns an intake for the single report of a unary call.
 func (s *workerService) intake() *convert.Intake { return convert.NewIntake(s.cfg.Limits, 0, 0) }
 
+// tokens returns the issuer of the task tokens for the caller.
+func (s *workerService) tokens(ctx context.Context) convert.Tokens {
+	return s.assigner.Tokens.For(gate.Identify(ctx).HoldsUnder())
+}
+
 // Start reports that execution begins.
 func (s *workerService) Start(ctx context.Context, req *lessorv1.StartRequest) (*lessorv1.StartResponse, error) {
-	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.assigner.Tokens.StartResponse)
+	return judged(ctx, s.edge, convert.ParseStart(req, s.intake()), s.tokens(ctx).StartResponse)
 }
 
 // Heartbeat renews a lease. When the call returns, the progress in the heartbeat can be read. Unlike the renewal, the progress is not durable.
@@ -71,7 +76,7 @@ func (s *workerService) Heartbeat(ctx context.Context, req *lessorv1.HeartbeatRe
 	if progress, ok := convert.HeartbeatFeed(req); ok {
 		news = append(news, progress)
 	}
-	return judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.assigner.Tokens.HeartbeatResponse, news...)
+	return judged(ctx, s.edge, convert.ParseHeartbeat(req, s.intake()), s.tokens(ctx).HeartbeatResponse, news...)
 }
 
 // Complete reports success.

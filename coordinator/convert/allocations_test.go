@@ -47,7 +47,7 @@ func TestAllocationsOfItems(t *testing.T) {
 		}, 1},
 		{"assignment", func() { // needs the attempt id, of which the task id is a part, and a token
 			if err := st.View(func(r store.Reader) error {
-				m, err := a.Assignments(r, now, all)
+				m, err := a.Assignments(r, now, "", all)
 				if len(m) != items {
 					t.Fatalf("%d assignments", len(m))
 				}

@@ -17,15 +17,15 @@ type Assigner struct {
 	CallbackURL string // set before the coordinator serves, and not changed later
 }
 
-// Assignments returns the assignments for new leases, payloads and checkpoints included. It leaves out a task that was deleted since the grant, because
-// its lease has ended.
-func (a *Assigner) Assignments(r store.Reader, now lease.Now, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
+// Assignments returns the assignments for new leases, payloads and checkpoints included, for a worker with this credential. It leaves out a task that was
+// deleted since the grant, because its lease has ended.
+func (a *Assigner) Assignments(r store.Reader, now lease.Now, credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error) {
 	all := make([]*lessorv1.Assignment, 0, len(granted))
 	at := &Times{Now: now}
 	made := make([]assigned, len(granted))
-	serverTime := at.Stamp(now.Wall)
+	serverTime, tokens := at.Stamp(now.Wall), a.Tokens.For(credential)
 	for i := range granted {
-		m, err := a.assignment(r, at, &granted[i], &made[i])
+		m, err := a.assignment(r, at, tokens, &granted[i], &made[i])
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ type assigned struct {
 
 // assignment writes one assignment into m and returns it, or nil if the task was deleted since the grant. It does not set the server's time,
 // which all assignments of an answer share.
-func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
+func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engine.Granted, m *assigned) (*lessorv1.Assignment, error) {
 	t, l := g.Task, g.Task.Lease
 	until := t.ExpiresAt(at.Now)
 	payload, err := payloadFor(r, t)
@@ -70,7 +70,7 @@ func (a *Assigner) assignment(r store.Reader, at *Times, g *engine.Granted, m *a
 			return nil, err
 		}
 	}
-	token, tokenEnds := a.Tokens.Of(at, t.Holding(), until)
+	token, tokenEnds := tokens.Of(at, t.Holding(), until)
 	m.whole = lessorv1.Assignment{
 		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
 		ExpiresAt: at.StampAt(until), ExpiresIn: at.Left(until),

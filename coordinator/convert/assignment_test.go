@@ -32,7 +32,7 @@ func TestAssignmentsHaveTheirPayloads(t *testing.T) {
 	const size, deleted = 256, 2
 	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
 	err := st.View(func(r store.Reader) error {
-		all, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, []engine.Granted{with(deleted, size), *kept, with(1, size), with(3, 0)})
+		all, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, "", []engine.Granted{with(deleted, size), *kept, with(1, size), with(3, 0)})
 		var got []int
 		for _, m := range all {
 			got = append(got, len(m.GetTask().GetSpec().GetPayload()))
@@ -76,10 +76,10 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	if err := st.Commit(t.Context(), &batch); err != nil {
 		t.Fatal(err)
 	}
-	a := &Assigner{Tokens: Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}, CallbackURL: "https://lessor.example"}
+	a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}, CallbackURL: "https://lessor.example"}
 	var all []*lessorv1.Assignment
 	err = st.View(func(r store.Reader) (err error) {
-		all, err = a.Assignments(r, now, []engine.Granted{{Task: held, LeaseID: "id", Token: 5}, {Task: &alone}})
+		all, err = a.Assignments(r, now, "", []engine.Granted{{Task: held, LeaseID: "id", Token: 5}, {Task: &alone}})
 		return err
 	})
 	if err != nil || len(all) != 2 {
@@ -90,7 +90,7 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	task.Lease, task.Spec.Payload = nil, sent.GetPayload()
 	task.Spec.RunAt, task.Spec.StartTimeout, task.Spec.RetryPolicy, task.Spec.Retention, task.Spec.ConcurrencyLimit = nil, nil, nil, nil, 0
 	task.Spec.HeartbeatInterval, task.Spec.HeartbeatTimeout, task.Spec.CancelGrace = nil, nil, nil
-	token, tokenEnds := a.Tokens.Issue(now, held.Holding(), until)
+	token, tokenEnds := a.Tokens.Issue(now, held.Holding(), "", until)
 	want := &lessorv1.Assignment{
 		Task: task, Attempt: 7, AttemptId: held.ID.String() + "-7", LeaseId: "id", FencingToken: 5,
 		ExpiresAt: Stamp(now.WallAt(until)), ExpiresIn: Span(3*time.Hour - 1_000), ServerTime: Stamp(5_000),
@@ -126,9 +126,9 @@ func TestAssignmentNeedsItsRecords(t *testing.T) {
 		if err := st.Commit(t.Context(), &batch); err != nil {
 			t.Fatal(err)
 		}
-		a := &Assigner{Tokens: Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
+		a := &Assigner{Tokens: Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}}
 		err := st.View(func(r store.Reader) error {
-			_, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, []engine.Granted{{Task: &task}})
+			_, err := a.Assignments(r, lease.Now{Serving: 1, Wall: 1}, "", []engine.Granted{{Task: &task}})
 			return err
 		})
 		if damage := new(store.CorruptError); !errors.As(err, &damage) || damage.Keyspace != broken {
@@ -155,7 +155,7 @@ func BenchmarkAssignment(b *testing.B) {
 			at := new(Times) // one for each frame
 			err := st.View(func(r store.Reader) error {
 				for b.Loop() {
-					if _, err := a.assignment(r, at, g, new(assigned)); err != nil {
+					if _, err := a.assignment(r, at, a.Tokens, g, new(assigned)); err != nil {
 						return err
 					}
 				}

@@ -9,11 +9,20 @@ import (
 )
 
 // Tokens adds a task token to each answer that renews a lease (H1).
-type Tokens struct{ *tasktoken.Signer }
+type Tokens struct {
+	*tasktoken.Signer
+	credential string // of the worker who gets the tokens; empty: none
+}
+
+// For returns Tokens for a worker with this credential; see tasktoken.Claims.
+func (t Tokens) For(credential string) Tokens {
+	t.credential = credential
+	return t
+}
 
 // Of returns a new token for the holder of a lease, and when the token ends.
 func (t Tokens) Of(at *Times, h lease.Holding, leaseEnds lease.Instant) (string, *timestamppb.Timestamp) {
-	token, expires := t.Issue(at.Now, h, leaseEnds)
+	token, expires := t.Issue(at.Now, h, t.credential, leaseEnds)
 	return token, at.StampAt(expires)
 }
 

@@ -26,8 +26,8 @@ func TestVerdictIsCompleteInEachForm(t *testing.T) {
 			t.Errorf("the test does not set the field %s, so that it does not check it", v.Type().Field(i).Name)
 		}
 	}
-	tokens := Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
-	token, ends := tokens.Issue(now, answer.Holding, answer.ExpiresAt)
+	tokens := Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
+	token, ends := tokens.Issue(now, answer.Holding, "", answer.ExpiresAt)
 	want := &lessorv1.ReportVerdict{
 		Verdict: lessorv1.Verdict_VERDICT_CANCELLED, Reason: lessorv1.Reason_REASON_HEARTBEAT_TIMEOUT, TaskState: lessorv1.TaskState_TASK_STATE_RUNNING,
 		Replayed: true, CurrentAttempt: 3, Detail: "d", ShouldCancel: true, CancelReason: "c",
@@ -64,7 +64,7 @@ func valueOf(m protoreflect.Message, f protoreflect.FieldDescriptor) (v protoref
 
 // Only the holder of a live lease gets a task token.
 func TestVerdictOnAnEndedLeaseHasNoToken(t *testing.T) {
-	tokens := Tokens{tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
+	tokens := Tokens{Signer: tasktoken.New([]byte("key"), tasktoken.DefaultTTL)}
 	item := &lessorv1.ReportVerdict{}
 	tokens.ReportVerdict(item, new(Times), &lease.Answer{})
 	if item.GetTaskToken() != "" || item.TokenExpiresAt != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -121,8 +122,17 @@ func (a *authenticator) identify(ctx context.Context) (who Identity, err error) 
 	if !seen {
 		return a.caller(ctx)
 	}
-	if who.Credential != "" { // it is empty if no credentials are required, or for a task token, which belongs to a lease
+	switch {
+	case who.Credential != "":
 		_, err = a.recheck(who)
+	case a.withdrawn(who):
+		return Identity{}, errTaskToken
 	}
 	return who, err
+}
+
+// withdrawn reports whether a caller has a task token whose credential was revoked, or lost its key (X3). If the credential has only expired, the token
+// remains valid: a lease may outlive it.
+func (a *authenticator) withdrawn(who Identity) bool {
+	return who.lessee != "" && !a.Open() && a.keyring.Withdrawn(who.Tenant, who.lessee, time.Now())
 }

@@ -31,9 +31,16 @@ type Deps struct {
 	Holder TokenOpener
 }
 
-// TokenOpener opens the task token of a call (H1). It returns the task, its tenant, and a context that carries what the handler needs of the token. ok is false
+// TokenOpener opens the task token of a call (H1). It returns what the token says, and a context that carries what the handler needs of it. ok is false
 // if the token is not valid.
-type TokenOpener func(ctx context.Context, token string) (in context.Context, tenant string, task lease.TaskID, ok bool)
+type TokenOpener func(ctx context.Context, token string) (in context.Context, said TaskToken, ok bool)
+
+// TaskToken is what the gate needs of a task token.
+type TaskToken struct {
+	Tenant     string
+	Task       lease.TaskID
+	Credential string // under which the worker holds the lease; empty: none
+}
 
 // Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
 type Gate struct {

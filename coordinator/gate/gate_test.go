@@ -98,8 +98,8 @@ func newDeps(quotas quota.Config) (Deps, *fakeAudit) {
 			put(&b)
 			return st.Commit(context.Background(), &b)
 		},
-		Holder: func(context.Context, string) (context.Context, string, lease.TaskID, bool) {
-			return nil, "", lease.TaskID{}, false
+		Holder: func(context.Context, string) (context.Context, TaskToken, bool) {
+			return nil, TaskToken{}, false
 		},
 	}, said
 }

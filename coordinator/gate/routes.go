@@ -11,13 +11,12 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // Refusals of requests that need a task token.
 var (
 	errNoTaskToken = refusal.New(codes.Unauthenticated, refusal.CodeToken, "no task token was sent; send the header Authorization: Bearer <task_token>", nil)
-	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, or it has expired", nil)
+	errTaskToken   = refusal.New(codes.Unauthenticated, refusal.CodeToken, "the task token was not issued by this coordinator, it has expired, or the credential of its worker was revoked", nil)
 )
 
 // routeRule says who may use a route of the HTTP API. The zero rule admits nobody.
@@ -68,18 +67,32 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	if token == "" {
 		return nil, errNoTaskToken
 	}
-	in, tenant, task, ok := g.holder(ctx, token)
+	in, said, ok := g.holder(ctx, token)
 	if !ok {
 		return nil, errTaskToken
 	}
+	logging.AddFields(ctx, logging.Fields{"tenant", said.Tenant, "id", said.Task.String()})
+	who := holderOf(said)
+	if g.withdrawn(who) {
+		return nil, errTaskToken
+	}
 	preauth.CredentialShown(ctx)
-	logging.AddFields(ctx, logging.Fields{"tenant", tenant, "id", task.String()})
-	return withIdentity(in, holderOf(tenant, task)), nil
+	return withIdentity(in, who), nil
 }
 
 // holderOf returns the identity of a caller who has a valid token of a task.
-func holderOf(tenant string, task lease.TaskID) Identity {
-	return Identity{Identity: auth.Identity{Tenant: tenant, Role: auth.Worker, Subject: "holder of " + task.String()}}
+func holderOf(said TaskToken) Identity {
+	return Identity{
+		Identity: auth.Identity{Tenant: said.Tenant, Role: auth.Worker, Subject: "holder of " + said.Task.String()}, lessee: said.Credential,
+	}
+}
+
+// Recheck checks again that the credential or task token with which a request was admitted has not ended. The error is a gRPC status.
+func (g *Gate) Recheck(ctx context.Context) error {
+	if _, err := g.identify(ctx); err != nil {
+		return g.failed(ctx, err)
+	}
+	return nil
 }
 
 // Request checks an HTTP request for a path that is not a gRPC call, such as /metrics: the caller needs one of the roles in asks (X2). It reads the

@@ -21,12 +21,12 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 	for i := range items {
 		answers[i], reports[i] = lease.Answer{ExpiresAt: 5, Holding: task.Holding()}, &lease.Report{}
 	}
-	o := newOutbox(nil, tokens)
+	o := newOutbox(nil)
 	o.verdicts("1", 0, reports, make([]string, items), answers, nil)
 	makeFrame := o.waiting.answers[0].make
 	const most = items + 20 // 20 for the frame as a whole
 	n := testing.AllocsPerRun(20, func() {
-		if m := makeFrame(now); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
+		if m := makeFrame(now, tokens); len(m.GetVerdicts().GetVerdicts()) != items || m.GetVerdicts().GetVerdicts()[0].GetTaskToken() == "" {
 			t.Fatalf("the frame is %v, want %d verdicts with task tokens", m, items)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 
 // ack acknowledges a frame.
 func (o *outbox) ack(frame string) {
-	o.reply(func(lease.Now) *lessorv1.SessionResponse {
+	o.reply(func(lease.Now, convert.Tokens) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: frame, Ack: &lessorv1.Ack{For: frame}}
 	})
 }
@@ -34,7 +34,7 @@ func (o *outbox) missing(corr string, expected uint64) {
 }
 
 func (o *outbox) replyError(corr string, e *lessorv1.Error) {
-	o.reply(func(lease.Now) *lessorv1.SessionResponse { return errorFrame(corr, e) })
+	o.reply(func(lease.Now, convert.Tokens) *lessorv1.SessionResponse { return errorFrame(corr, e) })
 }
 
 func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
@@ -44,14 +44,14 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 // verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item carries err.
 func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
 	strip(reports)
-	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
 		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if m.Error = failed; failed == nil {
-				o.taskTokens.ReportVerdict(m, at, &answers[i])
+				tokens.ReportVerdict(m, at, &answers[i])
 				m.ServerTime = serverTime
 			}
 			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
@@ -67,14 +67,14 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 // no new work; it is empty if the worker may get work.
 func (o *outbox) renewals(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, noNewWork string, err error) {
 	strip(reports)
-	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now) *lessorv1.SessionResponse {
+	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.LeaseAck, len(reports)), make([]lessorv1.LeaseAck, len(reports))
 		at, failed := &convert.Times{Now: now}, refusal.ItemError(err) // which all items share
 		serverTime := at.Stamp(now.Wall)
 		for i, r := range reports {
 			m := &made[i]
 			if m.Error = failed; failed == nil {
-				o.taskTokens.LeaseAck(m, at, &answers[i])
+				tokens.LeaseAck(m, at, &answers[i])
 				m.ServerTime = serverTime
 			}
 			m.TaskId, m.LeaseId = r.TaskID, r.LeaseID
@@ -107,14 +107,14 @@ func (o *outbox) cancelLate(reports []*lease.Report, answers []lease.Answer) {
 
 // cancel queues a frame that tells the worker to stop the task of a lease.
 func (o *outbox) cancel(c *lessorv1.Cancel) {
-	o.push(func(lease.Now) *lessorv1.SessionResponse {
+	o.push(func(lease.Now, convert.Tokens) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Corr: c.GetTaskId(), Payload: &lessorv1.SessionResponse_Cancel{Cancel: c}}
 	})
 }
 
 // drain queues a frame that tells the worker that it will get no more work (W10).
 func (o *outbox) drain(d *lessorv1.Drain) {
-	o.push(func(lease.Now) *lessorv1.SessionResponse {
+	o.push(func(lease.Now, convert.Tokens) *lessorv1.SessionResponse {
 		return &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Drain{Drain: d}}
 	})
 }

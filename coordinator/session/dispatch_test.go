@@ -38,8 +38,8 @@ func TestMayHaveEnded(t *testing.T) {
 func TestDispatchWithoutLeases(t *testing.T) {
 	unread := errors.New("unread")
 	for _, want := range []error{nil, unread} {
-		s := Server{Deps: Deps{Assign: func([]engine.Granted) ([]*lessorv1.Assignment, error) { return nil, want }}}
-		if m, err := s.dispatchOf(nil); m.GetPayload() != nil || !errors.Is(err, want) {
+		s := Server{Deps: Deps{Assign: func(string, []engine.Granted) ([]*lessorv1.Assignment, error) { return nil, want }}}
+		if m, err := s.dispatchOf("", nil); m.GetPayload() != nil || !errors.Is(err, want) {
 			t.Errorf("the frame has the payload %v (%v), want none (%v)", m.GetPayload(), err, want)
 		}
 	}

@@ -20,9 +20,8 @@ const answerSize = 512 // bytes for which each answer counts
 // (W8): the next stream sends what one stream has not sent. A frame is made right before it is sent, so that leases that wait together share a
 // frame, and the times in a frame are those of the sending.
 type outbox struct {
-	log        *slog.Logger
-	taskTokens convert.Tokens
-	backlog    engine.Backlog // of what waits to be sent
+	log     *slog.Logger
+	backlog engine.Backlog // of what waits to be sent
 
 	mu         sync.Mutex    // guards the rest
 	changed    *sync.Cond    // signalled when a waiting reader may go on
@@ -45,15 +44,18 @@ type waiting struct {
 	pushed  []waitingFrame // dispatches, and other frames that answer no frame of the worker
 }
 
+// frameMaker makes a frame right before it is sent. tokens makes the task tokens for the worker of the stream on which the frame goes out.
+type frameMaker func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse
+
 // waitingFrame is a frame that was never sent. When a writer takes it, it becomes a sentFrame, which can be sent again; each time that a writer
 // sends it is a transmission.
 type waitingFrame struct {
-	make     func(now lease.Now) *lessorv1.SessionResponse // makes the frame right before it is sent; nil for a dispatch
-	granted  []engine.Granted                              // leases to dispatch; they may need more than one frame
-	stale    bool                                          // some of these leases have waited for a stream: they may have ended meanwhile
-	wantsAck bool                                          // it asks for an acknowledgement
-	reserved int                                           // size of its reservation, which is given back when a writer takes it
-	bytes    int                                           // for which it counts while it is retained; a dispatch also counts its leases
+	make     frameMaker       // nil for a dispatch
+	granted  []engine.Granted // leases to dispatch; they may need more than one frame
+	stale    bool             // some of these leases have waited for a stream: they may have ended meanwhile
+	wantsAck bool             // it asks for an acknowledgement
+	reserved int              // size of its reservation, which is given back when a writer takes it
+	bytes    int              // for which it counts while it is retained; a dispatch also counts its leases
 }
 
 func (w *waiting) empty() bool { return len(w.answers) == 0 && len(w.pushed) == 0 }
@@ -82,8 +84,8 @@ func pop[T any](queue *[]T) (first T) {
 	return first
 }
 
-func newOutbox(log *slog.Logger, tokens convert.Tokens) *outbox {
-	o := &outbox{log: log, taskTokens: tokens}
+func newOutbox(log *slog.Logger) *outbox {
+	o := &outbox{log: log}
 	o.sent.last = 1 // the accept frame; each stream makes its own
 	o.sent.fired = o.resend
 	o.changed = sync.NewCond(&o.mu)
@@ -196,14 +198,14 @@ func (o *outbox) put(f waitingFrame) {
 }
 
 // push queues a frame that answers no frame of the worker. It asks for an acknowledgement.
-func (o *outbox) push(make func(lease.Now) *lessorv1.SessionResponse) {
+func (o *outbox) push(make frameMaker) {
 	o.add(func(w *waiting) {
 		w.pushed = append(w.pushed, waitingFrame{make: make, bytes: answerSize, wantsAck: true})
 	})
 }
 
 // reply waits for room and queues an answer to a frame of the worker. Only the reader calls it.
-func (o *outbox) reply(make func(lease.Now) *lessorv1.SessionResponse) {
+func (o *outbox) reply(make frameMaker) {
 	if o.reserve(answerSize) {
 		o.put(waitingFrame{make: make, reserved: answerSize, bytes: answerSize})
 	}

@@ -16,7 +16,7 @@ import (
 func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, w *streamWriter)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o, w := newOutbox(slog.New(slog.DiscardHandler), convert.Tokens{}), &streamWriter{running: true}
+		o, w := newOutbox(slog.New(slog.DiscardHandler)), &streamWriter{running: true}
 		if !o.attach(w, 1) {
 			t.Fatal("a new outbox does not accept its stream")
 		}
@@ -26,7 +26,7 @@ func withOutbox(t *testing.T, test func(t *testing.T, o *outbox, w *streamWriter
 }
 
 // noFrame makes no frame.
-func noFrame(lease.Now) *lessorv1.SessionResponse { return nil }
+func noFrame(lease.Now, convert.Tokens) *lessorv1.SessionResponse { return nil }
 
 // grants returns n granted leases.
 func grants(n int) []engine.Granted {

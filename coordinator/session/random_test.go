@@ -167,9 +167,9 @@ func (w *world) start() {
 	streams := New(Deps{
 		Config: cfg, Limits: lease.DefaultLimits(), Version: "test", Logger: slog.New(slog.DiscardHandler), Engine: eng, Quotas: w.quotas, Tokens: tokens,
 		Registry: w.open, View: st.View, Stopping: stopping,
-		Assign: func(granted []engine.Granted) (all []*lessorv1.Assignment, err error) {
+		Assign: func(credential string, granted []engine.Granted) (all []*lessorv1.Assignment, err error) {
 			err = st.View(func(r store.Reader) error {
-				all, err = assigner.Assignments(r, eng.Now(), granted)
+				all, err = assigner.Assignments(r, eng.Now(), credential, granted)
 				return err
 			})
 			return all, err

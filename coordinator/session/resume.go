@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -43,8 +42,6 @@ type resumeState struct {
 
 // resumeTable holds the sessions that workers can resume.
 type resumeTable struct {
-	tokens convert.Tokens
-
 	mu     sync.Mutex
 	byID   map[string]*resumeState
 	newest map[string]*resumeState // by instance: the session that registered last
@@ -53,8 +50,8 @@ type resumeTable struct {
 	gen    uint64                  // newest generation of a token that was issued
 }
 
-func newResumeTable(tokens convert.Tokens) *resumeTable {
-	return &resumeTable{tokens: tokens, byID: map[string]*resumeState{}, newest: map[string]*resumeState{}, kept: list.New()}
+func newResumeTable() *resumeTable {
+	return &resumeTable{byID: map[string]*resumeState{}, newest: map[string]*resumeState{}, kept: list.New()}
 }
 
 // admission is the result of an accepted handshake: a session, and the values for its accept frame.
@@ -76,7 +73,7 @@ func (all *resumeTable) begin(ss *Session, id string, log *slog.Logger, now leas
 }
 
 func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	d := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log, all.tokens), stream: ss}
+	d := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log), stream: ss}
 	d.out.attach(&ss.writer, 1)
 	all.byID[id] = d
 	all.gen = max(all.gen+1, after+1, uint64(now))

@@ -6,15 +6,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/lessor-dev/lessor/coordinator/convert"
 )
 
 // W8: if two streams resume a session at the same time, the later stream gets the session, whichever of the two takes over first.
 func TestLaterOfTwoStreamsHasTheSession(t *testing.T) {
 	t.Attr("rules", "W8")
 	for _, laterFirst := range []bool{false, true} {
-		all, first := newResumeTable(convert.Tokens{}), &Session{}
+		all, first := newResumeTable(), &Session{}
 		begun := all.begin(first, "a-1", nil, 0)
 		early, late := &Session{}, &Session{}
 		a, b := begun, begun
@@ -59,7 +57,7 @@ func TestOlderTokensStayStale(t *testing.T) {
 	t.Attr("rules", "W8")
 	const now, foreign = 1000, 5000                // foreign: the generation of a token of an earlier run
 	for _, restarts := range []bool{false, true} { // whether each resume lacks a frame that the worker has not seen, so that the sequences begin again
-		all, gen := newResumeTable(convert.Tokens{}), uint64(foreign)
+		all, gen := newResumeTable(), uint64(foreign)
 		resume := func(gen uint64) (admission, error) {
 			return all.resume(&Session{ended: make(chan error, 1)}, ticket{session: "a-1", gen: gen}, 1, nil, now)
 		}
@@ -97,7 +95,7 @@ func TestOlderTokensStayStale(t *testing.T) {
 func TestKeptSessionsAreBounded(t *testing.T) {
 	t.Attr("rules", "W8 W11")
 	synctest.Test(t, func(t *testing.T) {
-		all := newResumeTable(convert.Tokens{})
+		all := newResumeTable()
 		heavy := maxKeptBytes / 8
 		for i := range 20 {
 			ss := &Session{}

@@ -4,9 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // Bounds of the sent frames that a session retains (W7). It drops the oldest frames beyond them, so that a worker that never acknowledges blocks
@@ -21,9 +18,9 @@ const retainedSize = 128 // bytes for which a frame counts, in addition to its c
 // sentFrame is a frame that can be sent again: its seq, and what is needed to make the rest again, with the times of that moment.
 type sentFrame struct {
 	seq      uint64
-	make     func(now lease.Now) *lessorv1.SessionResponse // nil for a dispatch
-	leases   []handedLease                                 // of a dispatch; those that are still live are dispatched again
-	wantsAck bool                                          // it asks for an acknowledgement
+	make     frameMaker    // nil for a dispatch
+	leases   []handedLease // of a dispatch; those that are still live are dispatched again
+	wantsAck bool          // it asks for an acknowledgement
 	bytes    int
 	tries    int       // resends so far
 	at       time.Time // when it was sent last; only if wantsAck

@@ -34,8 +34,8 @@ type Deps struct {
 	Registry *Registry // the sessions whose streams are open
 	// View reads the store.
 	View func(func(store.Reader) error) error
-	// Assign makes the assignments of new leases.
-	Assign func([]engine.Granted) ([]*lessorv1.Assignment, error)
+	// Assign makes the assignments of new leases for a worker with this credential.
+	Assign func(credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error)
 	// Stopping is cancelled when the coordinator begins to stop.
 	Stopping context.Context
 }
@@ -61,7 +61,7 @@ type Server struct {
 
 // New returns a server of streams.
 func New(d Deps) *Server {
-	return &Server{Deps: d, resumes: newResumeTable(d.Tokens), tokens: tokens{d.Engine.Key("session token")}}
+	return &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.Key("session token")}}
 }
 
 // logUntilOpen returns the log of a stream before its handshake is accepted. Until then only the call tells who the worker is.

@@ -68,7 +68,7 @@ func (ss *Session) sendNumbered(p transmission) error {
 
 func (ss *Session) build(p transmission) (*lessorv1.SessionResponse, error) {
 	if p.leases == nil {
-		return p.make(ss.srv.Engine.Now()), nil
+		return p.make(ss.srv.Engine.Now(), ss.srv.Tokens.For(ss.who.Credential)), nil
 	}
 	granted := p.granted
 	if granted == nil || p.stale || mayHaveEnded(granted, ss.srv.Engine.Now()) { // the dispatch is sent again, or late
@@ -77,7 +77,7 @@ func (ss *Session) build(p transmission) (*lessorv1.SessionResponse, error) {
 			return nil, err
 		}
 	}
-	return ss.srv.dispatchOf(granted)
+	return ss.srv.dispatchOf(ss.who.Credential, granted)
 }
 
 // sendUnnumbered sends a frame on a stream that has no session yet. The frame has no seq.

@@ -6,11 +6,18 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// version is the version of the claims. Any other encoding gets another number.
-const version = 1
+// Versions of the claims. Any other encoding gets another number. Claims without a credential have the form of the first version, which had none.
+const (
+	withoutCredential = 1
+	withCredential    = 2
+)
 
 // appendClaims appends the encoded claims to b. Every value tells its own length, so that no two can run together.
 func appendClaims(b []byte, c *Claims) []byte {
+	version := byte(withoutCredential)
+	if c.Credential != "" {
+		version = withCredential
+	}
 	b = append(b, version)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Expires))
 	b = binary.BigEndian.AppendUint64(b, c.Ticket.Nonce)
@@ -18,15 +25,22 @@ func appendClaims(b []byte, c *Claims) []byte {
 		b = binary.AppendUvarint(b, n)
 	}
 	for _, s := range [...]string{c.Tenant, c.Workspace, c.Run} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+		b = appendText(b, s)
+	}
+	if version == withCredential {
+		b = appendText(b, c.Credential)
 	}
 	return b
 }
 
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
 // decode reads what appendClaims has written; ok is false for another version.
 func decode(b []byte) (c Claims, ok bool) {
-	if len(b) == 0 || b[0] != version {
+	if len(b) == 0 || b[0] != withoutCredential && b[0] != withCredential {
 		return Claims{}, false
 	}
 	r := reader{rest: b[1:]}
@@ -36,6 +50,10 @@ func decode(b []byte) (c Claims, ok bool) {
 	c.Ticket.Task = lease.TaskID{Space: uint32(r.number()), Seq: r.number()}
 	c.Ticket.Attempt = uint32(r.number())
 	c.Tenant, c.Workspace, c.Run = r.text(), r.text(), r.text()
+	if b[0] == withCredential {
+		c.Credential = r.text()
+		r.bad = r.bad || c.Credential == ""
+	}
 	return c, !r.bad && len(r.rest) == 0
 }
 

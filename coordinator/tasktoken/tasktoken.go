@@ -39,6 +39,9 @@ var text = base64.RawURLEncoding.Strict()
 // Claims is what a token says.
 type Claims struct {
 	lease.Holding
+	// Credential is the id of the credential under which the worker holds the lease. The token ends when that is revoked (X3). It is empty if the worker
+	// needed none, or if a version issued the token that did not put it in.
+	Credential string
 	// Expires is an instant of the serving clock, like the end of a lease. So a token does not end while the coordinator is down, because
 	// the lease does not either, nor by a jump of the wall clock (A8, A9).
 	Expires lease.Instant
@@ -65,18 +68,19 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token ends.
-func (s *Signer) Issue(now lease.Now, h lease.Holding, leaseEnds lease.Instant) (token string, expires lease.Instant) {
+// Issue returns a token for the holder of a live lease that ends at leaseEnds, and when the token ends. For credential see Claims.
+func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseEnds lease.Instant) (token string, expires lease.Instant) {
 	expires = max(now.Serving.Add(s.ttl), leaseEnds.Add(Margin))
 	p := s.pens.Get().(*pen)
 	defer s.pens.Put(p)
-	p.said = appendClaims(p.said[:0], &Claims{Holding: h, Expires: expires})
+	p.said = appendClaims(p.said[:0], &Claims{Holding: h, Credential: credential, Expires: expires})
 	p.said = p.appendMAC(p.said, p.said)
 	p.text = text.AppendEncode(append(p.text[:0], prefix...), p.said)
 	return string(p.text), expires
 }
 
-// Open returns what a token says; ok is false unless this store issued it and it has not ended.
+// Open returns what a token says; ok is false unless this store issued it and it has not ended. Whether its
+// credential was revoked is for the caller to check.
 func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 	body, ours := strings.CutPrefix(token, prefix)
 	raw, err := text.DecodeString(body)

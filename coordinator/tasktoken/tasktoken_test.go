@@ -25,10 +25,12 @@ func at(i lease.Instant) lease.Now { return lease.Now{Serving: i, Wall: now.Wall
 func TestATokenHasTheClaimsOfItsLease(t *testing.T) {
 	t.Attr("rules", "H1")
 	s := New([]byte("key"), DefaultTTL)
-	token, expires := s.Issue(now, testHolding(), now.Serving)
-	c, ok := s.Open(now, token)
-	if !ok || c.Holding != testHolding() || c.Expires != expires {
-		t.Errorf("Open returned %+v (%v), want %+v until %v", c, ok, testHolding(), expires)
+	for _, credential := range []string{"", "k1"} {
+		token, expires := s.Issue(now, testHolding(), credential, now.Serving)
+		c, ok := s.Open(now, token)
+		if !ok || c.Holding != testHolding() || c.Credential != credential || c.Expires != expires {
+			t.Errorf("Open returned %+v (%v), want %+v with credential %q until %v", c, ok, testHolding(), credential, expires)
+		}
 	}
 }
 
@@ -43,7 +45,7 @@ func TestATokenExpires(t *testing.T) {
 		{50 * time.Minute, time.Hour},
 		{24 * time.Hour, 24*time.Hour + 10*time.Minute},
 	} {
-		token, expires := s.Issue(now, testHolding(), now.Serving.Add(c.lease))
+		token, expires := s.Issue(now, testHolding(), "", now.Serving.Add(c.lease))
 		if got := expires.Sub(now.Serving); got != c.want {
 			t.Errorf("with a lease of %v a token is valid for %v, want %v", c.lease, got, c.want)
 		}
@@ -61,8 +63,8 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 	t.Attr("rules", "H1")
 	key := []byte("key")
 	s := New(key, DefaultTTL)
-	token, _ := s.Issue(now, testHolding(), now.Serving)
-	another, _ := New([]byte("kez"), DefaultTTL).Issue(now, testHolding(), now.Serving)
+	token, _ := s.Issue(now, testHolding(), "", now.Serving)
+	another, _ := New([]byte("kez"), DefaultTTL).Issue(now, testHolding(), "", now.Serving)
 	forged := map[string]string{
 		"nothing": "", "prefix alone": prefix, "another key": another, "no prefix": strings.TrimPrefix(token, prefix),
 		"a line end": token[:20] + "\n" + token[20:], "more": token + "AAAA", "less": token[:len(token)-4],
@@ -87,7 +89,7 @@ func TestAForgedTokenIsRefused(t *testing.T) {
 func TestTheKeyIsDerivedOnlyForTokens(t *testing.T) {
 	t.Attr("rules", "H1")
 	a := lease.NewAuthority(7, []byte("secret of the store"))
-	token, _ := New(a.Derive(Purpose), DefaultTTL).Issue(now, testHolding(), now.Serving)
+	token, _ := New(a.Derive(Purpose), DefaultTTL).Issue(now, testHolding(), "", now.Serving)
 	if _, ok := New([]byte("secret of the store"), DefaultTTL).Open(now, token); ok {
 		t.Error("a token is accepted with the secret of the store as the key")
 	}
@@ -110,33 +112,49 @@ func TestTTLIsChecked(t *testing.T) {
 func TestTokensAreStable(t *testing.T) {
 	t.Attr("rules", "H1")
 	const want = "lst_AQAAA0YwuLOIgAAAAAAAAAUHA4CAgICAIAIEYWNtZQF3AXLo2az7Q697623NAhssy1Oxq73XO-uRa_iNTGyd17A76A"
-	token, _ := New([]byte("key"), time.Hour).Issue(now, testHolding(), now.Serving)
+	token, _ := New([]byte("key"), time.Hour).Issue(now, testHolding(), "", now.Serving)
 	if token != want {
 		t.Errorf("the token is %s, want %s", token, want)
+	}
+	const under = "lst_AgAAA0YwuLOIgAAAAAAAAAUHA4CAgICAIAIEYWNtZQF3AXICazE0NALPkh2Z-tSytDylEjLjjapX5BeJJCMCtuNz1DbyfQ"
+	if token, _ = New([]byte("key"), time.Hour).Issue(now, testHolding(), "k1", now.Serving); token != under {
+		t.Errorf("the token of a worker with a credential is %s, want %s", token, under)
 	}
 }
 
 // Claims of another version, claims that are cut short, and claims with something behind them are refused, not read as other claims.
 func TestOnlyWholeClaimsAreRead(t *testing.T) {
-	whole := appendClaims(nil, &Claims{Holding: testHolding(), Expires: 5})
-	for n := range whole {
-		if c, ok := decode(whole[:n]); ok {
-			t.Errorf("the first %d of %d bytes are read as %+v", n, len(whole), c)
+	for _, credential := range []string{"", "k1"} {
+		whole := appendClaims(nil, &Claims{Holding: testHolding(), Credential: credential, Expires: 5})
+		for n := range whole {
+			if c, ok := decode(whole[:n]); ok {
+				t.Errorf("the first %d of %d bytes are read as %+v", n, len(whole), c)
+			}
+		}
+		if c, ok := decode(append(whole, 0)); ok {
+			t.Errorf("one byte more is read as %+v", c)
+		}
+		for version := range 256 {
+			was := whole[0]
+			whole[0] = byte(version)
+			if c, ok := decode(whole); ok != (version == int(was)) {
+				t.Errorf("version %d with the claims of version %d is read as %+v (%v)", version, was, c, ok)
+			}
+			whole[0] = was
 		}
 	}
-	if c, ok := decode(append(whole, 0)); ok {
-		t.Errorf("one byte more is read as %+v", c)
-	}
-	whole[0]++
-	if c, ok := decode(whole); ok {
-		t.Errorf("version %d is read as %+v", whole[0], c)
+	empty := appendText(appendClaims(nil, &Claims{Holding: testHolding(), Expires: 5}), "")
+	empty[0] = withCredential
+	if c, ok := decode(empty); ok { // there is only one form of claims without a credential
+		t.Errorf("an empty credential is read as %+v", c)
 	}
 }
 
 // decode never panics, and what it accepts is encoded and decoded to the same again.
 func FuzzClaims(f *testing.F) {
 	f.Add(appendClaims(nil, &Claims{Holding: testHolding(), Expires: 5}))
-	f.Add([]byte{version})
+	f.Add(appendClaims(nil, &Claims{Holding: testHolding(), Credential: "k1", Expires: 5}))
+	f.Add([]byte{withoutCredential})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, ok := decode(b)
 		if !ok {
@@ -151,7 +169,7 @@ func FuzzClaims(f *testing.F) {
 // A text is accepted as a token only if it is exactly what is issued for its claims.
 func FuzzOpen(f *testing.F) {
 	s := New([]byte("key"), DefaultTTL)
-	token, _ := s.Issue(now, testHolding(), now.Serving)
+	token, _ := s.Issue(now, testHolding(), "", now.Serving)
 	f.Add(token)
 	f.Add(token + "\n")
 	f.Add(token[:len(token)-1] + "A")
@@ -173,13 +191,13 @@ func BenchmarkIssue(b *testing.B) {
 	h := testHolding()
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Issue(now, h, now.Serving)
+		s.Issue(now, h, "", now.Serving)
 	}
 }
 
 func BenchmarkOpen(b *testing.B) {
 	s := New([]byte("key"), DefaultTTL)
-	token, _ := s.Issue(now, testHolding(), now.Serving)
+	token, _ := s.Issue(now, testHolding(), "", now.Serving)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Open(now, token)

@@ -174,6 +174,7 @@ func (w *world) revokes(tn *tenant) {
 			return
 		}
 		old.revoked.Store(true)
+		tn.revoked.Store(old.id, old)
 		starts := w.starts.Load()
 		err = w.call(tn, "RevokeToken", 0, func(ctx context.Context, c *client) error {
 			_, err := c.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: old.id})

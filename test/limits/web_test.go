@@ -3,6 +3,8 @@ package limits
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -197,6 +199,19 @@ func (b *web) good() string {
 	return pick(b.rng, b.token, b.token, b.first)
 }
 
+// hasRevoked reports whether a task token is of a lease under a credential that somebody has asked to revoke. The id of the credential is the last text in it.
+func (tn *tenant) hasRevoked(token string) (revoked bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "lst_"))
+	if err != nil || len(raw) < sha256.Size {
+		return false
+	}
+	tn.revoked.Range(func(id, _ any) bool {
+		revoked = bytes.HasSuffix(raw[:len(raw)-sha256.Size], []byte(id.(string)))
+		return !revoked
+	})
+	return revoked
+}
+
 // callback makes a callback. ok is false if there is no verdict.
 func (b *web) callback(l *held, verb string, body map[string]any) (a webAnswer, began time.Time, ok bool) {
 	token := b.good()
@@ -205,6 +220,9 @@ func (b *web) callback(l *held, verb string, body map[string]any) (a webAnswer, 
 	began = time.Now()
 	err := b.w.call(l.tn, "POST "+verb, 0, func(ctx context.Context, c *client) (err error) {
 		a, err = c.request(ctx, "/v1/tasks/"+l.task+"/"+verb, token, body)
+		if status.Code(err) == codes.Unauthenticated && l.tn.hasRevoked(token) {
+			err = status.Error(codes.FailedPrecondition, "the credential of the lease was revoked")
+		}
 		return err
 	})
 	if err != nil {
@@ -239,6 +257,9 @@ func (b *web) misuse(l *held, verb, token string) {
 		a, err := c.request(ctx, "/v1/tasks/"+task+"/"+verb, token, map[string]any{"attempt": attempt, "outcome": "SUCCEEDED"})
 		if code := status.Code(err); code == codes.Unavailable || code == codes.ResourceExhausted {
 			return err
+		}
+		if a.Verdict == nil && a.status == http.StatusUnauthorized && l.tn.hasRevoked(token) {
+			return nil
 		}
 		if a.status != want || a.Verdict != nil {
 			b.w.problem("H1: a token of %s, attempt %d, was misused in way %d: %d %v, %v", l.task, l.attempt, how, a.status, a.Verdict, err)

@@ -82,6 +82,7 @@ type tenant struct {
 	conn    *grpc.ClientConn // of both
 	calls   atomic.Int32     // calls under way, except submits
 	ruled   sync.Map         // the queues on which something was set: they stay
+	revoked sync.Map         // the ids of the credentials that somebody has asked to revoke
 }
 
 func newWorld(t *testing.T, seed uint64, rng *rand.Rand) *world {

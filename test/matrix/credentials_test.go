@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,12 +128,13 @@ func (e *environment) retire(t *testing.T, st *memstore.Store) {
 	must(h.auth.RotateKey(h.as(e.tokens["retired"]), &lessorv1.RotateKeyRequest{RetireAfter: durationpb.New(0)}))(t)
 }
 
-// revoke issues a token and revokes it.
-func (e *environment) revoke(t *testing.T, h *host) {
+// revoke issues a token, uses it, and revokes it.
+func (e *environment) revoke(t *testing.T, h *host, name string, use func(ctx context.Context)) {
 	t.Helper()
 	ctx := h.as(e.tokens[acme+" operator"])
 	made := must(h.auth.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_OPERATOR, Subject: acme + "-bad"}))(t)
-	e.tokens["revoked"] = made.GetToken()
+	e.tokens[name] = made.GetToken()
+	use(h.as(made.GetToken()))
 	must(h.auth.RevokeToken(ctx, &lessorv1.RevokeTokenRequest{TokenId: made.GetInfo().GetTokenId()}))(t)
 }
 

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -46,10 +47,14 @@ func newEnvironment(t *testing.T) *environment {
 		e.issueAll(t, st)
 		h := e.openOver(t, st)
 		defer h.close()
-		e.revoke(t, h)
+		e.revoke(t, h, "revoked", func(context.Context) {})
 		for _, tenant := range []string{acme, evil} {
 			e.populate(t, h, tenant)
 		}
+		e.revoke(t, h, "revoked of a worker", func(ctx context.Context) {
+			held := &lessorv1.HeartbeatRequest{TaskId: e.parties[acme]["task"], LeaseId: e.parties[acme]["lease"]}
+			e.tokens["revoked task"] = must(h.workers.Heartbeat(ctx, held))(t).GetTaskToken()
+		})
 		time.Sleep(tasktoken.Margin + time.Minute) // until the first task tokens have expired
 		var snapshot bytes.Buffer
 		must(st.Snapshot(&snapshot))(t)

@@ -17,6 +17,7 @@ func (e *environment) taskTokens() []credential {
 		{name: "sent twice", headers: append(bearer(good), bearer(good)...), problem: auth.Malformed},
 		{name: "with another signature", headers: bearer(good[:len(good)-8] + evilToken[len(evilToken)-8:]), problem: auth.BadSignature},
 		{name: "expired", headers: bearer(e.tokens["expired task"]), problem: auth.Expired},
+		{name: "whose credential was revoked", headers: bearer(e.tokens["revoked task"]), problem: auth.Revoked},
 		{name: "no task token, but an operator's", headers: bearer(e.tokens[acme+" operator"]), problem: auth.Malformed},
 		{name: "no task token, but a lease", headers: bearer(e.parties[acme]["lease"]), problem: auth.Malformed},
 	}
