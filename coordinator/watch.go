@@ -100,7 +100,7 @@ func (s *taskService) resumable(ctx context.Context, space uint32, req *lessorv1
 		return err
 	case after > all.Last():
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d; the last one of the workspace is %d", after, all.Last())}
-	case all.Lost(after):
+	case all.Lost(after) && all.Lost(after+2): // the two before the first event since the restore come from this store: see runWatcher
 		return &lease.FieldError{Field: "after_sequence", Problem: fmt.Sprintf("is %d, which no event has: the store was restored from a backup that is older than that event", after)}
 	}
 	return nil

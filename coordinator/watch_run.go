@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -16,7 +15,7 @@ import (
 
 // Bounds of a watched run.
 const (
-	watchStep  = 10_000  // most events that one read of the store returns, but for a last one with the same number
+	watchStep  = 10_000  // see runHistory.step
 	watchTasks = 100_000 // most tasks in runWatcher.toldOf
 )
 
@@ -52,16 +51,21 @@ func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req 
 	return w, engine.Watching{Space: w.space, Run: w.run}, nil
 }
 
-// catchUp reads the store in steps, because the history of a run may be long. The store also holds the events that came with news; catchUp does not
-// send them again. When catchUp returns, every event up to the greatest sequence number sent has been sent.
-func (w *runWatcher) catchUp() error {
-	for {
-		events, more, err := w.look()
-		if err != nil {
+// catchUp sends the events that the store has when catchUp begins. Later ones come with news, for which the watch has subscribed before. The store also holds
+// the events that came with news; catchUp does not send them again.
+func (w *runWatcher) catchUp() error { return w.catchUpInSteps(watchStep) }
+
+func (w *runWatcher) catchUpInSteps(step int) error {
+	h := runHistory{runWatcher: w, step: step}
+	if err := w.view(h.begin); err != nil {
+		return err
+	}
+	for len(h.parts) > 0 {
+		if err := h.read(); err != nil {
 			return err
 		}
-		for i := range events {
-			e := &events[i]
+		for i := range h.events {
+			e := &h.events[i].durableEvent
 			w.told, w.sequence = e.seq, e.seq
 			if e.missed > 0 { // the event with this number is another task's, and is sent after the note
 				w.sequence--
@@ -70,50 +74,11 @@ func (w *runWatcher) catchUp() error {
 				return err
 			}
 		}
-		if !more {
-			break
-		}
-	}
-	for _, seq := range w.toldOf {
-		w.told = max(w.told, seq)
+		w.told = h.bound
+		h.forget()
 	}
 	w.toldOf = map[lease.TaskID]uint64{}
 	return nil
-}
-
-// look returns the first events of the run that were not sent yet, in the order of their sequence numbers, and whether there are more. If the call ends
-// meanwhile, look returns an error: events of tasks that it has not read could come before those that it has found.
-func (w *runWatcher) look() (events []durableEvent, more bool, err error) {
-	number, ok := w.engine.SpaceNumber(w.space)
-	if !ok { // it has no task yet
-		return nil, false, nil
-	}
-	err = w.view(func(r store.Reader) error {
-		return records.Tasks(r, number, w.run, 0, func(t *lease.Task) bool {
-			if t.Spec.RunID == w.run {
-				events = append(events, unsentEvents(t, max(w.told, w.toldOf[t.ID]))...)
-			}
-			if len(events) > 2*watchStep {
-				events, more = firstEvents(events), true
-			}
-			return w.ctx.Err() == nil
-		})
-	})
-	if err == nil {
-		err = context.Cause(w.ctx)
-	}
-	first := firstEvents(events)
-	return first, more || len(first) < len(events), err
-}
-
-// firstEvents returns about watchStep events, those with the lowest sequence numbers: a note, and then the event of another task with the same number.
-func firstEvents(events []durableEvent) []durableEvent {
-	slices.SortFunc(events, func(a, b durableEvent) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(b.missed, a.missed)) })
-	n := min(len(events), watchStep)
-	if n < len(events) && events[n].seq == events[n-1].seq { // a later look would leave it out
-		n++
-	}
-	return events[:n]
 }
 
 func (w *runWatcher) tell(n *engine.News) error {

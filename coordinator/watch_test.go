@@ -214,6 +214,49 @@ func TestWatchAfterARestore(t *testing.T) {
 	})
 }
 
+// S5, A11: after a restore, a watch resumes after every sequence that it has sent, also after one just below the first that was given out since. No event has it,
+// like those of the lost ones, but it is that of a note about events that are no longer kept.
+func TestWatchAfterARestoreResumesAfterANote(t *testing.T) {
+	t.Attr("rules", "S5 A11")
+	st := memstore.New()
+	var backup bytes.Buffer
+	var id string
+	again := func(t *testing.T, r *rig, times int) { // two events each
+		for range times {
+			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	serve(t, st, func(t *testing.T, r *rig) {
+		id = r.submit(t, func(s *lessorv1.TaskSpec) { s.RunId = "run" }).GetTaskId()
+		again(t, r, 1)
+		if _, err := st.Snapshot(&backup); err != nil {
+			t.Fatal(err)
+		}
+	})
+	restored, err := memstore.Restore(&backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveWith(t, restored, Config{Recovery: engine.RestoredStore}, func(t *testing.T, r *rig) {
+		again(t, r, lease.MaxHistory/2)
+		for name, req := range map[string]*lessorv1.WatchTaskRequest{"task": {TaskId: id}, "run": {RunId: "run"}} {
+			all := watchInBackground(t, r, req)()
+			if !strings.HasPrefix(eventNames(all), "missed(3,0) CANCEL_REQUESTED") {
+				t.Fatalf("watch of a %s: %.40s, want a note and all events since the restore", name, eventNames(all))
+			}
+			req.AfterSequence = all[0].GetSequence()
+			if got := watchInBackground(t, r, req)(); !strings.HasSuffix(eventNames(got), eventNames(all[1:])) {
+				t.Errorf("watch of a %s: after sequence %d it has %d events, want %d", name, req.GetAfterSequence(), len(got), len(all)-1)
+			}
+		}
+	})
+}
+
 // When a task is deleted, its watch sends the event deleted and ends.
 func TestWatchEndsWithADeletedTask(t *testing.T) {
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -600,7 +643,7 @@ func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 func TestWatchOfALongRun(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		const tasks = watchStep/2 + 1000 // with two events each
+		const tasks = watchStep + 1000 // with two events each
 		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q", RunId: "run"}}, 1000)
 		for range tasks / len(specs) {
 			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
@@ -659,25 +702,6 @@ func TestWatchAfterTheLastEventEnds(t *testing.T) {
 			t.Errorf("%s (%v), want no event and the end", eventNames(events), err)
 		}
 	})
-}
-
-// firstEvents returns the events with the lowest sequences of a long run, in order.
-func TestFirstEventsAreInOrder(t *testing.T) {
-	var events []durableEvent
-	for i := range uint64(3 * watchStep) {
-		events = append(events, durableEvent{seq: (i * 7919) % (3 * watchStep)})
-	}
-	for i, e := range firstEvents(events) {
-		if e.seq != uint64(i) {
-			t.Fatalf("event %d has sequence %d", i, e.seq)
-		}
-	}
-	// Both parts of a pair, a note and an event with the same number, or none.
-	events = append(events[:watchStep:watchStep], durableEvent{seq: watchStep - 1, missed: 1}, durableEvent{seq: watchStep})
-	first := firstEvents(events)
-	if n := len(first); n != watchStep+1 || first[n-2].missed == 0 || first[n-1].missed != 0 || first[n-1].seq != watchStep-1 {
-		t.Errorf("%d events, of which the last are %+v, want %d, and last a note and the event with its number", n, first[n-2:], watchStep+1)
-	}
 }
 
 // S5: each event of a watch names its task. An event without a sequence number of its own has that of the last durable event and its place after it, and

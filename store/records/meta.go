@@ -93,6 +93,15 @@ func PutSpace(b *store.Batch, s Space) {
 	put(b, store.Space, store.AppendTenantKey(nil, s.Tenant, s.Workspace), &s, spaceFields)
 }
 
+// SpaceOf reads the space of a workspace; nil if the workspace has none yet.
+func SpaceOf(r store.Reader, tenant, workspace string) (*Space, error) {
+	s, err := read(r, store.Space, store.AppendTenantKey(nil, tenant, workspace), spaceFields)
+	if s != nil {
+		s.Tenant, s.Workspace = tenant, workspace
+	}
+	return s, err
+}
+
 // Spaces calls fn with every space.
 func Spaces(r store.Reader, fn func(Space) error) error {
 	return each(r, store.Space, spaceFields, func(key []byte, s *Space) (err error) {

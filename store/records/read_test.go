@@ -8,6 +8,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -66,5 +67,24 @@ func TestSharedNamesAreNotMixedUp(t *testing.T) {
 			}
 			return true
 		})
+	})
+}
+
+// A workspace is found by its name, without reading the others.
+func TestSpaceOf(t *testing.T) {
+	st, want := memstore.New(), records.Space{Tenant: "acme", Workspace: "main", Number: 2, NextSeq: 7, LostFrom: 3, LostTo: 5}
+	commit(t, st, func(b *store.Batch) {
+		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "mai", Number: 1, NextSeq: 2})
+		records.PutSpace(b, want)
+	})
+	view(t, st, func(r store.Reader) error {
+		got, err := records.SpaceOf(r, "acme", "main")
+		if err != nil || got == nil || *got != want {
+			t.Errorf("got %+v (%v), want %+v", got, err, want)
+		}
+		if got, err := records.SpaceOf(r, "acme", "other"); err != nil || got != nil {
+			t.Errorf("a workspace that there is not: %+v (%v), want nil", got, err)
+		}
+		return nil
 	})
 }
