@@ -13,11 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Bounds of a watched run.
-const (
-	watchStep  = 10_000  // see runHistory.step
-	watchTasks = 100_000 // most tasks in runWatcher.toldOf
-)
+const watchStep = 10_000 // see runHistory.step
 
 // runWatcher watches the tasks of a run until the client ends the call.
 //
@@ -30,15 +26,17 @@ type runWatcher struct {
 	space engine.Space
 	run   string
 
-	told   uint64                  // every event up to this sequence number was sent
-	toldOf map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too
+	told     uint64                  // every event up to this sequence number was sent
+	toldOf   map[lease.TaskID]uint64 // for each of these tasks, every event up to its number was sent too: news of a commit of which more is to come
+	newest   uint64                  // the greatest number in toldOf since told was raised
+	caughtUp uint64                  // how far catchUp has sent events, until the news have a later one
 }
 
 func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req *lessorv1.WatchTaskRequest, to *eventSender) (watcher, engine.Watching, error) {
 	if req.GetTaskId() != "" {
 		f.Fail("run_id", "is set together with task_id; set only one of them")
 	}
-	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, run: f.ID("run_id", req.GetRunId()), told: req.GetAfterSequence()}
+	w := &runWatcher{edge: s.edge, eventSender: to, ctx: ctx, run: f.ID("run_id", req.GetRunId()), told: req.GetAfterSequence(), toldOf: map[lease.TaskID]uint64{}}
 	w.space = engine.Space{Tenant: gate.Identify(ctx).Tenant, Workspace: f.Workspace("workspace_id", req.GetWorkspaceId())}
 	if f.Err != nil {
 		return nil, engine.Watching{}, f.Err
@@ -77,7 +75,8 @@ func (w *runWatcher) catchUpInSteps(step int) error {
 		w.told = h.bound
 		h.forget()
 	}
-	w.toldOf = map[lease.TaskID]uint64{}
+	w.caughtUp = w.told
+	clear(w.toldOf)
 	return nil
 }
 
@@ -88,25 +87,29 @@ func (w *runWatcher) tell(n *engine.News) error {
 	if err := w.version(n); err != nil {
 		return err
 	}
-	if n.Feed != nil {
-		state, err := w.stateOf(n.Task)
-		if err != nil {
-			return err
-		}
-		if err := w.feed(n, state); err != nil {
-			return err
-		}
+	if n.Feed == nil {
+		w.endCommit(n)
+		return nil
 	}
-	if len(w.toldOf) > watchTasks {
-		return w.catchUp()
+	state, err := w.stateOf(n.Task)
+	if err != nil {
+		return err
 	}
-	return nil
+	return w.feed(n, state)
+}
+
+// endCommit notes the end of a commit, after the last of its news that has events. News of progress do not tell of an end: the event of their task may follow.
+func (w *runWatcher) endCommit(n *engine.News) {
+	if n.Later == 0 && w.newest > w.told {
+		w.told, w.caughtUp = w.newest, 0
+		clear(w.toldOf)
+	}
 }
 
 // stateOf returns the state that goes with volatile news of a task, of which t is the version at that time. If catchUp has sent a later event of the task
 // meanwhile, it is the state after that event, because the news of the event will send nothing that corrects an older state.
 func (w *runWatcher) stateOf(t *lease.Task) (lease.State, error) {
-	if t.LastSeq() >= w.told || w.toldOf[t.ID] != 0 {
+	if t.LastSeq() >= w.caughtUp || w.toldOf[t.ID] != 0 {
 		return t.State(), nil
 	}
 	var now *lease.Task
@@ -140,7 +143,7 @@ func (w *runWatcher) version(n *engine.News) error {
 		if err := w.durable(&fresh[i]); err != nil {
 			return err
 		}
-		w.toldOf[t.ID] = fresh[i].seq
+		w.toldOf[t.ID], w.newest = fresh[i].seq, max(w.newest, fresh[i].seq)
 	}
 	return nil
 }

@@ -501,7 +501,7 @@ func TestDroppedEventsAreReportedAsMissed(t *testing.T) {
 // event has a sequence from which a resume would skip another event of the commit.
 func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 	var got []string
-	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
+	w := &runWatcher{toldOf: map[lease.TaskID]uint64{}, caughtUp: 1, eventSender: &eventSender{send: func(m *lessorv1.WatchTaskResponse) error {
 		got = append(got, fmt.Sprintf("%d resume %d", m.GetHistory().GetSequence(), m.GetSequence()))
 		return nil
 	}}}
@@ -512,12 +512,28 @@ func TestEventsOfOneCommitMayInterleave(t *testing.T) {
 		}
 		return &engine.News{ID: task.ID, Task: task, Later: later}
 	}
-	for _, n := range []*engine.News{version(2, 1, 4), version(0, 2, 3), version(6, 1, 4, 7), version(0, 2, 3, 6), version(0, 1, 4, 7, 8, 9)} {
-		if err := w.tell(n); err != nil {
-			t.Fatal(err)
+	progress := version(0, 2, 3, 6)
+	progress.Feed = &engine.Feed{}
+	for _, commit := range [][]*engine.News{
+		{version(2, 1, 4), version(0, 2, 3)},
+		{version(6, 1, 4, 7), version(0, 2, 3, 6)},
+		{version(0, 1, 4, 7, 8, 9)},
+		{version(10, 1, 4, 7, 8, 9, 11), progress, version(0, 2, 3, 6, 10)}, // the progress of a task comes before its event
+		{progress},
+	} {
+		for _, n := range commit {
+			if err := w.tell(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(w.toldOf) > 0 { // or a watch would hold all tasks of a long run
+			t.Errorf("after a commit %d tasks are noted, want none", len(w.toldOf))
 		}
 	}
-	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 3, 7 resume 5, 6 resume 6, 8 resume 8, 9 resume 9"
+	if w.caughtUp > 0 {
+		t.Error("after news that are newer than what catchUp has sent, progress still reads the store")
+	}
+	want := "1 resume 1, 4 resume 1, 2 resume 2, 3 resume 3, 7 resume 5, 6 resume 6, 8 resume 8, 9 resume 9, 11 resume 9, 10 resume 10"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("sent %s\nwant %s", s, want)
 	}
