@@ -205,12 +205,13 @@ func (w *world) produces(tn *tenant) {
 				w.book.submitted(tn, spec, res.GetTaskId(), res.GetCreated(), began)
 				return
 			}
-			switch code := status.Code(err); code {
-			case codes.AlreadyExists, codes.ResourceExhausted, codes.Unavailable, codes.Unauthenticated:
+			late := spec.Deadline != nil && time.Now().After(spec.GetDeadline().AsTime()) // it was refused for long by quotas, or while the coordinator was down
+			switch code := status.Code(err); {
+			case code == codes.AlreadyExists, code == codes.ResourceExhausted, code == codes.Unavailable, code == codes.Unauthenticated:
+			case code == codes.InvalidArgument && late:
+			case code == codes.Internal && w.log.allows():
 			default:
-				if code != codes.Internal || !w.log.allows() {
-					w.problem("%s: Submit of the SDK: %v", tn.name, err)
-				}
+				w.problem("%s: Submit of the SDK: %v", tn.name, err)
 			}
 		})
 	}
