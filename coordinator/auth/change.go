@@ -103,26 +103,28 @@ func newKey(tenant string, now time.Time) records.SigningKey {
 
 // stale returns the tokens of a tenant that need not be listed any more, and the number of its other tokens. Those are the tokens that expired long ago, and
 // if the limit is reached all that are not good any more: they must not be in the way of new ones. A token that is not listed is refused, too. But the
-// newest of those that were revoked in the last week are kept apart from the others, because leases may live that were granted under them, see Withdrawn.
+// newest of those that were withdrawn in the last week are kept apart from the others, because leases may live that were granted under them, see Withdrawn.
 func (k *Keyring) stale(tenant string, now time.Time) (old []records.Token, left int) {
-	var ended, revoked []records.Token
-	for _, t := range k.List(tenant) {
-		_, err := k.Recheck(Identity{Tenant: tenant, Credential: t.ID}, now)
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	var ended, withdrawn []records.Token
+	for _, t := range k.tokens[tenant] {
+		since := k.withdrawnAt(t, now)
 		switch {
 		case isCertificate(t.ID):
-		case t.RevokedAt != 0 && now.Before(t.RevokedAt.Time().Add(listed)):
-			revoked = append(revoked, t)
+		case since != 0 && now.Before(since.Time().Add(listed)):
+			withdrawn = append(withdrawn, t)
 		case now.After(t.ExpiresAt.Time().Add(listed)):
 			old = append(old, t)
-		case err != nil:
+		case since != 0 || !now.Before(t.ExpiresAt.Time()):
 			ended = append(ended, t)
 		default:
 			left++
 		}
 	}
-	if extra := len(revoked) - maxTokens; extra > 0 {
-		slices.SortFunc(revoked, func(a, b records.Token) int { return cmp.Compare(a.RevokedAt, b.RevokedAt) })
-		old = append(old, revoked[:extra]...)
+	if extra := len(withdrawn) - maxTokens; extra > 0 {
+		slices.SortFunc(withdrawn, func(a, b records.Token) int { return cmp.Compare(k.withdrawnAt(a, now), k.withdrawnAt(b, now)) })
+		old = append(old, withdrawn[:extra]...)
 	}
 	if left+len(ended) >= maxTokens {
 		return append(old, ended...), left

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -150,14 +151,21 @@ func (k *Keyring) Withdrawn(tenant, id string, now time.Time) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	t, ok := k.tokens[tenant][id]
-	if !ok || t.RevokedAt != 0 {
-		return ok
-	}
+	return ok && k.withdrawnAt(t, now) != 0
+}
+
+// withdrawnAt returns when a token or certificate was withdrawn; 0: it was not. The caller holds mu.
+func (k *Keyring) withdrawnAt(t records.Token, now time.Time) lease.Wall {
 	key, ok := k.keys[t.Key]
-	if !ok { // it was dropped at the end of its last token, or before by a version that did not mark its tokens
-		return now.Before(t.ExpiresAt.Time())
+	switch {
+	case t.RevokedAt != 0:
+		return t.RevokedAt
+	case ok && retired(key, now) && key.RetiresAt < t.ExpiresAt:
+		return key.RetiresAt
+	case !ok && now.Before(t.ExpiresAt.Time()): // a version that did not mark its tokens has dropped the key, at some time
+		return lease.WallOf(now)
 	}
-	return retired(key, now) && key.RetiresAt < t.ExpiresAt
+	return 0
 }
 
 // retired reports whether a key no longer verifies tokens.

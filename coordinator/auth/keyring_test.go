@@ -297,35 +297,44 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
-// X3: whoever had a stolen credential may have issued as many tokens as there can be. When their key is retired, the tenant can issue tokens again.
+// X3: whoever had a stolen credential may have issued as many tokens as there can be. When their key is retired, the tenant can issue tokens again, and those
+// tokens stay withdrawn.
 func TestTokenLimitAfterALeak(t *testing.T) {
 	t.Attr("rules", "X3")
-	d := fill(t, mostTokens, func(i int) records.Token {
-		return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s", ExpiresAt: lease.WallOf(noon.Add(auth.MaxLife))}
-	})
-	if _, err := d.Rotate(t.Context(), "acme", new(time.Duration), noon); err != nil {
-		t.Fatal(err)
-	}
-	token, id := d.issue("acme")
-	for _, k := range []*testKeyring{d, open(t, d.st, "")} {
-		k.want("the new token", token, noon, "")
-		if n := len(k.List("acme")); n != mostTokens+1 {
-			t.Errorf("%d are listed, want the new token and those of the retired key", n)
-		}
-	}
-	if _, err := d.Revoke(t.Context(), "acme", id, "ann", noon.Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	d.issue("acme") // forgets one of the tokens that were revoked first
-	if n := len(d.List("acme")); n != mostTokens+1 || !d.Withdrawn("acme", id, noon) {
-		t.Errorf("%d are listed, want the new token and the %d that were revoked last", n, mostTokens)
-	}
 	const week = 7 * 24 * time.Hour
-	if _, _, err := d.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}, noon.Add(2*week)); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(d.List("acme")); n > mostTokens {
-		t.Errorf("%d are listed two weeks later, want no more than there are without those that were revoked lately", n)
+	for _, retire := range []time.Duration{0, time.Minute} {
+		d := fill(t, mostTokens, func(i int) records.Token {
+			return records.Token{Tenant: "acme", ID: fmt.Sprint("k", i), Key: "s", ExpiresAt: lease.WallOf(noon.Add(auth.MaxLife))}
+		})
+		if _, err := d.Rotate(t.Context(), "acme", &retire, noon); err != nil {
+			t.Fatal(err)
+		}
+		ended, request := noon.Add(retire), auth.Request{Tenant: "acme", Role: auth.Worker, Subject: "w"}
+		token, one, err := d.Create(t.Context(), request, ended)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []*testKeyring{d, open(t, d.st, "")} {
+			k.want("the new token", token, ended, "")
+			if n := len(k.List("acme")); n != mostTokens+1 || !k.Withdrawn("acme", "k0", ended) {
+				t.Errorf("key retired after %v: %d are listed, want the new token and those of the retired key", retire, n)
+			}
+		}
+		if _, err := d.Revoke(t.Context(), "acme", one.ID, "ann", ended.Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Create(t.Context(), request, ended.Add(time.Second)); err != nil { // forgets one of the tokens that were withdrawn first
+			t.Fatal(err)
+		}
+		if n := len(d.List("acme")); n != mostTokens+1 || !d.Withdrawn("acme", one.ID, ended.Add(time.Second)) {
+			t.Errorf("key retired after %v: %d are listed, want the new token and the %d that were withdrawn last", retire, n, mostTokens)
+		}
+		if _, _, err := d.Create(t.Context(), request, noon.Add(2*week)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(d.List("acme")); n > mostTokens {
+			t.Errorf("key retired after %v: %d are listed two weeks later, want no more than there are without those that were withdrawn lately", retire, n)
+		}
 	}
 }
 
