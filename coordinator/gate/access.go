@@ -134,5 +134,5 @@ func (a *authenticator) identify(ctx context.Context) (who Identity, err error) 
 // withdrawn reports whether a caller has a task token whose credential was revoked, or lost its key (X3). If the credential has only expired, the token
 // remains valid: a lease may outlive it.
 func (a *authenticator) withdrawn(who Identity) bool {
-	return who.lessee != "" && !a.Open() && a.keyring.Withdrawn(who.Tenant, who.lessee, time.Now())
+	return who.heldUnder != "" && !a.Open() && a.keyring.Withdrawn(who.Tenant, who.heldUnder, time.Now())
 }

@@ -20,11 +20,11 @@ type Identity struct {
 	auth.Identity
 	certificate *x509.Certificate // the certificate that names the caller; nil: only a token names the caller, or no credentials are required
 	withToken   bool              // the caller has a token in addition to the certificate; the token decides who the caller is
-	lessee      string            // for a caller with a task token: the credential in it, see TaskToken
+	heldUnder   string            // for a caller with a task token: the credential in it, see TaskToken
 }
 
 // HoldsUnder returns the credential for the task tokens that the caller gets; empty: none.
-func (who Identity) HoldsUnder() string { return cmp.Or(who.Credential, who.lessee) }
+func (who Identity) HoldsUnder() string { return cmp.Or(who.Credential, who.heldUnder) }
 
 // everyone is the identity of all callers if no credentials are required.
 var everyone = Identity{Identity: auth.Identity{Tenant: DefaultTenant, Role: auth.Everybody, Subject: anonymous}}

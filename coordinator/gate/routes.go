@@ -83,7 +83,7 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 // holderOf returns the identity of a caller who has a valid token of a task.
 func holderOf(said TaskToken) Identity {
 	return Identity{
-		Identity: auth.Identity{Tenant: said.Tenant, Role: auth.Worker, Subject: "holder of " + said.Task.String()}, lessee: said.Credential,
+		Identity: auth.Identity{Tenant: said.Tenant, Role: auth.Worker, Subject: "holder of " + said.Task.String()}, heldUnder: said.Credential,
 	}
 }
 
