@@ -76,14 +76,14 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
-// UnfinishedError means that a restore into the directory was interrupted.
+// UnfinishedError means that a restore into the directory was interrupted, or is under way.
 type UnfinishedError struct {
 	Dir  string
-	Name string // name of the file that it left there
+	Name string // name of its file there
 }
 
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("a restore into %s did not finish: it left %s there, but no store", e.Dir, e.Name)
+	return fmt.Sprintf("a restore into %s did not finish: %s is still there", e.Dir, e.Name)
 }
 
 // LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
