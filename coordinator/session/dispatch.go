@@ -84,7 +84,8 @@ func (s *Server) regrant(leases []handedLease) ([]engine.Granted, error) {
 	return all, err
 }
 
-// dispatchOf makes the dispatch frame of the leases, for a worker with this credential. If no lease is left, the frame has no payload, but it still uses its sequence number.
+// dispatchOf makes the dispatch frame of the leases, for a worker with this credential. If no lease is left, the frame has no payload, but it still uses its
+// sequence number.
 func (s *Server) dispatchOf(credential string, granted []engine.Granted) (*lessorv1.SessionResponse, error) {
 	assignments, err := s.Assign(credential, granted)
 	if err != nil || len(assignments) == 0 {
