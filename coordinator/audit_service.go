@@ -31,7 +31,7 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	if err := s.view(func(r store.Reader) error { return records.Audits(r, from, p.take) }); err != nil {
+	if err := s.longView(func(r store.Reader) error { return records.Audits(r, from, p.take) }); err != nil {
 		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListAuditEventsResponse{Events: p.events}

@@ -33,11 +33,16 @@ func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.L
 
 // view runs fn in one read transaction of the store, so fn sees one consistent state.
 func (e *edge) view(fn func(store.Reader) error) error {
-	err := e.store.View(func(r store.Reader) error { return fn(store.Polite(r)) })
+	err := e.store.View(fn)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		e.cfg.Logger.Error("read of the store failed", "error", err)
 	}
 	return err
+}
+
+// longView is a view for an fn that may read much.
+func (e *edge) longView(fn func(store.Reader) error) error {
+	return e.view(func(r store.Reader) error { return fn(store.Polite(r)) })
 }
 
 // untilStop returns a context that is done when ctx is done or when the coordinator begins to stop.

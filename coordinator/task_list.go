@@ -35,7 +35,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 		return &lessorv1.ListTasksResponse{}, nil
 	}
 	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.engine.Now()}
-	err := s.view(func(r store.Reader) error {
+	err := s.longView(func(r store.Reader) error {
 		p.r = r
 		err := records.Tasks(r, number, want.Run, after, p.take) // may set p.err
 		return errors.Join(err, p.err)

@@ -67,7 +67,7 @@ func (h *runHistory) begin(r store.Reader) error {
 func (h *runHistory) read() error {
 	h.bound = h.last
 	for h.due() {
-		if err := cmp.Or(h.view(h.readParts), context.Cause(h.ctx)); err != nil {
+		if err := cmp.Or(h.longView(h.readParts), context.Cause(h.ctx)); err != nil {
 			return err
 		}
 	}
