@@ -47,7 +47,7 @@ type Config struct {
 	Quotas quota.Config
 	// Connections bounds the connections that may be open (X5).
 	Connections preauth.Connections
-	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile may last at most 29 s.
+	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile or an execution trace may last at most 29 s.
 	Pprof bool
 }
 

@@ -72,6 +72,7 @@ func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck
 	if profiles {
 		mux.Handle("GET /debug/pprof/", roles.require(auth.Operator, http.HandlerFunc(pprof.Index))) // also serves heap, goroutine and other profiles
 		mux.Handle("GET /debug/pprof/profile", roles.require(auth.Operator, http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", roles.require(auth.Operator, http.HandlerFunc(pprof.Trace)))
 	}
 	return mux
 }
