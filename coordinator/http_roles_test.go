@@ -35,7 +35,7 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 			bearers[role.String()] = "Bearer " + token
 		}
 		for path, allowed := range map[string]string{
-			"/metrics": "viewer operator", "/debug/pprof/": "operator", "/debug/pprof/heap": "operator", "/debug/pprof/trace?seconds=0.01": "operator",
+			"/metrics": "viewer operator", "/debug/pprof/": "operator", "/debug/pprof/heap": "operator",
 			"/healthz": "nobody a stranger worker producer viewer operator", "/readyz": "nobody a stranger worker producer viewer operator",
 		} {
 			for who, header := range bearers {
@@ -240,6 +240,19 @@ func TestLogOfTheHTTPServer(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("at %v the log has %q, want %q", level, got, want)
+		}
+	}
+}
+
+// X2: an execution trace is for operators, like a profile. It cannot be taken within a bubble.
+func TestTraceIsForOperators(t *testing.T) {
+	t.Attr("rules", "X2")
+	for want, cfg := range map[int]Config{http.StatusOK: {Pprof: true}, http.StatusUnauthorized: {Pprof: true, Auth: &gate.Auth{}}, http.StatusNotFound: {}} {
+		c, _ := startPlain(t, cfg)
+		w := httptest.NewRecorder()
+		c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/trace?seconds=0.01", nil))
+		if w.Code != want || want == http.StatusOK && !strings.HasPrefix(w.Body.String(), "go 1.") {
+			t.Errorf("a trace is answered with %d %.20q, want %d", w.Code, w.Body, want)
 		}
 	}
 }
