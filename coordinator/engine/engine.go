@@ -61,6 +61,9 @@ const (
 	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
 	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
+	// runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
+	// long change nothing, so that no other bound of the round would stop them. After a standstill it does not apply: what came in meanwhile runs first.
+	runFor = 10 * time.Millisecond
 )
 
 // dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of these, so that a round and its batch stay bounded.
@@ -81,6 +84,7 @@ type Engine struct {
 	now    lease.Now    // both clocks, as the loop read them last
 	taken  []op         // operations from the inbox that have not run yet
 	spare  []op         // memory for taken
+	atOnce int          // how many to take next; see takeAtOnce
 	memory lease.Memory // memory for the changes of a step
 
 	// Tasks, workspaces and timers.
@@ -151,7 +155,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: newAlarms(),
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
-		toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(), readAheads: map[*readAhead]struct{}{},
+		atOnce: 1, toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(), readAheads: map[*readAhead]struct{}{},
 	}
 	e.batch = newBatch(1, &e.changePool)
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
@@ -252,12 +256,20 @@ func (e *Engine) round() {
 	e.pollsEnd = e.tried + triesPerTurn
 	most := len(e.batch.changes) + maxBatchChanges
 	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
+	began := e.now.Serving
 	for ; n > 0 && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; n-- {
-		if len(e.taken) == 0 {
-			e.spare = e.inbox.take(e.spare[:0], min(n, takeAtOnce))
-			e.taken = e.spare
+		before := e.now.Serving
+		if e.readClocks(); e.now.Serving.Sub(before) > longOp {
+			e.atOnce = 1
 		}
-		e.readClocks()
+		if e.now.Serving.Sub(began) >= runFor && !e.stalled {
+			break
+		}
+		if len(e.taken) == 0 {
+			e.spare = e.inbox.take(e.spare[:0], min(n, e.atOnce))
+			e.taken = e.spare
+			e.atOnce = min(2*e.atOnce, takeAtOnce)
+		}
 		e.taken[0].run()
 		e.batch.ops = append(e.batch.ops, e.taken[0])
 		e.taken[0] = op{}

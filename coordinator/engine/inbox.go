@@ -5,15 +5,19 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that settle have as much room again, which is left when calls
 // for work, queries and feedback have filled the rest. A caller waits for each operation, so only a flood of calls reaches this number.
 var maxWaiting = 100_000
 
-// takeAtOnce is how many operations the loop takes from the inbox at once: few, because what comes in later waits for all of them, and a single one may
-// make a thousand tasks.
-var takeAtOnce = 16
+// takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because what comes in later waits for all of them, even if it is of
+// another tenant. After one that ran for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then twice as many each time.
+const (
+	takeAtOnce = 16
+	longOp     = 200 * time.Microsecond
+)
 
 // op is one call on its way through the engine.
 type op struct {

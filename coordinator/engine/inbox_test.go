@@ -36,6 +36,29 @@ func TestOperationsThatTheLoopHasTakenAreFew(t *testing.T) {
 	})
 }
 
+// T12: what a tenant asks for may take the loop long and change nothing. Another tenant's call then waits for a few of these operations, not for all that the
+// loop has taken, or that its round would still run.
+func TestLongOperationsDelayOthersLittle(t *testing.T) {
+	t.Attr("rules", "T12")
+	run(t, func(r *rig) {
+		const long = runFor / 2
+		for range 2 * maxBatchOps {
+			if err := r.inbox.put(home.Tenant, op{run: func() { time.Sleep(long) }}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		for range 20 {
+			began := time.Now()
+			if err := await(r.inbox.put, "other", func() {}); err != nil {
+				r.Fatal(err)
+			}
+			if waited := time.Since(began); waited > 2*runFor+2*long {
+				r.Errorf("the call of another tenant waited for %v", waited)
+			}
+		}
+	})
+}
+
 // T8, T12: a heartbeat does not wait behind the submits of its tenant, however many there are: its lease would expire. Neither do the submits wait behind all
 // others. Submits keep their order among each other, and so do the others. Another tenant has its turns all the same.
 func TestSubmitsDoNotDelayOtherOperations(t *testing.T) {
