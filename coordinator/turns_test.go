@@ -17,9 +17,9 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// deafStream is a stream of a watch that takes each event at once.
+// deafStream is a stream that takes each message at once, and always has another one.
 type deafStream struct {
-	grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]
+	grpc.ServerStream
 	ctx  context.Context //nolint:containedctx // of the call
 	sent func()
 }
@@ -28,15 +28,26 @@ func (s deafStream) Context() context.Context { return s.ctx }
 
 func (s deafStream) SendHeader(metadata.MD) error { return nil }
 
-func (s deafStream) Send(*lessorv1.WatchTaskResponse) error {
+func (s deafStream) SendMsg(any) error {
 	s.sent()
 	return nil
+}
+
+func (deafStream) RecvMsg(any) error { return nil }
+
+// watchRun watches the run through a gate, as every call does.
+func watchRun(t testing.TB, s *taskService, stream deafStream) {
+	info := &grpc.StreamServerInfo{FullMethod: lessorv1.TaskService_WatchTask_FullMethodName}
+	_ = openGate(t).Stream(nil, stream, info, func(_ any, in grpc.ServerStream) error {
+		return s.WatchTask(&lessorv1.WatchTaskRequest{RunId: "run"},
+			&grpc.GenericServerStream[lessorv1.WatchTaskRequest, lessorv1.WatchTaskResponse]{ServerStream: in})
+	})
 }
 
 // listOfFailed reads all tasks, but returns none.
 var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}}}
 
-// X5: a call that reads much, a watch that sends much, and a long body in JSON let others have the processor in between.
+// X5: a call that reads much, streams that send or receive much, and a long body in JSON let others have the processor in between.
 func TestLongCallsYield(t *testing.T) {
 	t.Attr("rules", "X5")
 	const tasks, values = 1000, 10_000
@@ -56,11 +67,20 @@ func TestLongCallsYield(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			events := 0
-			_ = service.WatchTask(&lessorv1.WatchTaskRequest{RunId: "run"}, deafStream{ctx: ctx, sent: func() {
+			watchRun(t, service, deafStream{ctx: ctx, sent: func() {
 				if events++; events == tasks {
 					cancel()
 				}
 			}})
+		}},
+		"stream of frames": {tasks, func() {
+			info := &grpc.StreamServerInfo{FullMethod: lessorv1.WorkerService_Session_FullMethodName}
+			_ = openGate(t).Stream(nil, deafStream{ctx: ctx}, info, func(_ any, in grpc.ServerStream) error {
+				for range tasks {
+					_ = in.RecvMsg(nil)
+				}
+				return nil
+			})
 		}},
 		"body": {values / 100, func() {
 			body := `{"payload": [1` + strings.Repeat(", 1", values-1) + `], "queue": 1}`
@@ -113,7 +133,7 @@ func BenchmarkBesideLongCalls(b *testing.B) {
 	}{
 		"nothing": {},
 		"watches": {300, func(ctx context.Context, s *taskService) {
-			_ = s.WatchTask(&lessorv1.WatchTaskRequest{RunId: "run"}, deafStream{ctx: ctx, sent: func() {}})
+			watchRun(b, s, deafStream{ctx: ctx, sent: func() {}})
 		}},
 		"lists": {16, func(ctx context.Context, s *taskService) {
 			for ctx.Err() == nil {

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"runtime"
-
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -40,13 +38,6 @@ type eventSender struct {
 	sub      uint64 // number of volatile events sent since the last durable one
 }
 
-// pass sends an event. Then it gives up the processor: after a large commit, all watchers of a run may have much to send at the same time, and it is the
-// engine's turn (docs/decisions/0031-long-calls-yield.md).
-func (t *eventSender) pass(m *lessorv1.WatchTaskResponse) error {
-	defer runtime.Gosched()
-	return t.send(m)
-}
-
 // durable sends an event that has a sequence number. Before the call, the caller sets t.sequence.
 func (t *eventSender) durable(e *durableEvent) error {
 	t.sub = 0
@@ -57,14 +48,14 @@ func (t *eventSender) durable(e *durableEvent) error {
 		m.TaskState = lessorv1.TaskState(e.event.State)
 		m.Event = &lessorv1.WatchTaskResponse_History{History: convert.EventProto(&e.event)}
 	}
-	return t.pass(m)
+	return t.send(m)
 }
 
 // volatile sends an event that has no sequence number of its own. The event gets that of the last durable event, and a sub-sequence number.
 func (t *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
 	t.sub++
 	m.Sequence, m.SubSequence = t.sequence, t.sub
-	return t.pass(m)
+	return t.send(m)
 }
 
 func (t *eventSender) deleted(id lease.TaskID) error {

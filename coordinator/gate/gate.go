@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -203,8 +204,10 @@ type admitted struct {
 	told  atomic.Bool     // first has run without an error
 }
 
-// SendMsg sends nothing until first has succeeded.
+// SendMsg sends nothing until first has succeeded. Like RecvMsg, it gives up the processor between two messages: a stream whose client always has another one
+// ready waits for nothing by itself, and of many such streams each would keep its processor for 10 ms (docs/decisions/0031-long-calls-yield.md).
 func (s *admitted) SendMsg(m any) error {
+	defer runtime.Gosched()
 	if s.first != nil && !s.told.Load() {
 		if err := s.first(); err != nil {
 			return err
@@ -219,6 +222,7 @@ func (s *admitted) Context() context.Context { return s.ctx }
 
 // RecvMsg returns an error instead of a message that arrives after the end of the credential (X3).
 func (s *admitted) RecvMsg(m any) error {
+	runtime.Gosched()
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
