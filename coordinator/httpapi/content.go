@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"unicode/utf8"
 )
@@ -15,11 +14,26 @@ func bytesOf(field string, value json.RawMessage, raw []byte) ([]byte, *problem)
 	if raw != nil {
 		return nil, invalid(field, "cannot be sent together with %sBase64; send only one of them", field)
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, value); err != nil {
-		return nil, invalid(field, "is not valid JSON: %v", err)
+	return compact(value), nil
+}
+
+// compact returns valid JSON without the white space between its values. It is json.Compact without the check, which takes most of the time.
+func compact(valid []byte) []byte {
+	kept := make([]byte, 0, len(valid))
+	inText := false
+	for i := 0; i < len(valid); i++ {
+		switch c := valid[i]; {
+		case inText && c == '\\':
+			kept = append(kept, c)
+			i++
+		case c == '"':
+			inText = !inText
+		case !inText && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+			continue
+		}
+		kept = append(kept, valid[i])
 	}
-	return compact.Bytes(), nil
+	return kept
 }
 
 // isSent reports whether a field with any JSON value was sent. A null counts as absent.

@@ -44,6 +44,20 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 	if p != nil {
 		return p
 	}
+	return a.inTurn(body, into, s)
+}
+
+// longBody is from how many bytes on a body waits until few others are parsed. Package json reads a string of any length without giving up the processor, which
+// each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
+const longBody = 64 << 10
+
+// inTurn parses a body; a long one when it is its turn.
+func (a *api) inTurn(body []byte, into any, s strictness) *problem {
+	if len(body) > longBody {
+		a.long <- struct{}{}
+		defer func() { <-a.long }()
+		runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
+	}
 	return parse(body, into, s)
 }
 

@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -195,4 +197,33 @@ func isZero(value json.RawMessage) bool {
 		return true
 	}
 	return false
+}
+
+// X5: a long body waits while others are parsed. A short one does not.
+func TestLongBodiesTakeTurns(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{long: make(chan struct{}, 1)}
+		a.long <- struct{}{}
+		var parsed atomic.Int32
+		for _, length := range []int{longBody, longBody / 2} {
+			go func() {
+				if p := a.inTurn([]byte(`{"queue":"q","payload":"`+strings.Repeat("x", length)+`"}`), new(submitRequest), strict); p != nil {
+					t.Errorf("%d bytes: %v", length, p)
+				}
+				parsed.Add(1)
+			}()
+		}
+		for want := range int32(2) {
+			if synctest.Wait(); parsed.Load() != want+1 {
+				t.Errorf("%d bodies are parsed, want %d", parsed.Load(), want+1)
+			}
+			if want == 0 {
+				<-a.long
+			}
+		}
+		if len(a.long) > 0 {
+			t.Error("a body that was parsed keeps its place")
+		}
+	})
 }
