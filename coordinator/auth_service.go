@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -117,7 +118,10 @@ func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRe
 		return nil, refusal.Status(f.Err)
 	}
 	res, last := &lessorv1.ListTokensResponse{}, ""
-	for _, t := range s.keyring.List(tenant) {
+	for i, t := range s.keyring.List(tenant) {
+		if i%100 == 0 {
+			runtime.Gosched()
+		}
 		if tokenKey(t) <= after {
 			continue
 		}

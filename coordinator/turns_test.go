@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -50,9 +52,17 @@ var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{State
 // X5: a call that reads much, streams that send or receive much, and a long body in JSON let others have the processor in between.
 func TestLongCallsYield(t *testing.T) {
 	t.Attr("rules", "X5")
-	const tasks, values = 1000, 10_000
+	const tasks, values, tokens = 1000, 10_000, 1000
 	c, conn := startPlain(t, Config{})
 	submitToRun(t, lessorv1.NewTaskServiceClient(conn), tasks)
+	withTokens, _ := startPlain(t, Config{Auth: &gate.Auth{}})
+	keyring := withTokens.gate.Keyring()
+	for range tokens {
+		who := auth.Request{Tenant: gate.DefaultTenant, Role: auth.Viewer, Subject: "ann"}
+		if _, _, err := keyring.Create(t.Context(), who, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	service, ctx := &taskService{edge: c.edge}, contextAfterGate(t.Context(), t)
 	for name, c := range map[string]struct {
 		least int
@@ -61,6 +71,12 @@ func TestLongCallsYield(t *testing.T) {
 		"list": {tasks / 32, func() {
 			if res, err := service.ListTasks(ctx, listOfFailed); err != nil || len(res.GetTasks()) > 0 {
 				t.Errorf("list: %v (%v), want no task", res, err)
+			}
+		}},
+		"list of tokens": {3 * tokens / 100, func() {
+			s := &authService{edge: c.edge, keyring: keyring}
+			if res, err := s.ListTokens(ctx, &lessorv1.ListTokensRequest{PageSize: tokens}); err != nil || len(res.GetTokens()) != tokens {
+				t.Errorf("list: %d tokens (%v), want %d", len(res.GetTokens()), err, tokens)
 			}
 		}},
 		"watch": {tasks, func() {

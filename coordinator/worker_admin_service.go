@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 
@@ -40,7 +41,10 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 		return nil, refusal.Status(err)
 	}
 	res, page := &lessorv1.ListWorkersResponse{}, pageSize{most: size}
-	for _, w := range s.sessions.List(tenant, held) {
+	for i, w := range s.sessions.List(tenant, held) {
+		if i%100 == 0 {
+			runtime.Gosched()
+		}
 		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
 			continue
 		}

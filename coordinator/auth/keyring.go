@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -181,12 +182,17 @@ func until(expires time.Time, key records.SigningKey) time.Time {
 	return expires
 }
 
-// List returns the tokens of a tenant, oldest first.
+// List returns the tokens of a tenant, oldest first. There may be thousands, so it sorts them without mu, for which every call of every tenant waits, and gives
+// up the processor meanwhile (docs/decisions/0031-long-calls-yield.md).
 func (k *Keyring) List(tenant string) []records.Token {
 	k.mu.RLock()
-	defer k.mu.RUnlock()
 	all := slices.Collect(maps.Values(k.tokens[tenant]))
+	k.mu.RUnlock()
+	compared := 0
 	slices.SortFunc(all, func(a, b records.Token) int {
+		if compared++; compared%1000 == 0 {
+			runtime.Gosched()
+		}
 		return cmp.Or(cmp.Compare(a.IssuedAt, b.IssuedAt), strings.Compare(a.ID, b.ID))
 	})
 	return all

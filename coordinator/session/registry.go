@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -113,7 +114,10 @@ func (r *Registry) Len() int {
 // List returns a tenant's sessions, sorted by worker and session. held is the number of live leases by session id.
 func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	var list []*lessorv1.Worker
-	for _, ss := range r.ofTenant(tenant) {
+	for i, ss := range r.ofTenant(tenant) {
+		if i%32 == 0 {
+			runtime.Gosched() // there may be thousands (docs/decisions/0031-long-calls-yield.md)
+		}
 		w := ss.Worker()
 		w.Leases = uint32(held[w.GetSessionId()])
 		list = append(list, w)
