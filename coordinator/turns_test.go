@@ -89,8 +89,8 @@ func TestLongCallsYield(t *testing.T) {
 				}
 			}})
 		}},
-		"stream of frames": {tasks, func() {
-			info := &grpc.StreamServerInfo{FullMethod: lessorv1.WorkerService_Session_FullMethodName}
+		"stream of frames": {tasks / 16, func() {
+			info := &grpc.StreamServerInfo{FullMethod: lessorv1.WorkerService_Session_FullMethodName, IsClientStream: true}
 			_ = openGate(t).Stream(nil, deafStream{ctx: ctx}, info, func(_ any, in grpc.ServerStream) error {
 				for range tasks {
 					_ = in.RecvMsg(nil)

@@ -128,7 +128,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	defer end()
 	ctx, done := g.calls.track(ctx, who)
 	defer done()
-	in := &admitted{ServerStream: stream, ctx: ctx}
+	in := &admitted{ServerStream: stream, ctx: ctx, perTurn: perTurn(info)}
 	if audited[info.FullMethod] {
 		entry := newEntry(ctx, who, info.FullMethod, nil)
 		in.first = func() error { return refusal.Status(g.trail.Record(entry)) }
@@ -202,12 +202,26 @@ type admitted struct {
 	ctx   context.Context //nolint:containedctx // Context returns it, see grpc.ServerStream
 	first func() error    // runs before the first message is sent; may be nil
 	told  atomic.Bool     // first has run without an error
+
+	perTurn        int // after how many messages, in each direction, the stream gives up the processor
+	sent, received int // numbers of messages
 }
 
-// SendMsg sends nothing until first has succeeded. Like RecvMsg, it gives up the processor between two messages: a stream whose client always has another one
-// ready waits for nothing by itself, and of many such streams each would keep its processor for 10 ms (docs/decisions/0031-long-calls-yield.md).
+// perTurn returns admitted.perTurn. A stream whose client always has another message ready waits for nothing by itself, and of many such streams each would
+// keep its processor for 10 ms (docs/decisions/0031-long-calls-yield.md). Thousands of watches become ready with the same commit. The other streams
+// carry what others wait for: they give up the processor less often.
+func perTurn(info *grpc.StreamServerInfo) int {
+	if watch := !info.IsClientStream; watch {
+		return 1
+	}
+	return 16
+}
+
+// SendMsg sends nothing until first has succeeded.
 func (s *admitted) SendMsg(m any) error {
-	defer runtime.Gosched()
+	if s.sent++; s.sent%s.perTurn == 0 {
+		defer runtime.Gosched()
+	}
 	if s.first != nil && !s.told.Load() {
 		if err := s.first(); err != nil {
 			return err
@@ -222,7 +236,9 @@ func (s *admitted) Context() context.Context { return s.ctx }
 
 // RecvMsg returns an error instead of a message that arrives after the end of the credential (X3).
 func (s *admitted) RecvMsg(m any) error {
-	runtime.Gosched()
+	if s.received++; s.received%s.perTurn == 0 {
+		runtime.Gosched()
+	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -247,7 +247,7 @@ func TestAuditOfABackup(t *testing.T) {
 func TestNoMessageAfterTheEnd(t *testing.T) {
 	t.Attr("rules", "X3")
 	ctx, end := context.WithCancelCause(t.Context())
-	s := &admitted{ServerStream: &fakeStream{}, ctx: ctx}
+	s := &admitted{ServerStream: &fakeStream{}, ctx: ctx, perTurn: 1}
 	if err := s.RecvMsg(nil); err != nil {
 		t.Error(err)
 	}
