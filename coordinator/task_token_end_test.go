@@ -28,7 +28,7 @@ type under struct{ how, id, token string }
 
 // taskTokens leases tasks in every way with the credential of the rig, and renews each lease in every way. It returns all task tokens, one task for each. The leases
 // live for a day.
-func (r *rig) taskTokens(t *testing.T, ctx, operator context.Context, w *httpClient) (all []under) {
+func (r *rig) taskTokens(ctx, operator context.Context, t *testing.T, w *httpClient) (all []under) {
 	t.Helper()
 	submit := func(n int) {
 		for range n {
@@ -88,7 +88,7 @@ func (r *rig) taskTokens(t *testing.T, ctx, operator context.Context, w *httpCli
 }
 
 // wantEnded checks that every callback with a task token is refused like one that has expired, and has no effect.
-func (r *rig) wantEnded(t *testing.T, w *httpClient, viewer context.Context, all []under) {
+func (r *rig) wantEnded(viewer context.Context, t *testing.T, w *httpClient, all []under) {
 	t.Helper()
 	for _, c := range all {
 		before := errless(t)(r.tasks.GetTask(viewer, &lessorv1.GetTaskRequest{TaskId: c.id})).String()
@@ -140,13 +140,13 @@ func TestTaskTokensEndWithTheirCredential(t *testing.T) {
 					wantGood(t, w, all)
 					return
 				}
-				r.wantEnded(t, w, withToken(t.Context(), viewer), all)
+				r.wantEnded(withToken(t.Context(), viewer), t, w, all)
 			}
 			serveWith(t, st, cfg, func(t *testing.T, r *rig) {
 				token, id := r.issueFor(t, gate.DefaultTenant, auth.Worker, shortLife)
 				operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 				mine, w := r.withToken(token), r.web(t)
-				all = mine.taskTokens(t, withToken(t.Context(), token), withToken(t.Context(), operator), w)
+				all = mine.taskTokens(withToken(t.Context(), token), withToken(t.Context(), operator), t, w)
 				wantGood(t, w, all)
 				if err := end(r, id); err != nil {
 					t.Fatal(err)
@@ -176,7 +176,7 @@ func TestTaskTokensEndWithTheirCertificate(t *testing.T) {
 		operator, _ := r.issue(t, gate.DefaultTenant, auth.Operator)
 		ctx, w := withToken(t.Context(), operator), r.web(t)
 		r.tasks = lessorv1.NewTaskServiceClient(r.conn)
-		all := r.taskTokens(t, t.Context(), ctx, w)
+		all := r.taskTokens(t.Context(), ctx, t, w)
 		wantGood(t, w, all)
 		if err := credentialEndings[auth.Revoked](r, auth.CertificateID(cert)); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestRevocationWhileACallbackArrives(t *testing.T) {
 			token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
 			viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 			w := r.web(t)
-			c := r.withToken(token).taskTokens(t, withToken(t.Context(), token), withToken(t.Context(), token), w)[0]
+			c := r.withToken(token).taskTokens(withToken(t.Context(), token), withToken(t.Context(), token), t, w)[0]
 			show := func() string {
 				return errless(t)(r.tasks.GetTask(withToken(t.Context(), viewer), &lessorv1.GetTaskRequest{TaskId: c.id})).String()
 			}
@@ -264,12 +264,12 @@ func TestResumedLeaseGetsTaskTokensOfTheNewCredential(t *testing.T) {
 		}
 		wantGood(t, w, again)
 		old := under{"the first dispatch", work[0].GetTask().GetTaskId(), work[0].GetTaskToken()}
-		r.wantEnded(t, w, withToken(t.Context(), second), []under{old})
+		r.wantEnded(withToken(t.Context(), second), t, w, []under{old})
 		viewer, _ := r.issue(t, gate.DefaultTenant, auth.Viewer)
 		if err := credentialEndings[auth.Revoked](r, secondID); err != nil {
 			t.Fatal(err)
 		}
-		r.wantEnded(t, w, withToken(t.Context(), viewer), again)
+		r.wantEnded(withToken(t.Context(), viewer), t, w, again)
 	})
 }
 
@@ -280,7 +280,7 @@ func TestTaskTokenWithoutACredentialIsValid(t *testing.T) {
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, id := r.issue(t, gate.DefaultTenant, auth.Operator)
 		w := r.web(t)
-		c := r.withToken(token).taskTokens(t, withToken(t.Context(), token), withToken(t.Context(), token), w)[0]
+		c := r.withToken(token).taskTokens(withToken(t.Context(), token), withToken(t.Context(), token), t, w)[0]
 		task, now := new(lease.Task), r.engine.Now()
 		err := r.edge.view(func(rd store.Reader) (err error) {
 			at, _ := lease.ParseTaskID(c.id)
