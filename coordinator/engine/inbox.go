@@ -14,10 +14,9 @@ var maxWaiting = 100_000
 
 // takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because what comes in later waits for all of them, even if it is of
 // another tenant. After one that ran for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then twice as many each time.
-const (
-	takeAtOnce = 16
-	longOp     = 200 * time.Microsecond
-)
+var takeAtOnce = 16
+
+const longOp = 200 * time.Microsecond
 
 // op is one call on its way through the engine.
 type op struct {
