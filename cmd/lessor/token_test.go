@@ -75,5 +75,5 @@ func TestSignalLeavesNoPartialToken(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	wantInterrupted(t, cmd, dir)
+	wantInterrupted(t, cmd, dir, syscall.SIGINT)
 }
