@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -12,6 +11,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -118,10 +118,9 @@ func (s *authService) ListTokens(ctx context.Context, req *lessorv1.ListTokensRe
 		return nil, refusal.Status(f.Err)
 	}
 	res, last := &lessorv1.ListTokensResponse{}, ""
-	for i, t := range s.keyring.List(tenant) {
-		if i%100 == 0 {
-			runtime.Gosched()
-		}
+	var seen turn.Counter
+	for _, t := range s.keyring.List(tenant) {
+		seen.Every(100)
 		if tokenKey(t) <= after {
 			continue
 		}

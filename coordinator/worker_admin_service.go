@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -41,10 +41,9 @@ func (s *adminService) ListWorkers(ctx context.Context, req *lessorv1.ListWorker
 		return nil, refusal.Status(err)
 	}
 	res, page := &lessorv1.ListWorkersResponse{}, pageSize{most: size}
-	for i, w := range s.sessions.List(tenant, held) {
-		if i%100 == 0 {
-			runtime.Gosched()
-		}
+	var seen turn.Counter
+	for _, w := range s.sessions.List(tenant, held) {
+		seen.Every(100)
 		if workerKey(w) <= string(after) || !takesFrom(w, queue) {
 			continue
 		}

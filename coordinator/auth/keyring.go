@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -183,16 +183,14 @@ func until(expires time.Time, key records.SigningKey) time.Time {
 }
 
 // List returns the tokens of a tenant, oldest first. There may be thousands, so it sorts them without mu, for which every call of every tenant waits, and gives
-// up the processor meanwhile (docs/decisions/0031-long-calls-yield.md).
+// up the processor meanwhile.
 func (k *Keyring) List(tenant string) []records.Token {
 	k.mu.RLock()
 	all := slices.Collect(maps.Values(k.tokens[tenant]))
 	k.mu.RUnlock()
-	compared := 0
+	var compared turn.Counter
 	slices.SortFunc(all, func(a, b records.Token) int {
-		if compared++; compared%1000 == 0 {
-			runtime.Gosched()
-		}
+		compared.Every(1000)
 		return cmp.Or(cmp.Compare(a.IssuedAt, b.IssuedAt), strings.Compare(a.ID, b.ID))
 	})
 	return all

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -204,11 +204,11 @@ type admitted struct {
 	told  atomic.Bool     // first has run without an error
 
 	perTurn        int // after how many messages, in each direction, the stream gives up the processor
-	sent, received int // numbers of messages
+	sent, received turn.Counter
 }
 
 // perTurn returns admitted.perTurn. A stream whose client always has another message ready waits for nothing by itself, and of many such streams each would
-// keep its processor for 10 ms (docs/decisions/0031-long-calls-yield.md). Thousands of watches become ready with the same commit. The other streams
+// keep its processor for 10 ms (package turn). Thousands of watches become ready with the same commit. The other streams
 // carry what others wait for: they give up the processor less often.
 func perTurn(info *grpc.StreamServerInfo) int {
 	if watch := !info.IsClientStream; watch {
@@ -219,9 +219,7 @@ func perTurn(info *grpc.StreamServerInfo) int {
 
 // SendMsg sends nothing until first has succeeded.
 func (s *admitted) SendMsg(m any) error {
-	if s.sent++; s.sent%s.perTurn == 0 {
-		defer runtime.Gosched()
-	}
+	defer s.sent.Every(s.perTurn)
 	if s.first != nil && !s.told.Load() {
 		if err := s.first(); err != nil {
 			return err
@@ -236,9 +234,7 @@ func (s *admitted) Context() context.Context { return s.ctx }
 
 // RecvMsg returns an error instead of a message that arrives after the end of the credential (X3).
 func (s *admitted) RecvMsg(m any) error {
-	if s.received++; s.received%s.perTurn == 0 {
-		runtime.Gosched()
-	}
+	s.received.Every(s.perTurn)
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}

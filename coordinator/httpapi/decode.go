@@ -15,6 +15,8 @@ import (
 	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/lessor-dev/lessor/internal/turn"
 )
 
 // Limits of a body. maxDepth is how deep its values may be nested. maxEntries is how many entries a list or map may have, except in values that are kept as
@@ -24,7 +26,7 @@ const (
 	maxEntries = 10_000
 )
 
-// valuesPerTurn is after how many values a long body gives up the processor (docs/decisions/0031-long-calls-yield.md).
+// valuesPerTurn is after how many values a long body gives up the processor.
 const valuesPerTurn = 100
 
 // strictness says whether fields that the API does not know are refused or ignored.
@@ -86,7 +88,7 @@ type scanner struct {
 	tokens *json.Decoder
 	strict strictness
 	depth  int
-	values int // number of values that were read
+	values turn.Counter
 }
 
 // document reads the whole body, which must be exactly one object.
@@ -116,9 +118,7 @@ func malformed(err error) *problem {
 
 // value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
 func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
-	if s.values++; s.values%valuesPerTurn == 0 {
-		runtime.Gosched()
-	}
+	s.values.Every(valuesPerTurn)
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
 	if err != nil {

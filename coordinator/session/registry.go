@@ -2,13 +2,13 @@ package session
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -114,10 +114,9 @@ func (r *Registry) Len() int {
 // List returns a tenant's sessions, sorted by worker and session. held is the number of live leases by session id.
 func (r *Registry) List(tenant string, held map[string]int) []*lessorv1.Worker {
 	var list []*lessorv1.Worker
-	for i, ss := range r.ofTenant(tenant) {
-		if i%32 == 0 {
-			runtime.Gosched() // there may be thousands (docs/decisions/0031-long-calls-yield.md)
-		}
+	var seen turn.Counter // there may be thousands
+	for _, ss := range r.ofTenant(tenant) {
+		seen.Every(32)
 		w := ss.Worker()
 		w.Leases = uint32(held[w.GetSessionId()])
 		list = append(list, w)

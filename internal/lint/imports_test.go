@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"lease": {},
 
 	// The store knows the records that it keeps, but not who asks for them. Only boltstore knows that the format on disk is bbolt's.
-	"store":           {"lease"},
+	"store":           {"lease", "internal/turn"},
 	"store/boltstore": {"store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // unix tells when a file was made
 	"store/memstore":  {"store", "github.com/tidwall/btree"},
 	"store/reserve":   {"store"},
@@ -33,16 +33,16 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator puts the parts of the edge together, and has the services that have no package of their own.
-	"coordinator": {"lease", "store", "gen", "internal/wire", "web", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal/turn", "internal/wire", "web", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
-	"coordinator/auth": {"lease", "store"},
+	"coordinator/auth": {"lease", "store", "internal/turn"},
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
 	// gate.
 	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", anyModule},
 	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
-		"coordinator/quota", "coordinator/refusal", anyModule,
+		"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule,
 	},
 	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},
@@ -52,12 +52,13 @@ var arrows = map[string][]string{
 	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/grpc", "google.golang.org/protobuf"},
 	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
-		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal", anyModule,
+		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal",
+		"internal/turn", anyModule,
 	},
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
-	"coordinator/httpapi":   {"lease", "gen", "internal/detail", anyModule},
+	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/turn", anyModule},
 	"coordinator/tasktoken": {"lease"},
 
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.
