@@ -144,6 +144,24 @@ func TestRepeatsWithoutASeq(t *testing.T) {
 	})
 }
 
+// W6: a repeated feedback frame adds no output, even if it asks for no acknowledgement.
+func TestRepeatedFeedback(t *testing.T) {
+	t.Attr("rules", "W6")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 1)
+		id := r.submit(t, nil).GetTaskId()
+		item := feedback(worker.receiveAssignments(1)[0], "", "a", "b")
+		first := worker.newFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}})
+		worker.sendFrame(first)
+		worker.wantAck(worker.sendFrame(first))
+		worker.sendFrame(worker.newFrame(&lessorv1.Feedback{Items: []*lessorv1.FeedbackItem{item}}))
+		synctest.Wait()
+		if n := len(r.get(t, id).GetFeedback()); n != 4 {
+			t.Errorf("the task has %d chunks of output, want the 2 of each of the two frames", n)
+		}
+	})
+}
+
 // W6: a repeated handshake is acknowledged and does not count as a second one.
 func TestRepeatedHandshake(t *testing.T) {
 	t.Attr("rules", "W6")

@@ -97,12 +97,8 @@ func (in *incoming) taken(m *lessorv1.SessionRequest) {
 	}
 }
 
-// remembered reports whether recent must remember a frame without a seq, so that it is not handled twice. Heartbeats and feedback need that only
-// if they ask for an acknowledgement: to handle one twice does no harm.
+// remembered reports whether recent must remember a frame without a seq, so that it is not handled twice. A heartbeat needs that only if it asks for
+// an acknowledgement: to handle one twice does no harm, and a session that only sends heartbeats stays small.
 func remembered(m *lessorv1.SessionRequest, kind frameKind) bool {
-	switch kind {
-	case frameBare, frameHeartbeat, frameFeedback:
-		return m.GetAck().GetRequest()
-	}
-	return true
+	return kind != frameBare && kind != frameHeartbeat || m.GetAck().GetRequest()
 }
