@@ -110,11 +110,9 @@ func judged[Res any](ctx context.Context, e *edge, r *lease.Report, form func(le
 	return form(e.engine.Now(), a), nil
 }
 
-// noteReport adds the worker and the task of a report to the log line of the call. It leaves out a field that is malformed.
+// noteReport adds what a report says of itself to the log line of the call. It leaves out a field that is malformed.
 func noteReport(ctx context.Context, r *lease.Report) {
-	if _, ok := lease.ParseTaskID(r.TaskID); ok {
-		logFields(ctx, "id", r.TaskID)
-	}
+	logFields(ctx, convert.LogFields(r)...)
 	if r.Invalid == nil && r.Worker != "" {
 		logFields(ctx, "sender", r.Worker)
 	}

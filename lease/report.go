@@ -39,6 +39,8 @@ type Report struct {
 	LeaseID string
 	Worker  string // only for the history; no rule depends on it
 	Session string // the session through which it came; empty: a unary call
+	ID      string // report_id, for answers and the log; no rule depends on it
+	At      Wall   // the worker's clock at the start, the heartbeat or the end, for the log; 0: not sent
 
 	// Started says that a report which closes the attempt also tells what a Start would have told: the worker had begun the attempt (V19).
 	Started bool

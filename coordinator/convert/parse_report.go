@@ -51,7 +51,7 @@ func cut[T any](piece *[]T) *T {
 func ParseStart(m *lessorv1.StartRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindStart, m)
-	f.Wall("started_at", m.GetStartedAt())
+	r.At = f.Wall("started_at", m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
 }
@@ -60,7 +60,7 @@ func ParseStart(m *lessorv1.StartRequest, in *Intake) *lease.Report {
 func ParseHeartbeat(m *lessorv1.HeartbeatRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindHeartbeat, m)
-	f.Wall("heartbeat_at", m.GetHeartbeatAt())
+	r.At = f.Wall("heartbeat_at", m.GetHeartbeatAt())
 	parseProgress(&f, m.GetProgress())
 	ParseMetrics(&f, m.GetMetrics())
 	r.Checkpoint = m.GetCheckpoint()
@@ -72,12 +72,12 @@ func ParseHeartbeat(m *lessorv1.HeartbeatRequest, in *Intake) *lease.Report {
 func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindComplete, m)
-	f.ID("report_id", m.GetReportId())
+	r.ID = f.ID("report_id", m.GetReportId())
 	r.Result = cut(&in.results)
 	r.Result.Output = m.GetOutput()
 	r.Result.Artifacts = parseArtifacts(&f, m.GetArtifacts())
 	r.Result.Metrics = ParseMetrics(&f, m.GetMetrics())
-	f.Wall("completed_at", m.GetCompletedAt())
+	r.At = f.Wall("completed_at", m.GetCompletedAt())
 	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
@@ -87,7 +87,7 @@ func ParseComplete(m *lessorv1.CompleteRequest, in *Intake) *lease.Report {
 func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindFail, m)
-	f.ID("report_id", m.GetReportId())
+	r.ID = f.ID("report_id", m.GetReportId())
 	if e := m.GetError(); e != nil {
 		r.Failure = &lease.Failure{
 			Category: enum(&f, "error.category", e.GetCategory(), lease.CategoryCancelled),
@@ -98,7 +98,7 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 			Metrics:    ParseMetrics(&f, m.GetMetrics()),
 		}
 	}
-	f.Wall("completed_at", m.GetCompletedAt())
+	r.At = f.Wall("completed_at", m.GetCompletedAt())
 	r.Started = f.started(m.GetStartedAt())
 	r.Invalid = f.Err
 	return r
@@ -108,7 +108,7 @@ func ParseFail(m *lessorv1.FailRequest, in *Intake) *lease.Report {
 func ParseRelease(m *lessorv1.ReleaseRequest, in *Intake) *lease.Report {
 	f := Fields{Limits: in.limits}
 	r := in.claim(&f, lease.KindRelease, m)
-	f.ID("report_id", m.GetReportId())
+	r.ID = f.ID("report_id", m.GetReportId())
 	r.Detail = f.Text("reason", m.GetReason(), MaxReason)
 	r.Delay = f.Span("delay", m.GetDelay())
 	r.Started = f.started(m.GetStartedAt())
@@ -141,6 +141,20 @@ func ParseReports(all []*lessorv1.Report, l lease.Limits) []*lease.Report {
 		reports[i] = parseReport(m, in)
 	}
 	return reports
+}
+
+// LogFields returns what the log says of a report: its task, and if it is well-formed its report_id and the worker's own time.
+func LogFields(r *lease.Report) (fields []any) {
+	if _, ok := lease.ParseTaskID(r.TaskID); ok {
+		fields = append(fields, "id", r.TaskID)
+	}
+	if r.Invalid == nil && r.ID != "" {
+		fields = append(fields, "corr", r.ID)
+	}
+	if r.Invalid == nil && r.At != 0 {
+		fields = append(fields, "worker_time", r.At.Time())
+	}
+	return fields
 }
 
 // parseReport reads one report. A report without a kind is answered like a Start without ids.

@@ -22,7 +22,7 @@ func TestAllocationsOfVerdicts(t *testing.T) {
 		answers[i], reports[i] = lease.Answer{ExpiresAt: 5, Holding: task.Holding()}, &lease.Report{}
 	}
 	o := newOutbox(nil)
-	o.verdicts("1", 0, reports, make([]string, items), answers, nil)
+	o.verdicts("1", 0, reports, answers, nil)
 	makeFrame := o.waiting.answers[0].make
 	const most = items + 20 // 20 for the frame as a whole
 	n := testing.AllocsPerRun(20, func() {

@@ -42,7 +42,7 @@ func errorFrame(corr string, e *lessorv1.Error) *lessorv1.SessionResponse {
 }
 
 // verdicts answers a reports frame. If err is not nil, there are no verdicts, and every item carries err.
-func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids []string, answers []lease.Answer, err error) {
+func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, answers []lease.Answer, err error) {
 	strip(reports)
 	o.put(waitingFrame{reserved: bytes, bytes: len(reports) * answerSize, make: func(now lease.Now, tokens convert.Tokens) *lessorv1.SessionResponse {
 		items, made := make([]*lessorv1.ReportVerdict, len(reports)), make([]lessorv1.ReportVerdict, len(reports))
@@ -54,7 +54,7 @@ func (o *outbox) verdicts(corr string, bytes int, reports []*lease.Report, ids [
 				tokens.ReportVerdict(m, at, &answers[i])
 				m.ServerTime = serverTime
 			}
-			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), ids[i]
+			m.TaskId, m.LeaseId, m.Kind, m.ReportId = r.TaskID, r.LeaseID, lessorv1.ReportKind(r.Kind), r.ID
 			items[i] = m
 		}
 		return &lessorv1.SessionResponse{Corr: corr, Payload: &lessorv1.SessionResponse_Verdicts{

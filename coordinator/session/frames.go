@@ -243,7 +243,11 @@ func (ss *Session) logFrame(m *lessorv1.SessionRequest) {
 	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {
 		return
 	}
-	ss.log.Debug("frame", "type", payloadName(m), "id", m.GetId(), "corr", m.GetCorr(), "seq", m.GetSeq())
+	fields := []any{"type", payloadName(m), "id", m.GetId(), "corr", m.GetCorr(), "seq", m.GetSeq()}
+	if at := m.GetTs(); at.IsValid() {
+		fields = append(fields, "worker_time", at.AsTime())
+	}
+	ss.log.Debug("frame", fields...)
 }
 
 func payloadName(m *lessorv1.SessionRequest) string {

@@ -40,6 +40,7 @@ func (ss *Session) heartbeat(corr string, m *lessorv1.WorkerHeartbeat, next sess
 		reports[i] = convert.ParseHeartbeat(l, in)
 		reports[i].Session = ss.id
 	}
+	ss.logReports(reports)
 	ss.renew(corr, m.GetLeases(), reports, noNewWork)
 	ss.resize()
 }

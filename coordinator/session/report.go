@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -17,30 +18,29 @@ func (ss *Session) reports(corr string, m *lessorv1.Reports) {
 		return
 	}
 	reports := convert.ParseReports(m.GetReports(), ss.srv.Limits)
-	ids := make([]string, len(reports))
-	for i, r := range m.GetReports() {
-		reports[i].Session = ss.id
-		ids[i] = reportID(r)
+	for _, r := range reports {
+		r.Session = ss.id
 	}
+	ss.logReports(reports)
 	ss.acks.dropReported(reports, ss.srv.Limits)
 	ss.passAcks()
 	ss.feeds.passAll()
 	ss.post(reports, func(bytes int, answers []lease.Answer, err error) {
 		ss.fines.add(rejected(answers)) // heartbeats have no fines, but a pace; see pace
-		ss.out.verdicts(corr, bytes, reports, ids, answers, err)
+		ss.out.verdicts(corr, bytes, reports, answers, err)
 	})
 }
 
-func reportID(m *lessorv1.Report) string {
-	switch m := m.GetReport().(type) {
-	case *lessorv1.Report_Complete:
-		return m.Complete.GetReportId()
-	case *lessorv1.Report_Fail:
-		return m.Fail.GetReportId()
-	case *lessorv1.Report_Release:
-		return m.Release.GetReportId()
+// logReports writes a line about each start, outcome and renewal in a frame that says something for the log.
+func (ss *Session) logReports(reports []*lease.Report) {
+	if !ss.log.Enabled(ss.stream.Context(), slog.LevelDebug) {
+		return
 	}
-	return ""
+	for _, r := range reports {
+		if r.ID != "" || r.At != 0 {
+			ss.log.Debug("report", append(convert.LogFields(r), "type", r.Kind.String())...)
+		}
+	}
 }
 
 func (ss *Session) fits(corr, field string, n int) bool {
