@@ -1,11 +1,13 @@
 package coordinator
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -152,15 +154,22 @@ func TestTypesAreMatched(t *testing.T) {
 	})
 }
 
-// W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and get their verdicts until it sends a goodbye.
+// W10: a worker that has sent a drain gets no new tasks, whatever it sends. Its tasks continue and get their verdicts until it sends a goodbye. The log
+// says once why it drains.
 func TestDrainFromTheWorker(t *testing.T) {
 	t.Attr("rules", "W10")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		worker := r.openSession(t, "w", 3)
 		r.submitAll(t, 2)
 		work := worker.receiveAssignments(2)
-		worker.send(&lessorv1.Drain{Reason: "tired"})
+		for range 2 {
+			worker.send(&lessorv1.Drain{Reason: "tired", Deadline: timestamppb.New(time.Unix(2e9, 0))})
+		}
 		worker.wantNoFrame()
+		if n := strings.Count(r.log.String(), `"msg":"the worker drains","tenant":"default","sender":"w","session":"`); n != 1 ||
+			!strings.Contains(r.log.String(), `"reason":"tired","deadline":"2033-05-18T03:33:20Z"`) {
+			t.Errorf("%d lines of the log tell of the drain, want one, with its reason and deadline:\n%s", n, r.log.String())
+		}
 		r.submitAll(t, 2)
 		wantCommitted(t, worker.report(started(work[0])))
 		worker.send(&lessorv1.Capacity{MaxParallel: 5})

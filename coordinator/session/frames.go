@@ -202,7 +202,7 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 	case frameCapacity:
 		ss.capacity(m.GetId(), m.GetCapacity())
 	case frameDrain:
-		ss.drains(next)
+		ss.drains(m.GetDrain(), next)
 	}
 }
 

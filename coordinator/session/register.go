@@ -126,11 +126,19 @@ func (ss *Session) resize() {
 }
 
 // drains handles a drain frame: the worker wants no new work for the rest of the session (W10).
-func (ss *Session) drains(next sessionState) {
+func (ss *Session) drains(m *lessorv1.Drain, next sessionState) {
 	ss.mu.Lock()
+	again := ss.health.drains
 	ss.state, ss.health.drains = next, true
 	ss.in.said = ss.health.selfReport
 	ss.mu.Unlock()
+	if !again {
+		why := []any{"reason", convert.Clip(m.GetReason(), maxWords)}
+		if until := m.GetDeadline(); until.IsValid() {
+			why = append(why, "deadline", until.AsTime())
+		}
+		ss.log.Info("the worker drains", why...)
+	}
 	ss.resize()
 }
 
