@@ -24,49 +24,65 @@ type follower struct {
 
 // printAsTheyEnd prints the lines in the order in which they end.
 //
-// The events say which lines have ended. If an earlier process began the run, or events may be missing, it lists all tasks instead (sweep). If
-// a line is neither printed nor open after a sweep, its task is gone: somebody deleted it, or a restore of the coordinator has lost it
-// (submitLost). But that is certain only if every line had been submitted before the sweep.
+// The events say which lines have ended. If an earlier process began the run, or events may be missing, it lists all tasks instead (sweep).
 func (f *follower) printAsTheyEnd(ctx context.Context) error {
-	sweep, submitted := f.job.Resumed, f.submitted
-	early, gone := false, int64(0)
-	for f.printed.left() > gone {
-		if sweep {
-			early = !closed(f.submitted)
-			open, err := f.sweep(ctx)
-			if err != nil {
-				return err
-			}
-			sweep = false
-			if early {
-				continue
-			}
-			if gone = f.printed.left() - open; gone > 0 {
-				if sweep, err = f.submitLost(ctx); err != nil {
-					return err
-				}
-				if sweep {
-					gone = 0
-				}
-			}
-			continue
+	s := &sweeps{due: f.job.Resumed, submitted: f.submitted}
+	for f.printed.left() > s.gone {
+		next := f.printNext
+		if s.due {
+			next = f.sweepOnce
 		}
-		select {
-		case id := <-f.ended:
-			known, err := f.printIfEnded(ctx, id)
-			if err != nil {
-				return err
-			}
-			sweep = !known
-		case <-f.eventsMissed:
-			sweep = true
-		case <-submitted:
-			submitted, sweep = nil, early
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := next(ctx, s); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// sweeps is what is known from the sweeps of a run.
+type sweeps struct {
+	due       bool            // the next step is a sweep
+	early     bool            // the last sweep began before every line was submitted, so it cannot say which tasks are gone
+	gone      int64           // lines that will never be printed: neither printed nor open after a sweep that was not early
+	submitted <-chan struct{} // closed when every line is submitted; nil once that was noticed
+}
+
+// printNext waits for what happens next, and prints a line that has ended.
+func (f *follower) printNext(ctx context.Context, s *sweeps) error {
+	select {
+	case id := <-f.ended:
+		known, err := f.printIfEnded(ctx, id)
+		s.due = !known
+		return err
+	case <-f.eventsMissed:
+		s.due = true
+	case <-s.submitted:
+		s.submitted, s.due = nil, s.early
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// sweepOnce makes a sweep. If a line is neither printed nor open after it, its task is gone: somebody deleted it, or a restore of the coordinator has lost
+// it (submitLost).
+func (f *follower) sweepOnce(ctx context.Context, s *sweeps) error {
+	s.early = !closed(f.submitted)
+	open, err := f.sweep(ctx)
+	if err != nil {
+		return err
+	}
+	s.due = false
+	if s.early {
+		return nil
+	}
+	if s.gone = f.printed.left() - open; s.gone <= 0 {
+		return nil
+	}
+	if s.due, err = f.submitLost(ctx); s.due {
+		s.gone = 0
+	}
+	return err
 }
 
 // submitLost is called when the tasks of some lines are gone. If the coordinator was restored after they were submitted, submitLost submits all
