@@ -15,8 +15,6 @@ import (
 	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/lessor-dev/lessor/internal/turn"
 )
 
 // Limits of a body. maxDepth is how deep its values may be nested. maxEntries is how many entries a list or map may have, except in values that are kept as
@@ -26,7 +24,7 @@ const (
 	maxEntries = 10_000
 )
 
-// valuesPerTurn is after how many values a long body gives up the processor.
+// valuesPerTurn is after how many values the parsing of a body pauses.
 const valuesPerTurn = 100
 
 // strictness says whether fields that the API does not know are refused or ignored.
@@ -49,25 +47,39 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 	return a.inTurn(body, into, s)
 }
 
-// longBody is from how many bytes on a body waits until few others are parsed. Package json reads a string of any length without giving up the processor, which
-// each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
+// longBody is from how many bytes on a body is parsed in turn with others, few at a time. Package json reads a string of any length without giving up the
+// processor, which each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
 const longBody = 64 << 10
 
-// inTurn parses a body; a long one when it is its turn.
+// inTurn parses a body. A long one begins when it is its turn, and after so many values lets those that wait have theirs: they may be of other tenants, and
+// much shorter.
 func (a *api) inTurn(body []byte, into any, s strictness) *problem {
-	if len(body) > longBody {
-		a.long <- struct{}{}
-		defer func() { <-a.long }()
-		runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
+	if len(body) <= longBody {
+		return parse(body, into, s)
 	}
-	return parse(body, into, s)
+	a.awaitTurn()
+	defer func() { <-a.long }()
+	return parseWith(body, into, s, func() {
+		<-a.long
+		a.awaitTurn()
+	})
+}
+
+func (a *api) awaitTurn() {
+	a.long <- struct{}{}
+	runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
 }
 
 func parse(body []byte, into any, s strictness) *problem {
+	return parseWith(body, into, s, runtime.Gosched)
+}
+
+// parseWith parses a body, and calls pause after every valuesPerTurn values.
+func parseWith(body []byte, into any, s strictness, pause func()) *problem {
 	if !utf8.Valid(body) {
 		return invalid("", "the body is not valid UTF-8")
 	}
-	scan := scanner{body: body, tokens: json.NewDecoder(bytes.NewReader(body)), strict: s}
+	scan := scanner{body: body, tokens: json.NewDecoder(bytes.NewReader(body)), strict: s, pause: pause}
 	scan.tokens.UseNumber()
 	if p := scan.document(reflect.TypeOf(into).Elem()); p != nil {
 		return p
@@ -88,7 +100,8 @@ type scanner struct {
 	tokens *json.Decoder
 	strict strictness
 	depth  int
-	values turn.Counter
+	values int // so far
+	pause  func()
 }
 
 // document reads the whole body, which must be exactly one object.
@@ -118,7 +131,9 @@ func malformed(err error) *problem {
 
 // value reads a value for type t. If t is nil, any value is allowed. item says that the value is in a list, or in an object with arbitrary names.
 func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
-	s.values.Every(valuesPerTurn)
+	if s.values++; s.values%valuesPerTurn == 0 {
+		s.pause()
+	}
 	begin := s.tokens.InputOffset()
 	token, err := s.tokens.Token()
 	if err != nil {

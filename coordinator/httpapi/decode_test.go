@@ -227,3 +227,30 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// X5: while a long body is parsed, another one waits for a few of its values, not for all of them: it may be that of another tenant.
+func TestLongBodiesDoNotWaitForWholeBodies(t *testing.T) {
+	t.Attr("rules", "X5")
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{long: make(chan struct{}, 1)}
+		a.long <- struct{}{}
+		parsed := make(chan string, 4)
+		for _, c := range []struct{ name, payload string }{
+			{"numbers", "[1" + strings.Repeat(",1", longBody) + "]"}, {"numbers", "[2" + strings.Repeat(",2", longBody) + "]"}, {"text", `"` + strings.Repeat("x", longBody) + `"`},
+		} {
+			go func() {
+				if p := a.inTurn([]byte(`{"queue":"q","payload":`+c.payload+`}`), new(submitRequest), strict); p != nil {
+					t.Errorf("%s: %v", c.name, p)
+				}
+				parsed <- c.name
+			}()
+			synctest.Wait() // it waits behind those before it
+		}
+		<-a.long
+		if first := <-parsed; first != "text" {
+			t.Errorf("a body of %s was parsed first, want the one that has a single value", first)
+		}
+		<-parsed
+		<-parsed
+	})
+}
