@@ -61,10 +61,11 @@ const (
 	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
 	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
-	// runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
-	// long change nothing, so that no other bound of the round would stop them. After a standstill it does not apply: what came in meanwhile runs first.
-	runFor = 10 * time.Millisecond
 )
+
+// runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
+// long change nothing, so that no other bound of the round would stop them. After a standstill it does not apply: what came in meanwhile runs first.
+var runFor = 10 * time.Millisecond
 
 // dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of these, so that a round and its batch stay bounded.
 var dueAtOnce = maxBatchOps
@@ -257,16 +258,16 @@ func (e *Engine) round() {
 	most := len(e.batch.changes) + maxBatchChanges
 	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
 	began := e.now.Serving
-	for ; n > 0 && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; n-- {
+	for ran := 0; ran < n && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; ran++ {
 		before := e.now.Serving
 		if e.readClocks(); e.now.Serving.Sub(before) > longOp {
 			e.atOnce = 1
 		}
-		if e.now.Serving.Sub(began) >= runFor && !e.stalled {
+		if ran > 0 && e.now.Serving.Sub(began) >= runFor && !e.stalled {
 			break
 		}
 		if len(e.taken) == 0 {
-			e.spare = e.inbox.take(e.spare[:0], min(n, e.atOnce))
+			e.spare = e.inbox.take(e.spare[:0], min(n-ran, e.atOnce))
 			e.taken = e.spare
 			e.atOnce = min(2*e.atOnce, takeAtOnce)
 		}

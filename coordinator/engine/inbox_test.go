@@ -41,7 +41,7 @@ func TestOperationsThatTheLoopHasTakenAreFew(t *testing.T) {
 func TestLongOperationsDelayOthersLittle(t *testing.T) {
 	t.Attr("rules", "T12")
 	run(t, func(r *rig) {
-		const long = runFor / 2
+		long := runFor / 2
 		for range 2 * maxBatchOps {
 			if err := r.inbox.put(home.Tenant, op{run: func() { time.Sleep(long) }}); err != nil {
 				r.Fatal(err)
@@ -55,6 +55,23 @@ func TestLongOperationsDelayOthersLittle(t *testing.T) {
 			if waited := time.Since(began); waited > 2*runFor+2*long {
 				r.Errorf("the call of another tenant waited for %v", waited)
 			}
+		}
+	})
+}
+
+// A round runs an operation however late the loop gets its processor: the token that has woken the loop is used up, and the next one may come much later.
+func TestEveryRoundRunsAnOperation(t *testing.T) {
+	defer func(d time.Duration) { runFor = d }(runFor)
+	runFor = 0
+	run(t, func(r *rig) {
+		ran := 0
+		for range 3 {
+			if err := r.inbox.put(home.Tenant, op{run: func() { ran++ }}); err != nil {
+				r.Fatal(err)
+			}
+		}
+		if synctest.Wait(); ran != 3 {
+			r.Errorf("%d operations have run, want 3", ran)
 		}
 	})
 }
