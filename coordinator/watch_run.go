@@ -64,10 +64,12 @@ func (w *runWatcher) catchUpInSteps(step int) error {
 		}
 		for i := range h.events {
 			e := &h.events[i].durableEvent
-			w.told, w.sequence = e.seq, e.seq
+			w.told = e.seq
+			safe := e.seq
 			if e.missed > 0 { // the event with this number is another task's, and is sent after the note
-				w.sequence--
+				safe--
 			}
+			w.sequence = max(w.sequence, safe)
 			if err := w.durable(e); err != nil {
 				return err
 			}
