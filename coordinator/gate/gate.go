@@ -208,8 +208,8 @@ type admitted struct {
 }
 
 // perTurn returns admitted.perTurn. A stream whose client always has another message ready waits for nothing by itself, and of many such streams each would
-// keep its processor for 10 ms (package turn). Thousands of watches become ready with the same commit. The other streams
-// carry what others wait for: they give up the processor less often.
+// keep its processor for 10 ms (package turn). Thousands of watches become ready with the same commit. The other streams carry what others wait for: they give
+// up the processor less often.
 func perTurn(info *grpc.StreamServerInfo) int {
 	if watch := !info.IsClientStream; watch {
 		return 1

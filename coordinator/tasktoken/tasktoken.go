@@ -79,8 +79,7 @@ func (s *Signer) Issue(now lease.Now, h lease.Holding, credential string, leaseE
 	return string(p.text), expires
 }
 
-// Open returns what a token says; ok is false unless this store issued it and it has not ended. Whether its
-// credential was revoked is for the caller to check.
+// Open returns what a token says; ok is false unless this store issued it and it has not ended. Whether its credential was revoked is for the caller to check.
 func (s *Signer) Open(now lease.Now, token string) (c Claims, ok bool) {
 	body, ours := strings.CutPrefix(token, prefix)
 	raw, err := text.DecodeString(body)
