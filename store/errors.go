@@ -78,12 +78,17 @@ func (e *InUseError) Error() string {
 
 // UnfinishedError means that a restore into the directory was interrupted, or is under way.
 type UnfinishedError struct {
-	Dir  string
-	Name string // name of its file there
+	Dir   string
+	Name  string // name of its file there
+	Store string // name of the file of a store that is there as well; usually empty, since a restore wants an empty directory
 }
 
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("a restore into %s did not finish: %s is still there", e.Dir, e.Name)
+	beside := ""
+	if e.Store != "" {
+		beside = ", beside the store " + e.Store
+	}
+	return fmt.Sprintf("a restore into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
 }
 
 // LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.

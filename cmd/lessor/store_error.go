@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -42,6 +44,9 @@ func storeError(dir string, err error) error {
 	switch {
 	case errors.As(err, &told):
 		return told
+	case errors.As(err, &half) && half.Store != "":
+		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore runs, remove %s; otherwise restore into an empty directory",
+			filepath.Join(half.Dir, half.Store), filepath.Join(half.Dir, half.Name)), "%v", half)
 	case errors.As(err, &half):
 		return fail(exitCannotStart, "run lessor restore again; it starts from the beginning", "%v", half)
 	case errors.As(err, &full):

@@ -141,5 +141,9 @@ func refuseUnfinished(dir string) error {
 	case err != nil:
 		return fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	return &store.UnfinishedError{Dir: dir, Name: restoringName}
+	unfinished := &store.UnfinishedError{Dir: dir, Name: restoringName}
+	if Exists(dir) {
+		unfinished.Store = fileName
+	}
+	return unfinished
 }
