@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
@@ -496,6 +498,57 @@ func TestQuotaOfTasks(t *testing.T) {
 			t.Error(err)
 		}
 		wantFull(next)
+	})
+}
+
+// X5: submits that are refused because there is no room for their tasks are not charged to the rate of submits.
+func TestSubmitsWithoutRoomAreNotCharged(t *testing.T) {
+	t.Attr("rules", "X5")
+	var full atomic.Bool
+	cfg := Config{DiskFull: full.Load, Quotas: quota.Config{Tenant: quota.Limits{Tasks: 3, Submits: quota.Rate{PerSecond: 1, Burst: 5}}}}
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		batch := func(n int) error {
+			_, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q"}}, n)})
+			return err
+		}
+		stream, err := r.tasks.SubmitStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRefused := func(code string) {
+			t.Helper()
+			_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}}}) // Recv returns the error
+			res, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range res.GetResults() {
+				wantEqual(t, "the code of a submit without room", one.GetError().GetCode(), code)
+			}
+		}
+		if err := batch(200); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a batch that never has room: %v, want INVALID_ARGUMENT", err)
+		}
+		if err := batch(3); err != nil { // 2 are left of the burst
+			t.Fatal(err)
+		}
+		for range 3 {
+			wantQuotaError(t, batch(2), quota.Tasks, "tenant", "3")
+			wantRefused("E.QUOTA.TASKS")
+		}
+		full.Store(true)
+		for range 3 {
+			wantDiskFull(t, "BatchSubmitTasks", batch(2))
+			wantRefused(refusal.CodeDiskFull)
+		}
+		full.Store(false)
+		for range 2 {
+			r.complete(t, r.lease(t), "")
+		}
+		if err := batch(2); err != nil {
+			t.Errorf("submits within their rate, once there is room: %v", err)
+		}
+		wantQuotaError(t, batch(1), quota.Submits, "tenant", "1/s:5")
 	})
 }
 

@@ -23,6 +23,14 @@ func (e *edge) ifTaskLimit(who gate.Identity, err error) error {
 	return err
 }
 
+// refundSubmits gives back what n submits took from the rate of submits, if they were refused because there was no room for them. Their caller is asked to
+// repeat them: if each repeat were charged, the rate would be used up, by no task, when there is room.
+func (e *edge) refundSubmits(who gate.Identity, err error, n int) {
+	if errors.Is(err, engine.ErrTaskLimit) || errors.Is(err, engine.ErrDiskFull) {
+		e.quotas.Refund(who.Caller(), quota.Submits, n)
+	}
+}
+
 // ifTooMany replaces the refusal by the quota of tasks, if a batch makes more tasks than the tenant may ever have: a repeat would not help, but smaller
 // batches do. It returns any other error unchanged.
 func (e *edge) ifTooMany(tenant string, batch []*lessorv1.TaskSpec, err error) error {

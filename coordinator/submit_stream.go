@@ -171,6 +171,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 	if err == nil {
 		err = s.engine.SubmitEach(who.Tenant, all, func(results []engine.SubmitResult, err error) {
 			for i := range results {
+				s.refundSubmits(who, results[i].Err, 1)
 				results[i].Err = s.ifTaskLimit(who, results[i].Err)
 				res.Results[at[i]] = submitResult(&results[i], err)
 			}

@@ -77,6 +77,7 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	space := engine.Space{Tenant: who.Tenant, Workspace: sub.Workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
 	if err != nil {
+		s.refundSubmits(who, err, len(sub.Specs))
 		return nil, convert.Under(path(at), s.ifTaskLimit(who, err))
 	}
 	return done, nil

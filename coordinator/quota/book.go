@@ -58,6 +58,9 @@ func (b *Book) Charge(who Caller, l Limit, n int) {
 	b.charge(b.touch(who, now), l, n, now)
 }
 
+// Refund gives back n that Spend took from a rate, for a call that was refused after it.
+func (b *Book) Refund(who Caller, l Limit, n int) { b.Charge(who, l, -n) }
+
 func (b *Book) charge(all []*account, l Limit, n int, now time.Time) {
 	for _, a := range all {
 		if r := a.limits.rate(l); r.limits() {
