@@ -207,6 +207,40 @@ func TestExplainDescribesALostLease(t *testing.T) {
 	})
 }
 
+// S6: ExplainTask says so if the session that has the lease is gone, as long as no session of the same process takes the lease over. A worker that calls
+// Lease has no session.
+func TestExplainKnowsThatASessionIsGone(t *testing.T) {
+	t.Attr("rules", "S6")
+	run(t, func(r *rig) {
+		wantGone := func(id lease.TaskID, code lease.FindingCode, gone bool) {
+			r.Helper()
+			f := r.explain(id).Findings[0]
+			if f.Code != code || strings.Contains(f.Message, "no session any more") != gone {
+				r.Errorf("the first finding is %+v, want code %d, and that the session is gone: %v", f, code, gone)
+			}
+		}
+		unary := r.submit(work())[0].ID
+		r.lease(1, 0)
+		wantGone(unary, lease.FoundLeased, false)
+		id := r.submit(work())[0].ID
+		c, _ := r.join("i", 1)
+		wantGone(id, lease.FoundUnacknowledged, false)
+		r.say(lease.KindStart, c.grants()[0])
+		wantGone(id, lease.FoundLeased, false)
+		if err := r.Leave(c.Member, false); err != nil {
+			r.Fatal(err)
+		}
+		wantGone(id, lease.FoundLeased, true)
+		r.join("j", 1)
+		wantGone(id, lease.FoundLeased, true)
+		r.restart(Config{})
+		wantGone(id, lease.FoundLeased, true)
+		wantGone(unary, lease.FoundLeased, false)
+		r.join("i", 1)
+		wantGone(id, lease.FoundLeased, false)
+	})
+}
+
 // S4, S6: ExplainTask of another tenant's task is refused with ErrNotFound, as for a task that does not exist.
 func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 	t.Attr("rules", "S6")
