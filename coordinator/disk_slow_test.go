@@ -15,10 +15,15 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// slowStore is a store whose commits take commitTime.
+// slowStore is a store whose commits take commitTime, and whose reads take readTime.
 type slowStore struct {
 	*memstore.Store
-	commitTime atomic.Int64 // nanoseconds
+	commitTime, readTime atomic.Int64 // nanoseconds
+}
+
+func (s *slowStore) View(read func(store.Reader) error) error {
+	time.Sleep(time.Duration(s.readTime.Load()))
+	return s.Store.View(read)
 }
 
 // Begin implements store.Store.
@@ -29,6 +34,34 @@ func (s *slowStore) Begin(ctx context.Context) (store.Tx, error) {
 func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
 	time.Sleep(time.Duration(s.commitTime.Load()))
 	return s.Store.Commit(ctx, b)
+}
+
+// If the engine does nothing for a second or more while a lease is live, the log says so once. A slow commit is not such a time.
+func TestLogOfAStandstill(t *testing.T) {
+	st := &slowStore{Store: memstore.New()}
+	serve(t, st, func(t *testing.T, r *rig) {
+		ended := r.submit(t, nil).GetTaskId()
+		r.complete(t, r.lease(t), "")
+		r.submit(t, nil)
+		r.lease(t)
+		standstills := func() int { return strings.Count(r.log.String(), `"msg":"the coordinator stood still`) }
+		st.commitTime.Store(int64(5 * time.Second))
+		r.submit(t, nil)
+		st.commitTime.Store(0)
+		time.Sleep(time.Minute)
+		if n := standstills(); n != 0 {
+			t.Errorf("the log has %d standstills after a slow commit, want none: %s", n, r.log.String())
+		}
+		st.readTime.Store(int64(5 * time.Second))
+		if _, err := r.tasks.ExplainTask(t.Context(), &lessorv1.ExplainTaskRequest{TaskId: ended}); err != nil {
+			t.Error(err)
+		}
+		st.readTime.Store(0)
+		time.Sleep(time.Minute)
+		if n := standstills(); n != 1 {
+			t.Errorf("the log has %d standstills after a read on the loop of 5 s, want one: %s", n, r.log.String())
+		}
+	})
 }
 
 // While a commit is slow, /readyz and the metrics show it; when it has ended, the log has it. Calls that waited for the commit are answered.

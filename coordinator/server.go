@@ -106,7 +106,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// warnIfSlow returns the callbacks with a warning in the log about each slow commit.
+// warnIfSlow returns the callbacks with a warning in the log about each slow commit, and about each time for which the coordinator stood still that is as
+// long: otherwise leases would expire without a word.
 func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
 	committed := events.Committed
 	events.Committed = func(tasks int, took time.Duration) {
@@ -114,6 +115,11 @@ func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
 			log.Warn("the disk is slow", "commit", took)
 		}
 		committed(tasks, took)
+	}
+	events.StoodStill = func(by time.Duration) {
+		if by >= engine.SlowCommit {
+			log.Warn("the coordinator stood still: it was stopped, or had no processor time or memory", "for", by)
+		}
 	}
 	return events
 }

@@ -14,6 +14,7 @@ func (e *Engine) readClocks() {
 	e.now = e.clock.now()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
 		e.stalled = true
+		e.cfg.Events.StoodStill(gap)
 		e.giveBack(gap)
 	}
 	if len(e.inflight) > 0 {

@@ -23,7 +23,10 @@ type Events struct {
 	LeaseEnded func(t *lease.Task, cause lease.Reason)
 	// Retried: a task waits for another attempt, after one that ended for cause.
 	Retried func(t *lease.Task, cause lease.Reason)
-	// Stalled: the coordinator itself stood still for the time by, and gave that time back to this number of leases (A8).
+	// StoodStill: the loop did nothing for the time by, while leases were live: the process was stopped or got no processor time, or an operation took
+	// that long. Slow commits are not among these.
+	StoodStill func(by time.Duration)
+	// Stalled: the coordinator stood still or had a slow commit for the time by, and gave that time back to this number of leases (A8).
 	Stalled func(by time.Duration, leases int)
 }
 
@@ -49,6 +52,9 @@ func (e *Events) fill() {
 	}
 	if e.Retried == nil {
 		e.Retried = func(*lease.Task, lease.Reason) {}
+	}
+	if e.StoodStill == nil {
+		e.StoodStill = func(time.Duration) {}
 	}
 	if e.Stalled == nil {
 		e.Stalled = func(time.Duration, int) {}
