@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -38,8 +39,8 @@ var errStopped = errors.New("the coordinator was stopped")
 const maxSocketPath = 100
 
 // startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory if the path would be too long. It ends the
-// leases of an earlier process at once. That process cannot be alive, because the store was not in use.
-func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, error) {
+// leases of an earlier process at once. That process cannot be alive, because the store was not in use. It calls gone once, if the store is moved or removed.
+func startEmbedded(storeDir, socketDir string, log *slog.Logger, gone func()) (*embedded, error) {
 	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
 		return nil, storeError(storeDir, err)
@@ -48,7 +49,15 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger) (*embedded, err
 	if err != nil {
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
 	}
-	co, err := coordinator.New(st, embeddedConfig(log))
+	cfg := embeddedConfig(log)
+	tell := sync.OnceFunc(gone)
+	cfg.StoreGone = func() bool {
+		if st.Gone() {
+			tell()
+		}
+		return false // what the coordinator would log is for those who can take a backup
+	}
+	co, err := coordinator.New(st, cfg)
 	if err != nil {
 		return nil, errors.Join(startError(storeDir, err), lis.Close(), st.Close())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func TestRunOnFullMachine(t *testing.T) {
 // the coordinator, which does not come back.
 func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 	dir := t.TempDir()
-	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler))
+	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,5 +57,29 @@ func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 	}
 	if err := cl.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The embedded coordinator tells once that its store was moved away, and goes on.
+func TestEmbeddedStoreGone(t *testing.T) {
+	dir := t.TempDir()
+	gone := make(chan struct{}, 100)
+	e, err := startEmbedded(filepath.Join(dir, "store"), filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), func() { gone <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "store"), filepath.Join(dir, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-gone:
+	case <-e.alive.Done():
+		t.Error(context.Cause(e.alive))
+	}
+	if err := e.close(); err != nil {
+		t.Error(err)
+	}
+	if len(gone) > 0 {
+		t.Error("it told more than once that the store is gone")
 	}
 }

@@ -30,7 +30,7 @@ func (r *runWork) run() (runner.Summary, error) {
 	if r.Addr != "" {
 		return r.runRemote()
 	}
-	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger())
+	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger(), r.noteGone)
 	if err != nil {
 		return runner.Summary{}, err
 	}
@@ -198,6 +198,13 @@ func (r *runWork) endCause(err error) error {
 // noteStopping prints what the first signal does.
 func (r *runWork) noteStopping() {
 	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
+}
+
+// noteGone prints what it means that the store was moved or removed. The run goes on: what it has is still in the open file.
+func (r *runWork) noteGone() {
+	if r.Data != "" { // otherwise nobody can resume the run anyway
+		r.screen.Note("%s was moved or removed: the run goes on, but if it is stopped it cannot be resumed from there", r.job.StoreDir())
+	}
 }
 
 // noteNoNewWork prints why the worker gets no new work, and when it gets work again. The log says that only with --verbose.
