@@ -206,6 +206,19 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	})
 }
 
+// watchCredentials adds the metric of the credential in use that ends first.
+func (m *metrics) watchCredentials(firstEnd func() time.Time) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lessor_credential_expiry_timestamp_seconds",
+		Help: "When the first of the credentials of open streams ends, in seconds since 1970; NaN if there is none.",
+	}, func() float64 {
+		if end := firstEnd(); !end.IsZero() {
+			return float64(end.Unix())
+		}
+		return math.NaN()
+	}))
+}
+
 // expiry returns when the certificate expires that a new connection would get, in seconds since 1970; NaN if there is none.
 func expiry(cfg *tls.Config) float64 {
 	if cfg != nil && cfg.GetConfigForClient != nil {

@@ -86,6 +86,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	m.registry.MustRegister(c.gate.Refused())
+	m.watchCredentials(c.gate.FirstEnd)
 	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)

@@ -2,8 +2,11 @@ package gate
 
 import (
 	"context"
+	"crypto/x509"
 	"sync"
 	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
 // activeCalls ends calls under way when their credential is revoked or expires (X3). Each call has a timer for the expiry of its credential. When credentials
@@ -103,6 +106,26 @@ func (a *activeCalls) start(wall func() time.Time) (stop func()) {
 		}
 	})
 	return func() { close(end); looking.Wait() }
+}
+
+// firstEnd returns when the first of the credentials ends with which the calls under way came; the zero Time if there is none.
+func (a *activeCalls) firstEnd() (first time.Time) {
+	type shown struct {
+		caller      quota.Caller
+		certificate *x509.Certificate
+	}
+	all := map[shown]Identity{} // a credential may have thousands of calls
+	a.mu.Lock()
+	for w := range a.calls {
+		all[shown{w.who.Caller(), w.who.certificate}] = w.who
+	}
+	a.mu.Unlock()
+	for _, who := range all {
+		if until, err := a.recheck(who); err == nil && (first.IsZero() || until.Before(first)) {
+			first = until
+		}
+	}
+	return first
 }
 
 // recheckOf checks all calls of a tenant again. After it has returned, no handler gets a message of a call whose credential had already ended.

@@ -89,3 +89,42 @@ func TestCallsOfOtherTenantsAreNotChecked(t *testing.T) {
 		t.Errorf("checked are the calls of %v, want both of acme", checked)
 	}
 }
+
+// The first end is that of a call under way, and not that of a call that has ended, of a credential that has, or of somebody without one.
+func TestFirstEnd(t *testing.T) {
+	t.Attr("rules", "X3")
+	begin := time.Now()
+	revoked := map[string]bool{}
+	v := newActiveCalls(func(who Identity) (time.Time, error) {
+		if revoked[who.Credential] {
+			return time.Time{}, &auth.Error{Problem: auth.Revoked}
+		}
+		return who.Until, nil
+	})
+	want := func(what string, in time.Duration) {
+		t.Helper()
+		switch first := v.firstEnd(); {
+		case in == 0 && !first.IsZero(), in != 0 && !first.Equal(begin.Add(in)):
+			t.Errorf("%s: the first end is %v, want %v after %v", what, first, in, begin)
+		}
+	}
+	open := func(tenant, credential string, d time.Duration) (done func()) {
+		_, done = v.track(t.Context(), Identity{Identity: auth.Identity{Tenant: tenant, Credential: credential, Until: begin.Add(d)}})
+		t.Cleanup(done)
+		return done
+	}
+	_, done := v.track(t.Context(), everyone)
+	defer done()
+	want("no credential", 0)
+	open("a", "late", 5*time.Hour)
+	open("b", "late", 4*time.Hour) // of another tenant
+	want("two credentials", 4*time.Hour)
+	one, another := open("a", "soon", time.Hour), open("a", "soon", time.Hour)
+	one()
+	want("a stream of the first is left", time.Hour)
+	another()
+	want("no stream of the first is left", 4*time.Hour)
+	open("a", "soon", time.Hour)
+	revoked["soon"] = true
+	want("the first was revoked", 4*time.Hour)
+}

@@ -92,6 +92,10 @@ func (g *Gate) UntilEnded(ctx context.Context) (in context.Context, done func())
 // Keyring returns the keyring, which issues and revokes credentials, or nil if no credentials are required.
 func (g *Gate) Keyring() *auth.Keyring { return g.keyring }
 
+// FirstEnd returns when the first of the credentials ends with which the streams and waiting requests under way came; the zero Time if there is none. A
+// client that reads its credential from a file shows a new one when it opens its stream again, which connections make it do about once an hour.
+func (g *Gate) FirstEnd() time.Time { return g.calls.firstEnd() }
+
 // Start starts a goroutine that checks the credentials of all calls under way again whenever the wall clock has jumped. The calls' timers do not notice
 // such a jump. stop ends the goroutine and waits for its end.
 func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
