@@ -39,10 +39,15 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
+	var ends lease.Wall
+	if !who.Until.IsZero() {
+		ends = lease.WallOf(who.Until)
+	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: uint64(live), Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
+		CredentialEndsAt: convert.Stamp(ends),
 	}, nil
 }
 

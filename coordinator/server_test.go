@@ -468,8 +468,9 @@ func getPath(t *testing.T, r *rig, path string, want int) string {
 func TestStatusAndQueues(t *testing.T) {
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 		token, _ := r.issue(t, "acme", auth.Viewer)
-		if st, err := r.admin.GetStatus(withToken(t.Context(), token), &lessorv1.GetStatusRequest{}); err != nil || st.GetOpen() {
-			t.Errorf("with credentials the status is %v (%v), want open to be false", st, err)
+		st, err := r.admin.GetStatus(withToken(t.Context(), token), &lessorv1.GetStatusRequest{})
+		if end := time.Now().Add(time.Hour); err != nil || st.GetOpen() || !st.GetCredentialEndsAt().AsTime().Equal(end) {
+			t.Errorf("with credentials the status is %v (%v), want open to be false, and the end of the token at %v", st, err, end)
 		}
 	})
 	serve(t, nil, func(t *testing.T, r *rig) {
@@ -481,8 +482,8 @@ func TestStatusAndQueues(t *testing.T) {
 		r.submit(t, nil)
 		r.lease(t)
 		st, err := r.admin.GetStatus(ctx, &lessorv1.GetStatusRequest{})
-		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) {
-			t.Errorf("status is %v (%v), want one lease, version test, no credentials asked for, an epoch, and the start at %v", st, err, started)
+		if err != nil || st.GetLeases() != 1 || st.GetVersion() != "test" || !st.GetOpen() || st.GetEpoch() == 0 || !st.GetStartedAt().AsTime().Equal(started) || st.GetCredentialEndsAt() != nil {
+			t.Errorf("status is %v (%v), want one lease, version test, no credentials asked for and none that ends, an epoch, and the start at %v", st, err, started)
 		}
 		var names []string
 		req := &lessorv1.ListQueuesRequest{PageSize: 2}

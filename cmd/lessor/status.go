@@ -33,6 +33,9 @@ func (c statusCmd) Run(a *app) error {
 			d.add("disk", "nearly full: new tasks are refused until there is room")
 		}
 		d.add("access", accessText(s.GetOpen()))
+		if ends := s.GetCredentialEndsAt(); ends != nil {
+			d.add("your credential", "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
+		}
 		for _, q := range s.GetQuotas() {
 			d.add("quota of "+q.GetLimit()+", "+q.GetOf(), quotaText(q))
 		}

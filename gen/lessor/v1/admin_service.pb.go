@@ -1601,9 +1601,11 @@ type GetStatusResponse struct {
 	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
 	DiskFull bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	// What the tenant may use, and then what the credential of the call may (X5); the latter only where there is a credential.
-	Quotas        []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Quotas []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	// When the credential of the call ends, if it is not revoked before; unset if the call needs none.
+	CredentialEndsAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=credential_ends_at,json=credentialEndsAt,proto3" json:"credential_ends_at,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -1702,6 +1704,13 @@ func (x *GetStatusResponse) GetDiskFull() bool {
 func (x *GetStatusResponse) GetQuotas() []*Quota {
 	if x != nil {
 		return x.Quotas
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetCredentialEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CredentialEndsAt
 	}
 	return nil
 }
@@ -2175,7 +2184,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xeb\x02\n" +
+	"\x10GetStatusRequest\"\xb5\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -2190,7 +2199,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x04open\x18\b \x01(\bR\x04open\x12\x1b\n" +
 	"\tdisk_full\x18\n" +
 	" \x01(\bR\bdiskFull\x12(\n" +
-	"\x06quotas\x18\v \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\"W\n" +
+	"\x06quotas\x18\v \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\x12H\n" +
+	"\x12credential_ends_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10credentialEndsAt\"W\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
@@ -2326,36 +2336,37 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	31, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	31, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
 	23, // 27: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	26, // 28: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	27, // 29: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	31, // 30: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	10, // 31: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 32: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 33: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 34: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	19, // 35: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 36: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 37: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 38: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	38, // 39: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	21, // 40: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	24, // 41: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	11, // 42: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 43: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 44: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 45: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	20, // 46: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 47: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 48: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 49: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	39, // 50: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	22, // 51: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	25, // 52: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	42, // [42:53] is the sub-list for method output_type
-	31, // [31:42] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	31, // 28: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	26, // 29: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	27, // 30: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	31, // 31: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	10, // 32: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 33: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 34: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 35: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	19, // 36: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 37: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 38: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 39: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	38, // 40: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	21, // 41: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	24, // 42: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	11, // 43: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 44: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 45: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 46: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	20, // 47: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 48: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 49: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 50: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	39, // 51: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	22, // 52: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	25, // 53: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	43, // [43:54] is the sub-list for method output_type
+	32, // [32:43] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
