@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -12,10 +13,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
+	"github.com/lessor-dev/lessor/coordinator/preauth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -46,13 +51,22 @@ func watchRun(t testing.TB, s *taskService, stream deafStream) {
 	})
 }
 
+// endlessListener is a listener that always has another connection.
+type endlessListener struct{ net.Listener }
+
+func (endlessListener) Accept() (net.Conn, error) {
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
 // listOfFailed reads all tasks, but returns none.
 var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}}}
 
-// X5: a call that reads much, streams that send or receive much, and a long body in JSON let others have the processor in between.
+// X5: a call that reads much, streams that send or receive much, many tasks or calls or connections at once, and a long body let others have the processor in
+// between.
 func TestLongCallsYield(t *testing.T) {
 	t.Attr("rules", "X5")
-	const tasks, values, tokens = 1000, 10_000, 1000
+	const tasks, values, tokens, calls = 1000, 10_000, 1000, 1000
 	c, conn := startPlain(t, Config{})
 	submitToRun(t, lessorv1.NewTaskServiceClient(conn), tasks)
 	withTokens, _ := startPlain(t, Config{Auth: &gate.Auth{}})
@@ -104,6 +118,33 @@ func TestLongCallsYield(t *testing.T) {
 			c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader(body)))
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"field":"queue"`) {
 				t.Errorf("the body is answered with %d %s, want 400 and queue", w.Code, w.Body)
+			}
+		}},
+		"number of calls on a connection": {calls / 4, func() {
+			limiter := preauth.NewCallLimiter(c.gate, 1)
+			conn, err := c.connLimiter.Listener(endlessListener{}).Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, info, err := preauth.Plain(insecure.NewCredentials()).ServerHandshake(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := peer.NewContext(ctx, &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: info})
+			for range calls {
+				if _, err := limiter.Tap(ctx, &tap.Info{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		"number of connections": {calls, func() {
+			lis := c.connLimiter.Listener(endlessListener{})
+			for range calls {
+				conn, err := lis.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
 			}
 		}},
 	} {

@@ -76,10 +76,17 @@ func NewCallLimiter(gate Gate, connections int) *CallLimiter {
 	return &CallLimiter{gate: gate, refused: newCallCounter(maxCalls, maxCallsOfPeer), health: newCallCounter(connections, maxCallsOfPeer)}
 }
 
+// callsPerTurn is after how many calls the goroutine that reads a connection gives up the processor.
+const callsPerTurn = 4
+
 // Tap sees each call before its message is read. It runs on the goroutine that reads the connection, so it must not block. A call with a valid credential
 // goes on, with its identity in the context. A limited number of other calls go on too, for at most maxCallTime: health checks, of which Health.Watch may
-// stay open for longer, and calls that the gate refuses.
+// stay open for longer, and calls that the gate refuses. It gives up the processor after every few calls of a connection: a client that has many calls ready
+// would otherwise start the goroutines of hundreds at once, and everybody else would wait behind them (package turn).
 func (l *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if c := connOf(ctx); c != nil {
+		c.calls.Every(callsPerTurn)
+	}
 	shown, err := l.gate.CheckCredential(ctx)
 	if err == nil {
 		return shown, nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -93,9 +94,12 @@ type limitedListener struct {
 	limiter *ConnLimiter
 }
 
-// Accept returns the next connection that is within the limits, or for which another one makes room. It closes connections that are not.
+// Accept returns the next connection that is within the limits, or for which another one makes room. It closes connections that are not. It gives up the
+// processor before each: while connections come in faster than they are served, the goroutines of those before would otherwise queue up by the hundreds, and
+// everybody else would wait behind them (package turn).
 func (l limitedListener) Accept() (net.Conn, error) {
 	for {
+		runtime.Gosched()
 		conn, err := l.Listener.Accept()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			// The servers try again, at most a second later.

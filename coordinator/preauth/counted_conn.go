@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/turn"
 )
 
 // countedConn is a connection that counts against the limits until it is closed.
@@ -15,7 +17,8 @@ type countedConn struct {
 	limiter *ConnLimiter
 	from    origin
 	began   time.Time
-	good    atomic.Bool // a valid credential was shown on it
+	good    atomic.Bool  // a valid credential was shown on it
+	calls   turn.Counter // the calls on it; only the goroutine that reads it may use this
 
 	// The limiter's lock guards the rest.
 	left  bool          // it is no longer counted
