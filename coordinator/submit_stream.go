@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 )
 
 // submitWindow is how many frames of a stream may wait for their answers. The next frame is read only when one of these is answered.
@@ -190,7 +191,9 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 // set at once in res.
 func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
 	tenant, trace := gate.Identify(ctx).Tenant, traceparent(ctx)
+	var read turn.Counter
 	for i, m := range req.GetTasks() {
+		read.Every(convert.SpecsPerTurn)
 		sub, err := s.submission(m)
 		if err != nil {
 			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,12 +14,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -77,6 +83,14 @@ func TestLongCallsYield(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	weights := map[string]float64{}
+	for i := range values {
+		weights[strconv.Itoa(i)] = 1
+	}
+	message, err := proto.Marshal(&lessorv1.UpdateQueueRequest{FairnessWeights: weights})
+	if err != nil {
+		t.Fatal(err)
+	}
 	service, ctx := &taskService{edge: c.edge}, contextAfterGate(t.Context(), t)
 	for name, c := range map[string]struct {
 		least int
@@ -118,6 +132,26 @@ func TestLongCallsYield(t *testing.T) {
 			c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader(body)))
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"field":"queue"`) {
 				t.Errorf("the body is answered with %d %s, want 400 and queue", w.Code, w.Body)
+			}
+		}},
+		"batch": {tasks / convert.SpecsPerTurn, func() {
+			specs := make([]*lessorv1.TaskSpec, tasks)
+			for i := range specs {
+				specs[i] = &lessorv1.TaskSpec{Queue: "q"}
+			}
+			specs[tasks-1].Queue = ""
+			if _, err := service.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("batch: %v, want INVALID_ARGUMENT", err)
+			}
+		}},
+		"frame of submits": {tasks / convert.SpecsPerTurn, func() {
+			_, _ = service.submissions(ctx, &lessorv1.SubmitStreamRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}, &lessorv1.SubmitStreamResponse{
+				Results: make([]*lessorv1.SubmitResult, tasks),
+			})
+		}},
+		"message": {len(message) / (16 << 10), func() {
+			if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, &lessorv1.UpdateQueueRequest{}); err != nil {
+				t.Error(err)
 			}
 		}},
 		"number of calls on a connection": {calls / 4, func() {

@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
-	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "google.golang.org/grpc", "google.golang.org/protobuf"},
+	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "internal/turn", "google.golang.org/grpc", "google.golang.org/protobuf"},
 	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal",

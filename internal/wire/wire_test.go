@@ -255,6 +255,13 @@ func hasEnums(m protoreflect.Message) (has bool) {
 // checkAgreement checks that unmarshal reads a message as protobuf does, or refuses it with the same error.
 func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
+	for _, piece = range []int{1, piece} {
+		checkUnmarshal(t, mt, raw)
+	}
+}
+
+func checkUnmarshal(t *testing.T, mt protoreflect.MessageType, raw []byte) {
+	t.Helper()
 	got, want := mt.New().Interface(), mt.New().Interface()
 	err, wantErr := unmarshal(raw, got), proto.Unmarshal(raw, want)
 	switch {
