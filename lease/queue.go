@@ -49,12 +49,13 @@ func (s *Settings) check(l Limits) *FieldError {
 		return err.Under("retry_policy")
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Weights)) {
-		field := fmt.Sprintf("fairness_weights[%q]", clip(key, 40))
-		if err := CheckID(field, key, l); err != nil {
-			return err
+		err := CheckID("", key, l)
+		if w := s.Weights[key]; err == nil && !(w >= MinWeight && w <= MaxWeight) {
+			err = bad("", "is %v; the range is %v to %v", w, MinWeight, MaxWeight)
 		}
-		if w := s.Weights[key]; !(w >= MinWeight && w <= MaxWeight) {
-			return bad(field, "is %v; the range is %v to %v", w, MinWeight, MaxWeight)
+		if err != nil {
+			err.Field = fmt.Sprintf("fairness_weights[%q]", clip(key, 40))
+			return err
 		}
 	}
 	return nil

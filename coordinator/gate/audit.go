@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -135,7 +136,7 @@ func newEntry(ctx context.Context, who Identity, method string, req any) records
 
 // describe adds the subject of the request to an entry. It finds the subject by field names, which have the same meaning in all requests.
 func describe(a *records.Audit, req proto.Message) {
-	m := proto.Clone(req).ProtoReflect()
+	m := excerpt(req.ProtoReflect())
 	take := func(into *string, m protoreflect.Message, name protoreflect.Name) {
 		if f := m.Descriptor().Fields().ByName(name); f != nil && m.Has(f) {
 			*into = convert.Clip(strings.ToValidUTF8(m.Get(f).String(), "\uFFFD"), maxAuditID) // an entry with other text could not be sent
@@ -156,6 +157,43 @@ func describe(a *records.Audit, req proto.Message) {
 
 // words returns a message as one line of text. protobuf on purpose puts one or two spaces between two fields, and not the same number in each build; words
 // makes it one, there and in the values.
+// excerpt returns a copy of a message that begins with the same words as the message, as far as an entry keeps them: of a list or a map it has only the first
+// entries, in the order of words. A request may have thousands.
+func excerpt(m protoreflect.Message) protoreflect.Message {
+	const most = maxAuditDetail / 4 // each takes more than 4 bytes in words
+	out := m.New()
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			keys := make([]string, 0, 2*most)
+			v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+				if keys = append(keys, k.String()); len(keys) == cap(keys) {
+					slices.Sort(keys)
+					keys = keys[:most]
+				}
+				return true
+			})
+			slices.Sort(keys)
+			to := out.Mutable(f).Map()
+			for _, k := range keys[:min(len(keys), most)] {
+				key := protoreflect.ValueOfString(k).MapKey()
+				to.Set(key, v.Map().Get(key))
+			}
+		case f.IsList():
+			to := out.Mutable(f).List()
+			for i := range min(v.List().Len(), most) {
+				to.Append(v.List().Get(i))
+			}
+		case f.Message() != nil:
+			out.Set(f, protoreflect.ValueOfMessage(excerpt(v.Message())))
+		default:
+			out.Set(f, v)
+		}
+		return true
+	})
+	return out
+}
+
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"regexp"
@@ -9,6 +10,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -36,6 +42,39 @@ func TestTheManualShowsWhatIsAudited(t *testing.T) {
 }
 
 // X4: what an entry keeps of a request is UTF-8, even if the request is not. Otherwise the audit could not be read.
+// X4: of a long list or map, an entry looks only at what it keeps: its text is the same as if it looked at all.
+func TestEntriesOfLongRequests(t *testing.T) {
+	t.Attr("rules", "X4")
+	weights, labels, states := map[string]float64{}, map[string]string{}, make([]lessorv1.TaskState, 5000)
+	for i := range 5000 {
+		weights[fmt.Sprint("k", i)], labels[fmt.Sprint("k", i)] = 1, ""
+	}
+	for _, req := range []proto.Message{
+		&lessorv1.UpdateQueueRequest{Paused: new(bool), FairnessWeights: weights, MaxInflight: new(uint32)},
+		&lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{Type: "t", Labels: labels}, Force: true},
+		&lessorv1.BatchDeleteTasksRequest{Filter: &lessorv1.TaskFilter{Type: "t", States: states}, Force: true},
+	} {
+		short := excerpt(req.ProtoReflect()).Interface()
+		clip := func(m proto.Message) string { return convert.Clip(words(m), maxAuditDetail) }
+		if got, want := clip(short), clip(req); got != want || proto.Size(short) > proto.Size(req)/5 {
+			t.Errorf("the entry says %q, and looks at %d of %d bytes; want %q", got, proto.Size(short), proto.Size(req), want)
+		}
+	}
+	for method := range audited { // excerpt knows no other maps
+		name := protoreflect.FullName(strings.ReplaceAll(method[1:], "/", "."))
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := d.(protoreflect.MethodDescriptor).Input().Fields()
+		for i := range fields.Len() {
+			if f := fields.Get(i); f.IsMap() && f.MapKey().Kind() != protoreflect.StringKind {
+				t.Errorf("the keys of %s are %v, want strings", f.FullName(), f.MapKey().Kind())
+			}
+		}
+	}
+}
+
 func TestEntriesAreUTF8(t *testing.T) {
 	t.Attr("rules", "X4")
 	req := &lessorv1.CancelTaskRequest{TaskId: "t\xff", Reason: "r\xff", RequestId: strings.Repeat("\xffc", maxAuditID)}
