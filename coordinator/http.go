@@ -1,12 +1,14 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"strings"
 	"time"
 
@@ -63,7 +65,7 @@ func (f handshakeFilter) Handle(ctx context.Context, line slog.Record) error {
 func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck, profiles bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, Registry: registry})
-	mux.Handle("GET /metrics", roles.require(auth.Viewer|auth.Operator, metrics))
+	mux.Handle("GET /metrics", roles.require(auth.Viewer|auth.Operator, inTurn(metrics)))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		code, text := ready.status()
@@ -76,6 +78,35 @@ func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck
 	}
 	return mux
 }
+
+// inTurn returns a handler whose requests are answered on at most half of the processors at a time. It is for one that computes for milliseconds in code that
+// is not ours (docs/decisions/0031-long-calls-yield.md). An answer is sent when it is complete, so a client that does not read holds up nobody.
+func inTurn(next http.Handler) http.Handler {
+	turns := make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turns <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		kept := keptAnswer{ResponseWriter: w}
+		func() {
+			defer func() { <-turns }()
+			runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
+			next.ServeHTTP(&kept, r)
+		}()
+		_, _ = w.Write(kept.body.Bytes()) // the caller is gone
+	})
+}
+
+// keptAnswer keeps the body of an answer.
+type keptAnswer struct {
+	http.ResponseWriter
+	body bytes.Buffer
+}
+
+// Write adds to the body.
+func (k *keptAnswer) Write(b []byte) (int, error) { return k.body.Write(b) }
 
 // stuckCommit is how long a commit may take before /readyz reports that the coordinator is not ready. During a commit nothing is acknowledged.
 const stuckCommit = 10 * time.Second
