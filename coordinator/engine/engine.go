@@ -299,7 +299,7 @@ func (e *Engine) sleep() time.Duration {
 	if len(e.taken) > 0 {
 		return 0
 	}
-	if e.toMatch.len > 0 || len(e.toUnpark) > 0 { // match made way for other operations
+	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.handedOut() { // match made way for other operations; if the batch has handed out enough, the next one goes on
 		return 0
 	}
 	d := idleTick

@@ -15,6 +15,15 @@ var grantsPerTurn = 64
 // taker has no room.
 var triesPerTurn = maxBatchChanges
 
+// takersPerBatch is to how many calls and sessions a batch hands out tasks before it leaves the rest to the next one. After the commit all of them become ready
+// at once, and everybody else waits for them (docs/decisions/0031-long-calls-yield.md). The turn in which a queue reaches it goes on.
+var takersPerBatch = 64
+
+// handedOut reports whether the present batch has handed out as much as it may.
+func (e *Engine) handedOut() bool {
+	return e.batch.served+len(e.served)+len(e.batch.deliveries) >= takersPerBatch
+}
+
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
 func (e *Engine) markForMatch(q *queue) {
@@ -44,9 +53,9 @@ func newToMatch() *lanes[turn] {
 }
 
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
-// (T12). It stops after triesPerTurn tasks; matching continues in the next round (see sleep).
+// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep).
 func (e *Engine) match() {
-	for end := e.tried + triesPerTurn; e.tried < end; {
+	for end := e.tried + triesPerTurn; e.tried < end && !e.handedOut(); {
 		e.unpark()
 		next, ok := e.toMatch.pop()
 		switch {

@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -433,5 +435,52 @@ func (w *turnsWorld) checkSingleTask(i int) {
 				before = append(before, key)
 			}
 		}
+	}
+}
+
+// T12, X5: calls and sessions that can all get a task at once get them in several batches: all that get one in a batch become ready with its commit, and everybody
+// else waits for them.
+func TestABatchHandsOutToFewTakers(t *testing.T) {
+	t.Attr("rules", "T12 X5")
+	n := 4 * takersPerBatch
+	for name, wait := range map[string]func(r *rig){
+		"calls": func(r *rig) {
+			for range n {
+				r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: 1, Wait: time.Minute})
+			}
+			synctest.Wait()
+		},
+		"sessions": func(r *rig) {
+			for i := range n {
+				r.join(fmt.Sprint("i", i), 2)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, inBatch := &rig{T: t, st: memstore.New()}, map[uint64]int{}
+				var granted atomic.Int64
+				r.start(Config{Events: Events{Granted: func(*lease.Task) { // on the loop
+					granted.Add(1)
+					inBatch[r.batch.number]++
+				}}})
+				wait(r)
+				specs := make([]*lease.Spec, n)
+				for i := range specs {
+					specs[i] = work()
+				}
+				r.submit(specs...)
+				synctest.Wait()
+				if got := granted.Load(); got != int64(n) {
+					t.Errorf("%d tasks were granted, want %d", got, n)
+				}
+				for batch, got := range onLoop(r, func() map[uint64]int { return maps.Clone(inBatch) }) {
+					if most := takersPerBatch + grantsPerTurn; got > most {
+						t.Errorf("batch %d hands out to %d, want at most %d", batch, got, most)
+					}
+				}
+				r.shutDown()
+			})
+		})
 	}
 }

@@ -22,6 +22,8 @@ var (
 	dueAtOnce int
 	//go:linkname grantsPerTurn github.com/lessor-dev/lessor/coordinator/engine.grantsPerTurn
 	grantsPerTurn int
+	//go:linkname takersPerBatch github.com/lessor-dev/lessor/coordinator/engine.takersPerBatch
+	takersPerBatch int
 	//go:linkname triesPerTurn github.com/lessor-dev/lessor/coordinator/engine.triesPerTurn
 	triesPerTurn int
 	//go:linkname unparksPerTurn github.com/lessor-dev/lessor/coordinator/engine.unparksPerTurn
@@ -112,6 +114,7 @@ var bounds = []struct {
 	{&maxBatchChanges, 2, 24},
 	{&dueAtOnce, 1, 8},
 	{&grantsPerTurn, 1, 4},
+	{&takersPerBatch, 1, 4},
 	{&triesPerTurn, 1, 12},
 	{&unparksPerTurn, 1, 8},
 	{&movesAtOnce, 0, 4},
