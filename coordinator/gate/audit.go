@@ -155,8 +155,6 @@ func describe(a *records.Audit, req proto.Message) {
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 
-// words returns a message as one line of text. protobuf on purpose puts one or two spaces between two fields, and not the same number in each build; words
-// makes it one, there and in the values.
 // excerpt returns a copy of a message that begins with the same words as the message, as far as an entry keeps them: of a list or a map it has only the first
 // entries, in the order of words. A request may have thousands.
 func excerpt(m protoreflect.Message) protoreflect.Message {
@@ -165,19 +163,20 @@ func excerpt(m protoreflect.Message) protoreflect.Message {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.IsMap():
-			keys := make([]string, 0, 2*most)
+			keys := make([]protoreflect.MapKey, 0, 2*most)
+			sort := func() {
+				slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+				keys = keys[:min(len(keys), most)]
+			}
 			v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-				if keys = append(keys, k.String()); len(keys) == cap(keys) {
-					slices.Sort(keys)
-					keys = keys[:most]
+				if keys = append(keys, k); len(keys) == cap(keys) {
+					sort()
 				}
 				return true
 			})
-			slices.Sort(keys)
-			to := out.Mutable(f).Map()
-			for _, k := range keys[:min(len(keys), most)] {
-				key := protoreflect.ValueOfString(k).MapKey()
-				to.Set(key, v.Map().Get(key))
+			sort()
+			for _, k := range keys {
+				out.Mutable(f).Map().Set(k, v.Map().Get(k))
 			}
 		case f.IsList():
 			to := out.Mutable(f).List()
@@ -194,6 +193,8 @@ func excerpt(m protoreflect.Message) protoreflect.Message {
 	return out
 }
 
+// words returns a message as one line of text. protobuf on purpose puts one or two spaces between two fields, and not the same number in each build; words
+// makes it one, there and in the values.
 func words(m proto.Message) string {
 	text, err := prototext.MarshalOptions{}.Marshal(m)
 	if err != nil {
