@@ -112,7 +112,7 @@ prove: ## Visit every state of small worlds (docs/testing/models.md)
 
 .PHONY: seeded
 seeded: ## Put known mistakes into the code, and check that the test named for each fails
-	go run ./test/seeded docs/testing/seeded.md
+	go run ./test/seeded
 
 .PHONY: examples
 examples: build ## Run the tests of the examples; those in other languages need npm and Python 3.11

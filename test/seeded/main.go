@@ -5,16 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"sync/atomic"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: seeded PAGE")
-		os.Exit(2)
-	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -37,11 +32,7 @@ func catch(mistakes []mistake) []chan error {
 	return results
 }
 
-func run(page string) error {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
+func run() error {
 	mistakes, err := readAll("test/seeded/testdata")
 	if err != nil {
 		return err
@@ -49,9 +40,6 @@ func run(page string) error {
 	var faults []error
 	results := catch(mistakes)
 	for i, m := range mistakes {
-		if !strings.Contains(string(text), m.row()+"\n") {
-			faults = append(faults, fmt.Errorf("%s has no row\n%s", page, m.row()))
-		}
 		if err := <-results[i]; err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", m.name, err))
 			continue
