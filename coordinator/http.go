@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"runtime"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/internal/turn"
 )
 
 // newHTTPServer returns a server for the handler, with timeouts for reading requests and writing answers. The server closes a connection after the first
@@ -79,20 +79,17 @@ func operatorMux(registry *prometheus.Registry, ready readiness, roles roleCheck
 	return mux
 }
 
-// inTurn returns a handler whose requests are answered on at most half of the processors at a time. It is for one that computes for milliseconds in code that
-// is not ours (docs/decisions/0031-long-calls-yield.md). An answer is sent when it is complete, so a client that does not read holds up nobody.
+// inTurn returns a handler whose requests are answered a few at a time. It is for one that computes for milliseconds in code that is not ours
+// (docs/decisions/0031-long-calls-yield.md). An answer is sent when it is complete, so a client that does not read holds up nobody.
 func inTurn(next http.Handler) http.Handler {
-	turns := make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	places := turn.NewPlaces()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case turns <- struct{}{}:
-		case <-r.Context().Done():
-			return
+		if places.Take(r.Context()) != nil {
+			return // the caller is gone
 		}
 		kept := keptAnswer{ResponseWriter: w}
 		func() {
-			defer func() { <-turns }()
-			runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
+			defer places.Give()
 			next.ServeHTTP(&kept, r)
 		}()
 		_, _ = w.Write(kept.body.Bytes()) // the caller is gone

@@ -41,7 +41,6 @@ func TestTheManualShowsWhatIsAudited(t *testing.T) {
 	}
 }
 
-// X4: what an entry keeps of a request is UTF-8, even if the request is not. Otherwise the audit could not be read.
 // X4: of a long list or map, an entry looks only at what it keeps: its text is the same as if it looked at all.
 func TestEntriesOfLongRequests(t *testing.T) {
 	t.Attr("rules", "X4")
@@ -60,7 +59,7 @@ func TestEntriesOfLongRequests(t *testing.T) {
 			t.Errorf("the entry says %q, and looks at %d of %d bytes; want %q", got, proto.Size(short), proto.Size(req), want)
 		}
 	}
-	for method := range audited { // excerpt knows no other maps
+	for method := range audited { // excerpt knows no other order than that of strings
 		name := protoreflect.FullName(strings.ReplaceAll(method[1:], "/", "."))
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
@@ -75,6 +74,7 @@ func TestEntriesOfLongRequests(t *testing.T) {
 	}
 }
 
+// X4: what an entry keeps of a request is UTF-8, even if the request is not. Otherwise the audit could not be read.
 func TestEntriesAreUTF8(t *testing.T) {
 	t.Attr("rules", "X4")
 	req := &lessorv1.CancelTaskRequest{TaskId: "t\xff", Reason: "r\xff", RequestId: strings.Repeat("\xffc", maxAuditID)}

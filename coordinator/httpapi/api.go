@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/turn"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -67,7 +67,7 @@ type api struct {
 	ofTask  map[string]handler // the routes that are not in mux, see task
 	tasks   lessorv1.TaskServiceClient
 	workers lessorv1.WorkerServiceClient
-	long    chan struct{} // holds one token for each long body that is being parsed
+	long    turn.Places // of long bodies that are being parsed
 }
 
 // handler answers a request that was admitted, or returns the problem to answer with.
@@ -78,7 +78,7 @@ func New(cfg Config, mux *http.ServeMux) http.Handler {
 	a := &api{
 		Config: cfg, mux: mux, ofTask: map[string]handler{},
 		tasks: lessorv1.NewTaskServiceClient(cfg.Calls), workers: lessorv1.NewWorkerServiceClient(cfg.Calls),
-		long: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		long: turn.NewPlaces(),
 	}
 	for route, handle := range a.routes() {
 		if _, verb, ok := strings.Cut(route, taskPath); ok && !strings.Contains(verb, "/") {

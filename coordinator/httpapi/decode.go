@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -57,17 +58,13 @@ func (a *api) inTurn(body []byte, into any, s strictness) *problem {
 	if len(body) <= longBody {
 		return parse(body, into, s)
 	}
-	a.awaitTurn()
-	defer func() { <-a.long }()
+	take := func() { _ = a.long.Take(context.Background()) } // it fails only if a context ends
+	take()
+	defer a.long.Give()
 	return parseWith(body, into, s, func() {
-		<-a.long
-		a.awaitTurn()
+		a.long.Give()
+		take()
 	})
-}
-
-func (a *api) awaitTurn() {
-	a.long <- struct{}{}
-	runtime.Gosched() // a place that was given up is taken over before goroutines run that have waited for longer
 }
 
 func parse(body []byte, into any, s strictness) *problem {
