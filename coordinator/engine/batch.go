@@ -31,10 +31,10 @@ type batch struct {
 	feeds      []ResolvedFeed // what live attempts reported during the batch
 
 	ops        []op
-	served     int         // how many of the ops answer calls that were granted something while they waited
 	deliveries []*delivery // grants and notices, one entry per member
 	deliveryOf map[*Member]*delivery
 	bytes      int
+	handedOut  int // to how many calls and sessions match has handed out tasks; see takersPerBatch
 
 	// Set when the batch is handed over.
 	spaceRecords []records.Space

@@ -15,14 +15,13 @@ var grantsPerTurn = 64
 // taker has no room.
 var triesPerTurn = maxBatchChanges
 
-// takersPerBatch is to how many calls and sessions a batch hands out tasks before it leaves the rest to the next one. After the commit all of them become ready
-// at once, and everybody else waits for them (docs/decisions/0031-long-calls-yield.md). The turn in which a queue reaches it goes on.
+// takersPerBatch is to how many calls and sessions match hands out tasks in a batch before it leaves the rest to the next one. After the commit all of them become
+// ready at once, and everybody else waits for them (docs/decisions/0031-long-calls-yield.md). The turn in which a queue reaches it goes on. What operations hand
+// out, to calls that do not wait or repeat a request, does not count: a flood of these would end all grants.
 var takersPerBatch = 64
 
-// handedOut reports whether the present batch has handed out as much as it may.
-func (e *Engine) handedOut() bool {
-	return e.batch.served+len(e.served)+len(e.batch.deliveries) >= takersPerBatch
-}
+// handedOut reports whether match has handed out in the present batch as much as it may.
+func (e *Engine) handedOut() bool { return e.batch.handedOut >= takersPerBatch }
 
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
@@ -67,11 +66,16 @@ func (e *Engine) match() {
 		}
 		q := next.queue
 		q.marked = false
+		before := e.recipients()
 		if !e.matchQueue(q) {
 			e.mark(q)
 		}
+		e.batch.handedOut += max(0, e.recipients()-before) // below 0 if the batch was handed over meanwhile
 	}
 }
+
+// recipients returns how many calls and sessions get something from the present batch.
+func (e *Engine) recipients() int { return len(e.served) + len(e.batch.deliveries) }
 
 // matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
 // tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.

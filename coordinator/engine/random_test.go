@@ -49,7 +49,7 @@ func TestRandomHistories(t *testing.T) {
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
 func small(t *testing.T) {
 	lower(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
-	lower(t, 2, &linesInTurn)
+	lower(t, 2, &linesInTurn, &takersPerBatch)
 }
 
 // lower lowers bounds for one test.

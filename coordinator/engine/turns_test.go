@@ -168,6 +168,42 @@ func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 	})
 }
 
+// T12: what one tenant gets without waiting, in every batch to as many calls as a batch hands out tasks to, holds up no grant to another: neither repeats of a
+// request, which get its leases again, nor calls that do not wait.
+func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
+	t.Attr("rules", "T12 X5")
+	for name, request := range map[string]string{"repeats of a request": "again", "calls that do not wait": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, other := newManualEngine(t, 1, 1), Space{"umbra", home.Workspace}
+				h.round() // reads the timers in the store, for which a later round would wait for its changes
+				specs, digests := h.specs(2 * takersPerBatch)
+				if out := h.submit(other, specs, digests); out.Err != nil {
+					t.Fatal(out.Err)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				call := func() {
+					_, _ = h.Lease(ctx, LeaseRequest{Wants: Wants{Space: other, Worker: "w", Queues: []string{"q"}}, Max: 1, Request: request})
+				}
+				go call()
+				synctest.Wait()
+				h.round()
+				h.endBatch()
+				for range 2*takersPerBatch - 1 {
+					go call()
+				}
+				synctest.Wait()
+				h.submitSpecs(h.specs(1))
+				h.round()
+				if n := *h.leasedOf[home.Tenant]; n != 1 {
+					t.Errorf("%d tasks of the other tenant are leased after a round, want one", n)
+				}
+				leave()
+			})
+		})
+	}
+}
+
 // T12: every call waits in the lane of its tenant, so that a flood of calls of one tenant delays no other.
 func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 	t.Attr("rules", "T12")

@@ -220,7 +220,6 @@ func (e *Engine) doneWaiting(t *taker) {
 
 // answerCallers answers the calls that were granted something.
 func (e *Engine) answerCallers() {
-	e.batch.served += len(e.served)
 	for i, t := range e.served {
 		e.answerCaller(t)
 		e.served[i] = nil
