@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
@@ -35,6 +36,9 @@ func TestStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			return openIn(t, s.(openStore).dir)
+		},
+		Second: func(_ *testing.T, s store.Store) (store.Store, error) {
+			return boltstore.Open(s.(openStore).dir, boltstore.Options{LockTimeout: time.Millisecond})
 		},
 		Restore: func(t *testing.T, snapshot []byte) store.Store {
 			dir := t.TempDir()

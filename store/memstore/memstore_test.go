@@ -15,6 +15,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Backend{
 		New:    func(*testing.T) store.Store { return memstore.New() },
 		Reopen: func(_ *testing.T, s store.Store) store.Store { return s.(*memstore.Store).Reopen() },
+		Second: func(_ *testing.T, s store.Store) (store.Store, error) { return s.(*memstore.Store).Reopen(), nil },
 		Restore: func(t *testing.T, snapshot []byte) store.Store {
 			s, err := memstore.Restore(bytes.NewReader(snapshot))
 			if err != nil {

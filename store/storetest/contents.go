@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/lessor-dev/lessor/store"
@@ -75,6 +76,37 @@ func (be Backend) testScan(t *testing.T) {
 		_ = r.Scan(store.Ready, nil, nil, func(_, _ []byte) bool { visited++; return visited < 2 })
 		if visited != 2 {
 			t.Errorf("a scan that was told to stop at the second key visited %d keys, want 2", visited)
+		}
+	})
+}
+
+// testNested: the function of a Scan may call Get and Scan of the same Reader, also in the same keyspace, without moving the scan that called it.
+func (be Backend) testNested(t *testing.T) {
+	s := be.New(t)
+	const keys = 300 // on several pages
+	commit(t, s, func(b *store.Batch) {
+		for i := range keys {
+			b.Put(store.Lease, fmt.Appendf(nil, "%03d", i), nil)
+			b.Put(store.Task, fmt.Appendf(nil, "%03d", i), bytes.Repeat([]byte("v"), 100))
+		}
+	})
+	view(t, s, func(r store.Reader) {
+		visited := 0
+		err := r.Scan(store.Lease, nil, nil, func(key, _ []byte) bool {
+			if want := fmt.Sprintf("%03d", visited); string(key) != want {
+				t.Errorf("the scan visits %q, want %q", key, want)
+			}
+			visited++
+			last := []byte("299")
+			var inner bytes.Buffer
+			scanInto(t, &inner, r, store.Lease, last, nil)
+			if r.Get(store.Task, key) == nil || r.Get(store.Lease, last) == nil || inner.String() != "299= " {
+				t.Errorf("a read at key %q misses records; the inner scan read %q", key, inner.String())
+			}
+			return !t.Failed()
+		})
+		if err != nil || visited != keys {
+			t.Errorf("the scan visited %d keys (%v), want %d", visited, err, keys)
 		}
 	})
 }

@@ -129,7 +129,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk is full") }
 
-// testClosed: every call on a closed store returns ErrClosed, and closing it again does nothing.
+// testClosed: every call on a closed store returns ErrClosed, of a commit in steps at the latest Sync, and closing it again does nothing.
 func (be Backend) testClosed(t *testing.T) {
 	s := be.New(t)
 	put(t, s, store.Task, "a", "1")
@@ -143,6 +143,7 @@ func (be Backend) testClosed(t *testing.T) {
 	_, snapshotErr := s.Snapshot(new(bytes.Buffer))
 	for call, err := range map[string]error{
 		"Commit":   s.Commit(t.Context(), &b),
+		"Begin":    inSteps(t.Context(), s, &b),
 		"View":     s.View(func(store.Reader) error { t.Error("View of a closed store called its function"); return nil }),
 		"Snapshot": snapshotErr,
 	} {

@@ -14,6 +14,8 @@ type Backend struct {
 	New func(t *testing.T) store.Store
 	// Reopen closes s and returns the store as a new process finds it.
 	Reopen func(t *testing.T, s store.Store) store.Store
+	// Second opens s once more, as another process does while s is open, or returns why that is refused.
+	Second func(t *testing.T, s store.Store) (store.Store, error)
 	// Restore returns a store that is made from what Snapshot wrote.
 	Restore func(t *testing.T, snapshot []byte) store.Store
 }
@@ -23,6 +25,7 @@ func Run(t *testing.T, b Backend) {
 	t.Run("changes apply in order", b.testOrder)
 	t.Run("empty and absent values differ", b.testEmpty)
 	t.Run("scan visits its range in order", b.testScan)
+	t.Run("reads nest", b.testNested)
 	t.Run("keyspaces do not mix", b.testKeyspaces)
 	t.Run("batch owns its bytes", b.testOwnership)
 	t.Run("view sees one state", b.testIsolation)
@@ -31,6 +34,8 @@ func Run(t *testing.T, b Backend) {
 	t.Run("batches of one commit apply together", b.testTogether)
 	t.Run("rollback leaves nothing of a commit", b.testRollback)
 	t.Run("commits overlap", b.testOverlap)
+	t.Run("commit may be large", b.testLarge)
+	t.Run("store has one owner", b.testOneOwner)
 	t.Run("commits survive reopening", b.testReopen)
 	t.Run("snapshot is a consistent copy", b.testSnapshot)
 	t.Run("closed store refuses", b.testClosed)
