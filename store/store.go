@@ -6,6 +6,10 @@ import (
 )
 
 // Store keeps the records of one partition. Several goroutines may use it at the same time.
+//
+// An open store has one owner. If another process opens the store, either that fails, or from then on every commit of the first process fails and changes
+// nothing. That alone is not enough to replace a coordinator that still runs: what it answers from memory, a refusal for example, reaches no store. See
+// docs/decisions/0033.
 type Store interface {
 	// Commit applies all of b or nothing. It returns nil once b is durable, that is, survives a power cut (A6). The caller may reset b and use it again when
 	// Commit has returned.
@@ -15,14 +19,19 @@ type Store interface {
 	// nothing was applied.
 	//
 	// A store on a local disk finishes a commit even if ctx ends, because it could not tell how far the commit had come.
+	//
+	// Every store takes what the engine commits at once: mostly a few thousand changed tasks, each with several records, and some 16 MiB plus a frame or two
+	// (coordinator/engine/batch.go). With the highest limits of sizes (S7), a key has some 8 KiB and a value somewhat more than 64 MiB.
 	Commit(ctx context.Context, b *Batch) error
 
-	// Begin begins a commit of several batches, which are added one by one: see Tx. It waits until the commit before is written.
+	// Begin begins a commit of several batches, which are added one by one: see Tx. It waits until the commit before is written. Its errors are those of Commit;
+	// a store may also return them only from Write or Sync.
 	Begin(ctx context.Context) (Tx, error)
 
 	// View calls fn with the newest state, which is consistent, and returns the error of fn. That state may not be durable yet. View returns only once it is;
-	// before that, fn must not pass on what it has read. fn must be short: while it runs, freed pages cannot be reused, and a commit that grows the store may
-	// have to wait. fn must not call Commit.
+	// before that, fn must not pass on what it has read. If the store could not read or has failed, View returns that error instead of the one of fn. fn must
+	// be short: the store keeps the state that fn sees while it runs, so freed space cannot be reused, and a commit that grows the store may have to wait. fn
+	// must not call Commit. View may be called between Begin and Write of a commit, whose changes it does not see.
 	View(fn func(Reader) error) error
 
 	// Snapshot writes a consistent copy of a durable state to w, and returns its size in bytes. Commits can run at the same time. The copy contains the key
@@ -56,11 +65,12 @@ type Tx interface {
 // Reader reads one state of a store. The slices that it returns belong to the store: the caller must not change them, nor use them after the View that gave
 // the Reader has returned.
 type Reader interface {
-	// Get returns the value under key, nil if there is none. An empty value is not nil.
+	// Get returns the value under key, nil if there is none. An empty value is not nil. If Get cannot read, it returns nil and View returns the error: so fn
+	// must do nothing that cannot be undone when a record is missing.
 	Get(ks Keyspace, key []byte) []byte
 
 	// Scan calls fn with each key in [from, to), in order, until fn returns false. If from is nil, Scan begins at the first key of the keyspace; if to is nil,
-	// it ends after the last one.
+	// it ends after the last one. fn may call Get and Scan of the same Reader.
 	Scan(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error
 }
 
