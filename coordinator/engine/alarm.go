@@ -19,11 +19,7 @@ type alarms struct {
 	last uint64
 }
 
-func newAlarms() alarms {
-	return alarms{set: btree.NewBTreeGOptions(func(a, b *alarm) bool {
-		return a.at < b.at || a.at == b.at && a.n < b.n
-	}, btree.Options{NoLocks: true})}
-}
+func alarmLess(a, b *alarm) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
 
 // setAlarm makes the loop call ring once the serving clock has reached at.
 func (e *Engine) setAlarm(at lease.Instant, ring func()) *alarm {

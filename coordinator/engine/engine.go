@@ -153,10 +153,10 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, numbered: map[string]int{},
 		unended: map[string]uint64{}, leasedOf: map[string]*int{},
-		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: newAlarms(),
+		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
-		atOnce: 1, toMatch: newToMatch(), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newThrottled(), readAheads: map[*readAhead]struct{}{},
+		atOnce: 1, toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
 	}
 	e.batch = newBatch(1, &e.changePool)
 	e.committer = newCommitter(st, e.hub, &e.cfg.Events)

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"math"
 
-	"github.com/tidwall/btree"
-
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -32,11 +30,6 @@ func flowLess(a, b *flow) bool {
 		return a.begin < b.begin
 	}
 	return a.key < b.key
-}
-
-// newIdle returns a set of flows that is ordered by their turns, the next flow first.
-func newIdle() *btree.BTreeG[*flow] {
-	return btree.NewBTreeGOptions(flowLess, btree.Options{NoLocks: true})
 }
 
 // line finds the line of a kind of task or makes it.

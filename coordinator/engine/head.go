@@ -14,7 +14,12 @@ type head[K any] struct {
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {
-	return &head[K]{entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), less: less, max: max}
+	return &head[K]{entries: newTree(less), less: less, max: max}
+}
+
+// newTree returns an empty ordered set for the loop, which needs no lock.
+func newTree[K any](less func(a, b K) bool) *btree.BTreeG[K] {
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
 // unread marks an empty head: the whole index is on disk only. least must not be greater than any entry.

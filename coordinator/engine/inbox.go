@@ -61,7 +61,7 @@ func (m *mailbox) take() op {
 }
 
 func newInbox() *inbox {
-	return &inbox{turns: newLanes[*mailbox](), tenants: map[string]*mailbox{}, wake: make(chan struct{}, 1)}
+	return &inbox{turns: newLanes[*mailbox](nil), tenants: map[string]*mailbox{}, wake: make(chan struct{}, 1)}
 }
 
 // put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.

@@ -19,7 +19,9 @@ type lane[V any] struct {
 	first int // index of the first item; the items before it were taken out
 }
 
-func newLanes[V any]() *lanes[V] { return &lanes[V]{byKey: map[string]*lane[V]{}} }
+func newLanes[V any](less func(a, b V) bool) *lanes[V] {
+	return &lanes[V]{less: less, byKey: map[string]*lane[V]{}}
+}
 
 func (in *lane[V]) len() int { return len(in.items) - in.first }
 

@@ -10,7 +10,7 @@ import (
 // T12: lanes take turns, even if much more waits in one of them; within a lane the order is kept.
 func TestLanesTakeTurns(t *testing.T) {
 	t.Attr("rules", "T12")
-	l := newLanes[string]()
+	l := newLanes[string](nil)
 	for i := range 5 {
 		l.push("a", fmt.Sprint("a", i))
 	}
@@ -36,7 +36,7 @@ func TestLanesTakeTurns(t *testing.T) {
 // T12: a lane that is empty after its turn, and has an item again at once, comes after all other lanes that wait.
 func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
 	t.Attr("rules", "T12")
-	l := newLanes[string]()
+	l := newLanes[string](nil)
 	keys := []string{"a", "b", "c"}
 	for _, k := range keys {
 		l.push(k, k)
@@ -63,8 +63,7 @@ func TestLaneThatComesBackWaitsItsTurn(t *testing.T) {
 // If lanes have an order, each lane gives its least item, and the lanes take turns.
 func TestOrderedLanesGiveTheirLeastItem(t *testing.T) {
 	t.Attr("rules", "T12")
-	l := newLanes[int]()
-	l.less = func(a, b int) bool { return a < b }
+	l := newLanes(func(a, b int) bool { return a < b })
 	var want []int
 	for range 1000 {
 		for n := rand.IntN(5); n > 0; n-- {
@@ -109,7 +108,7 @@ func popOne(t *testing.T, l *lanes[string]) string {
 
 // The memory of a lane that is never empty does not grow with the number of items that passed through it.
 func TestLaneMemoryIsBounded(t *testing.T) {
-	l := newLanes[string]()
+	l := newLanes[string](nil)
 	l.push("a", "first")
 	for range 100_000 {
 		l.push("a", "next")

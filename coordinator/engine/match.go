@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"github.com/tidwall/btree"
-
-	"github.com/lessor-dev/lessor/lease"
-)
+import "github.com/lessor-dev/lessor/lease"
 
 // grantsPerTurn is how many tasks a queue hands out before another one has its turn.
 var grantsPerTurn = 64
@@ -45,11 +41,7 @@ type turn struct {
 	last  uint64 // number of the last grant when the queue was marked
 }
 
-func newToMatch() *lanes[turn] {
-	l := newLanes[turn]()
-	l.less = func(a, b turn) bool { return a.last < b.last }
-	return l
-}
+func turnLess(a, b turn) bool { return a.last < b.last }
 
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
 // (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep).
@@ -133,14 +125,12 @@ type throttle struct {
 	queue *queue
 }
 
-func newThrottled() *btree.BTreeG[throttle] {
-	return btree.NewBTreeGOptions(func(a, b throttle) bool {
-		if a.until != b.until {
-			return a.until < b.until
-		}
-		return a.queue.space.number < b.queue.space.number ||
-			a.queue.space.number == b.queue.space.number && a.queue.name < b.queue.name
-	}, btree.Options{NoLocks: true})
+func throttleLess(a, b throttle) bool {
+	if a.until != b.until {
+		return a.until < b.until
+	}
+	return a.queue.space.number < b.queue.space.number ||
+		a.queue.space.number == b.queue.space.number && a.queue.name < b.queue.name
 }
 
 // unthrottle marks the queues whose rate limit allows a grant again.

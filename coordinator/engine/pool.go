@@ -45,7 +45,7 @@ func newPools() pools {
 func (q *queue) pool(k poolKey, needs *lease.Requirements) *pool {
 	p := q.pools.find(k)
 	if p == nil {
-		p = &pool{poolKey: k, queue: q, needs: needs, turns: newTurns()}
+		p = &pool{poolKey: k, queue: q, needs: needs, turns: newTree(lineupLess)}
 		q.pools.add(p)
 	}
 	return p
@@ -192,17 +192,15 @@ type lineup struct {
 }
 
 func newLineup(p *pool, f *flow) *lineup {
-	return &lineup{pool: p, flow: f, begin: f.begin, lines: btree.NewBTreeGOptions(lineLess, btree.Options{NoLocks: true})}
+	return &lineup{pool: p, flow: f, begin: f.begin, lines: newTree(lineLess)}
 }
 
-// newTurns returns a set of lineups that is ordered by the turns of their flows.
-func newTurns() *btree.BTreeG[*lineup] {
-	return btree.NewBTreeGOptions(func(a, b *lineup) bool {
-		if a.begin != b.begin {
-			return a.begin < b.begin
-		}
-		return a.flow.key < b.flow.key
-	}, btree.Options{NoLocks: true})
+// lineupLess orders lineups by the turns of their flows.
+func lineupLess(a, b *lineup) bool {
+	if a.begin != b.begin {
+		return a.begin < b.begin
+	}
+	return a.flow.key < b.flow.key
 }
 
 // move puts a lineup where the next turn of its flow begins.

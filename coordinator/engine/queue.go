@@ -40,7 +40,7 @@ type queue struct {
 var noSettings lease.Settings
 
 func newQueue(s *space, name string) *queue {
-	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newIdle()}
+	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTree(flowLess)}
 }
 
 // queue finds a queue or makes it.

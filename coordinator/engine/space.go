@@ -44,7 +44,7 @@ func newSpace(name Space, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
 		name: name, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
-		byQueueName: btree.NewBTreeGOptions(func(a, b *queue) bool { return a.name < b.name }, btree.Options{NoLocks: true}),
+		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }),
 	}
 }
 

@@ -41,7 +41,7 @@ var timerHead = 4096
 func newTimeline(c store.Clock) *timeline {
 	return &timeline{
 		clock:  c,
-		leased: btree.NewBTreeGOptions(timerLess, btree.Options{NoLocks: true}),
+		leased: newTree(timerLess),
 		rest:   newHead(timerHead, timerLess),
 	}
 }
