@@ -255,6 +255,23 @@ func (e *Engine) round() {
 	e.readClocks()
 	e.unthrottle()
 	e.pollsEnd = e.tried + triesPerTurn
+	e.runOps()
+	e.readClocks()
+	// Heartbeats that came in during a stall are applied before leases expire. But every round may come after a stall: under a flood of submits each batch is full
+	// at once, and the loop waits for the committer.
+	e.stalled, e.expiredNone = false, e.stalled && !e.expiredNone
+	if !e.expiredNone && !e.commitIsSlow() {
+		e.expireDue()
+		e.ringAlarms()
+	}
+	e.match()
+	e.answerCallers()
+	e.save()
+	e.submitBatch()
+}
+
+// runOps runs the operations that wait, until the batch or the time of the round is used up.
+func (e *Engine) runOps() {
 	most := len(e.batch.changes) + maxBatchChanges
 	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
 	began := e.now.Serving
@@ -276,18 +293,6 @@ func (e *Engine) round() {
 		e.taken[0] = op{}
 		e.taken = e.taken[1:]
 	}
-	e.readClocks()
-	// Heartbeats that came in during a stall are applied before leases expire. But every round may come after a stall: under a flood of submits each batch is full
-	// at once, and the loop waits for the committer.
-	e.stalled, e.expiredNone = false, e.stalled && !e.expiredNone
-	if !e.expiredNone && !e.commitIsSlow() {
-		e.expireDue()
-		e.ringAlarms()
-	}
-	e.match()
-	e.answerCallers()
-	e.save()
-	e.submitBatch()
 }
 
 // sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
