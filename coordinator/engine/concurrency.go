@@ -149,16 +149,22 @@ func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	if k == nil || k.parked[l.kind] == nil {
 		return false
 	}
-	h := k.parked[l.kind]
-	if h.dry() {
-		e.refillParked(k, l.kind, h)
-	}
-	first, ok := h.first()
+	first, ok := e.firstParked(k, l.kind, k.parked[l.kind])
 	if !ok {
-		e.dropParked(k, l.kind)
 		e.mayHaveRoom(k) // it may be needed no more
 	}
 	return ok && placeLess(first, p)
+}
+
+// firstParked returns the place of the first task of a line that is parked under the key. If there is none any more, it forgets the line.
+func (e *Engine) firstParked(k *concurrencyKey, line lease.Line, h *head[place]) (p place, ok bool) {
+	if h.dry() {
+		e.refillParked(k, line, h)
+	}
+	if p, ok = h.first(); !ok {
+		e.dropParked(k, line)
+	}
+	return p, ok
 }
 
 // removeParked removes a place from the parked tasks of a line, and forgets the line if that was the last one.

@@ -212,12 +212,8 @@ func (e *Engine) loseFirst(l *line, worker string) {
 // loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key to fail.
 func (e *Engine) loseFirstParked(l parkedLine, worker string) {
 	h := l.key.parked[l.line]
-	if h.dry() {
-		e.refillParked(l.key, l.line, h)
-	}
-	p, ok := h.first()
+	p, ok := e.firstParked(l.key, l.line, h)
 	if !ok {
-		e.dropParked(l.key, l.line)
 		e.mayHaveRoom(l.key) // it may be needed no more
 		return
 	}

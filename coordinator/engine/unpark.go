@@ -80,12 +80,8 @@ func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 
 func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
 	e.tried++
-	if h.dry() {
-		e.refillParked(k, line, h)
-	}
-	p, ok := h.first()
+	p, ok := e.firstParked(k, line, h)
 	if !ok {
-		e.dropParked(k, line)
 		return
 	}
 	id := lease.TaskID{Space: k.space.number, Seq: p.seq}
