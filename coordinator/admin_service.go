@@ -31,11 +31,7 @@ type adminService struct {
 func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusRequest) (*lessorv1.GetStatusResponse, error) {
 	who := gate.Identify(ctx)
 	tenant := who.Tenant
-	live, err := s.engine.LiveLeases(ctx, tenant)
-	if err != nil {
-		return nil, refusal.Status(err)
-	}
-	unended, err := s.engine.Unended(ctx, tenant)
+	has, err := s.engine.TenantCounts(ctx, tenant)
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -45,8 +41,8 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
-		Leases: uint64(live), Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
-		Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), unended),
+		Leases: has.Leases, Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
+		Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), has.Unended),
 		CredentialEndsAt: convert.Stamp(ends),
 	}, nil
 }

@@ -119,6 +119,13 @@ type QueueInfo struct {
 // wait for their concurrency key, Ready counts the other READY tasks.
 type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
+// TenantCounts are the numbers of what a tenant has in all its spaces.
+type TenantCounts struct {
+	Unended uint64 // tasks that have not ended
+	Leases  uint64 // live leases
+	spaces  int    // spaces that have a number
+}
+
 // Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.
 type Watching struct {
 	Task  lease.TaskID

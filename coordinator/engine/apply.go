@@ -40,8 +40,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 		return
 	}
 	q := e.queueOf(c)
-	e.countUnended(q.space.name.Tenant, before, after)
-	q.space.countLeased(before, after)
+	q.space.tenant.recount(before, after)
 	q.recount(c, before, after)
 	e.total.recount(c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
@@ -53,13 +52,19 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	e.batch.touchQueue(q)
 }
 
-// countLeased updates the number of live leases of the tenant of a space; before and after are countOf of the two versions of a task.
-func (s *space) countLeased(before, after int) {
-	if after == countLeased && before != countLeased {
-		*s.leased++
+// recount updates the counts of a tenant after a change of a task; before and after are countOf of its two versions.
+func (n *TenantCounts) recount(before, after int) {
+	switch was, is := before < countEnded, after < countEnded; {
+	case is && !was:
+		n.Unended++
+	case was && !is:
+		n.Unended--
 	}
-	if before == countLeased && after != countLeased {
-		*s.leased--
+	switch was, is := before == countLeased, after == countLeased; {
+	case is && !was:
+		n.Leases++
+	case was && !is:
+		n.Leases--
 	}
 }
 

@@ -213,13 +213,13 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	})
 }
 
-// LiveLeases returns the number of live leases of a tenant. Its cost does not depend on the number of queues and tasks.
-func (e *Engine) LiveLeases(ctx context.Context, tenant string) (int, error) {
-	return ask(ctx, e, tenant, func() (int, error) {
-		if n := e.leasedOf[tenant]; n != nil {
+// TenantCounts returns what a tenant has. Its cost does not depend on the number of queues and tasks.
+func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts, error) {
+	return ask(ctx, e, tenant, func() (TenantCounts, error) {
+		if n := e.tenants[tenant]; n != nil {
 			return *n, nil
 		}
-		return 0, nil
+		return TenantCounts{}, nil
 	})
 }
 

@@ -46,10 +46,8 @@ func (i *inspection) compareWithRestart() {
 	}
 	compare("the counts of all tasks", i.total.String(), next.total.String())
 	compare("the number of live leases", i.set.live, next.set.live)
-	compare("the tasks of each tenant", i.unendedOfTenants(), next.unendedOfTenants())
-	compare("the leases of each tenant", i.leasesOfTenants(), next.leasesOfTenants())
+	compare("the counts of each tenant", i.countsOfTenants(), next.countsOfTenants())
 	compare("the workspaces", i.spaceRecords(), next.spaceRecords())
-	compare("the number of workspaces of each tenant", i.spacesOfTenants(), next.spacesOfTenants())
 	compare("the queues", i.queueStates(), next.queueStates())
 	compare("the concurrency keys", i.keyStates(), next.keyStates())
 	compare("the affinity keys", i.heldBindings(), next.heldBindings())
@@ -103,27 +101,14 @@ func (i *inspection) compareTasks() {
 
 func (t *tally) String() string { return fmt.Sprint(t.counts, t.parked) }
 
-// unendedOfTenants returns the number of tasks of each tenant that have not ended, if it has any.
-func (e *Engine) unendedOfTenants() map[string]uint64 {
-	all := maps.Clone(e.unended)
-	maps.DeleteFunc(all, func(_ string, n uint64) bool { return n == 0 })
-	return all
-}
-
-func (e *Engine) leasesOfTenants() map[string]int {
-	all := map[string]int{}
-	for tenant, n := range e.leasedOf {
-		if *n != 0 {
-			all[tenant] = *n
+// countsOfTenants returns what each tenant has, if it has anything.
+func (e *Engine) countsOfTenants() map[string]string {
+	all := map[string]string{}
+	for tenant, n := range e.tenants {
+		if *n != (TenantCounts{}) {
+			all[tenant] = fmt.Sprintf("%+v", *n)
 		}
 	}
-	return all
-}
-
-// spacesOfTenants returns the number of workspaces of each tenant, if it has any.
-func (e *Engine) spacesOfTenants() map[string]int {
-	all := maps.Clone(e.numbered)
-	maps.DeleteFunc(all, func(_ string, n int) bool { return n == 0 })
 	return all
 }
 

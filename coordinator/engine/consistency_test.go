@@ -127,21 +127,22 @@ func (i *inspection) eachTaker(visit func(*taker)) {
 func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces[t.ID.Space].queues[t.Spec.Queue] }
 
 func (i *inspection) checkCounts() {
-	counted, unended, leased := map[*queue]tally{}, map[string]uint64{}, map[string]int{}
+	counted, has := map[*queue]tally{}, map[string]TenantCounts{}
 	for _, t := range i.tasks {
 		q := i.queueOf(t)
 		if q == nil {
 			i.problem("task %v has no queue", t.ID)
 			continue
 		}
-		n := counted[q]
+		n, of := counted[q], has[t.Tenant]
 		c := countOf(t)
 		if n.counts[c]++; c != countEnded {
-			unended[t.Tenant]++
+			of.Unended++
 		}
 		if t.Lease != nil {
-			leased[t.Tenant]++
+			of.Leases++
 		}
+		has[t.Tenant] = of
 		if isParked(t) {
 			n.parked++
 		}
@@ -159,14 +160,19 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
-	for tenant, n := range i.leasedOf {
-		if *n != leased[tenant] {
-			i.problem("tenant %q has %d live leases, and %d are counted", tenant, leased[tenant], *n)
+	for _, s := range i.spaces {
+		of := has[s.name.Tenant]
+		of.spaces++
+		has[s.name.Tenant] = of
+	}
+	for tenant, n := range i.tenants {
+		if *n != has[tenant] {
+			i.problem("tenant %q has %+v, and %+v are counted", tenant, has[tenant], *n)
 		}
 	}
 	for _, s := range i.byName {
-		if tenant := s.name.Tenant; i.unended[tenant] != unended[tenant] {
-			i.problem("tenant %q has %d tasks that have not ended, and %d are counted", tenant, unended[tenant], i.unended[tenant])
+		if s.tenant != i.tenants[s.name.Tenant] {
+			i.problem("workspace %v counts for another tenant", s.name)
 		}
 	}
 }

@@ -90,15 +90,13 @@ type Engine struct {
 
 	// Tasks, workspaces and timers.
 	set       *workset
-	spaces    map[uint32]*space // by number
-	byName    map[Space]*space  // all spaces, also those without a number
-	lastSpace uint32            // highest number of a space
-	numbered  map[string]int    // number of spaces that have a number, by tenant
-	unended   map[string]uint64 // number of tasks that have not ended, by tenant
-	leasedOf  map[string]*int   // number of live leases, by tenant; its spaces have it too
-	total     tally             // of the tasks of all queues
-	serving   *timeline         // timers on the serving clock
-	wall      *timeline         // timers on the wall clock
+	spaces    map[uint32]*space        // by number
+	byName    map[Space]*space         // all spaces, also those without a number
+	lastSpace uint32                   // highest number of a space
+	tenants   map[string]*TenantCounts // by tenant; its spaces have it too
+	total     tally                    // of the tasks of all queues
+	serving   *timeline                // timers on the serving clock
+	wall      *timeline                // timers on the wall clock
 	alarms    alarms
 	lastAudit store.AuditKey // key of the newest audit entry
 
@@ -151,8 +149,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, numbered: map[string]int{},
-		unended: map[string]uint64{}, leasedOf: map[string]*int{},
+		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, tenants: map[string]*TenantCounts{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},

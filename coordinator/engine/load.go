@@ -104,10 +104,9 @@ func requireMeta(r store.Reader) error {
 func (e *Engine) loadSpaces(r store.Reader) error {
 	return records.Spaces(r, func(s records.Space) error {
 		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
-		e.spaces[s.Number] = newSpace(name, s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
-		e.spaces[s.Number].leased = e.leasedBy(name.Tenant)
+		e.spaces[s.Number] = newSpace(name, e.countsOf(name.Tenant), s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
 		e.byName[name] = e.spaces[s.Number]
-		e.numbered[name.Tenant]++
+		e.spaces[s.Number].tenant.spaces++
 		e.dir.add(name, s.Number)
 		e.lastSpace = max(e.lastSpace, s.Number)
 		return nil
@@ -147,7 +146,7 @@ func (e *Engine) loadQueues(r store.Reader) error {
 		e.total.counts[countScheduled] += q.Scheduled
 		e.total.counts[countEnded] += q.Ended
 		e.total.parked += q.Parked
-		e.unended[made.space.name.Tenant] += q.Ready + q.Scheduled
+		made.space.tenant.Unended += q.Ready + q.Scheduled
 		e.loadBucket(made, q.Bucket)
 		return nil
 	})
@@ -218,8 +217,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.requests.addLease(t)
 		q.counts[countLeased]++
 		e.total.counts[countLeased]++
-		e.unended[t.Tenant]++
-		*q.space.leased++
+		q.space.tenant.Unended++
+		q.space.tenant.Leases++
 		if key := t.Spec.ConcurrencyKey; key != "" {
 			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}

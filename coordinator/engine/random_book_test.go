@@ -467,17 +467,15 @@ func (w *world) looks() {
 	}
 	total := Counts{}
 	for _, tenant := range append(w.tenants(), "nobody") {
-		live := 0
+		want := TenantCounts{Unended: uint64(w.unfinished(tenant))}
 		for _, t := range w.seen {
 			if t.Tenant == tenant && isLeased(t) {
-				live++
+				want.Leases++
 			}
 		}
-		if n, err := w.Unended(w.Context(), tenant); err != nil || int(n) != w.unfinished(tenant) {
-			w.Errorf("tenant %q is told of %d tasks that have not ended (%v), and has %d", tenant, n, err, w.unfinished(tenant))
-		}
-		if n, err := w.LiveLeases(w.Context(), tenant); err != nil || n != live {
-			w.Errorf("tenant %q is told of %d live leases (%v), and has %d", tenant, n, err, live)
+		n, err := w.TenantCounts(w.Context(), tenant)
+		if n.spaces = 0; err != nil || n != want {
+			w.Errorf("tenant %q is told of %+v (%v), and has %+v", tenant, n, err, want)
 		}
 	}
 	for _, space := range append(w.spaces, Space{home.Tenant, "unused"}, Space{"nobody", home.Workspace}) {

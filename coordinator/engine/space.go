@@ -12,9 +12,9 @@ import (
 // space is a workspace of a tenant: its sequence and its queues.
 type space struct {
 	name          Space
+	tenant        *TenantCounts
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
-	leased        *int   // number of live leases of the tenant
 	lost          span   // sequences that the newest restore left out
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
@@ -40,9 +40,9 @@ func (s Sequences) Lost(seq uint64) bool { return s.lost.from <= seq && seq < s.
 // span is a range of sequences, from the first to before the end.
 type span struct{ from, to uint64 }
 
-func newSpace(name Space, number uint32, nextSeq uint64, lost span) *space {
+func newSpace(name Space, tenant *TenantCounts, number uint32, nextSeq uint64, lost span) *space {
 	return &space{
-		name: name, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
+		name: name, tenant: tenant, number: number, nextSeq: nextSeq, lost: lost, queues: map[string]*queue{}, keys: map[string]*concurrencyKey{},
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
 		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }),
 	}
@@ -59,12 +59,12 @@ func (s *space) drop(q *queue) {
 	s.byQueueName.Delete(q)
 }
 
-// leasedBy returns the number of live leases of a tenant, to be updated.
-func (e *Engine) leasedBy(tenant string) *int {
-	n := e.leasedOf[tenant]
+// countsOf returns the counts of a tenant, to be updated.
+func (e *Engine) countsOf(tenant string) *TenantCounts {
+	n := e.tenants[tenant]
 	if n == nil {
-		n = new(int)
-		e.leasedOf[tenant] = n
+		n = &TenantCounts{}
+		e.tenants[tenant] = n
 	}
 	return n
 }
@@ -74,8 +74,7 @@ func (e *Engine) spaceOf(name Space) *space {
 	s := e.byName[name]
 	if s == nil {
 		first := lease.FirstSeq(e.Epoch(), 1)
-		s = newSpace(name, 0, first, span{1, first})
-		s.leased = e.leasedBy(name.Tenant)
+		s = newSpace(name, e.countsOf(name.Tenant), 0, first, span{1, first})
 		e.byName[name] = s
 	}
 	return s
@@ -101,13 +100,13 @@ func (e *Engine) assignNumber(s *space) error {
 		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces of %s is reached", most, whose)}
 	}
 	switch {
-	case e.numbered[s.name.Tenant] >= maxSpaces:
+	case s.tenant.spaces >= maxSpaces:
 		return tooMany("a tenant", maxSpaces)
 	case e.lastSpace == lease.MaxSpace:
 		return tooMany("all tenants", lease.MaxSpace)
 	}
 	e.lastSpace++
-	e.numbered[s.name.Tenant]++
+	s.tenant.spaces++
 	s.number = e.lastSpace
 	e.spaces[s.number] = s
 	return nil
@@ -117,7 +116,7 @@ func (e *Engine) assignNumber(s *space) error {
 func (e *Engine) withdrawNumber(s *space) {
 	delete(e.spaces, s.number)
 	e.lastSpace--
-	e.numbered[s.name.Tenant]--
+	s.tenant.spaces--
 	s.number = 0
 	e.batch.leaveSpace(s)
 }

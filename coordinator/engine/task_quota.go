@@ -1,13 +1,12 @@
 package engine
 
 import (
-	"context"
 	"math"
 
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// The quota of tasks that have not ended (X5). Every change updates a tenant's number of tasks, and each start counts it again from the queues.
+// The quota of tasks that have not ended (X5). Every change updates TenantCounts, and each start counts again from the queues.
 
 // exceedsTaskQuota reports whether a submit of the specs into s would give the tenant more tasks than it may have. A submit that makes no task is
 // always allowed, even if the tenant already has more tasks than a lowered limit. The caller must have called expireByKey for the specs.
@@ -15,7 +14,7 @@ func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if e.cfg.MaxTasks == nil {
 		return false
 	}
-	most, has := uint64(max(e.cfg.MaxTasks(s.name.Tenant), 0)), e.unended[s.name.Tenant]
+	most, has := uint64(max(e.cfg.MaxTasks(s.name.Tenant), 0)), s.tenant.Unended
 	if most == math.MaxInt || has+uint64(len(specs)) <= most {
 		return false
 	}
@@ -43,8 +42,8 @@ func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 	if !ok || e.cfg.MaxTasks == nil {
 		return false
 	}
-	most := max(e.cfg.MaxTasks(r.Tenant), 0)
-	if most == math.MaxInt || e.unended[r.Tenant] < uint64(most) {
+	most, has := max(e.cfg.MaxTasks(r.Tenant), 0), e.tenants[r.Tenant]
+	if has == nil || most == math.MaxInt || has.Unended < uint64(most) {
 		return false
 	}
 	t := e.set.task(r.Task)
@@ -55,21 +54,4 @@ func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 func (e *Engine) submitted(s *space, key string) bool {
 	_, _, found := e.set.key(s.number, key)
 	return found
-}
-
-// countUnended updates the number of tasks of a tenant that have not ended; before and after are countOf of the two versions of a task.
-func (e *Engine) countUnended(tenant string, before, after int) {
-	if before >= countEnded && after < countEnded {
-		e.unended[tenant]++
-	}
-	if before < countEnded && after >= countEnded {
-		if e.unended[tenant]--; e.unended[tenant] == 0 {
-			delete(e.unended, tenant)
-		}
-	}
-}
-
-// Unended returns the number of tasks of a tenant that have not ended.
-func (e *Engine) Unended(ctx context.Context, tenant string) (uint64, error) {
-	return ask(ctx, e, tenant, func() (uint64, error) { return e.unended[tenant], nil })
 }

@@ -114,7 +114,7 @@ func TestRefusedSubmitMakesNoWorkspace(t *testing.T) {
 		waiting := r.joinFor(Wants{Space: attended, Worker: "w", Queues: []string{"q"}}, 1)
 		memory := func() [5]int {
 			return onLoop(r, func() [5]int {
-				return [5]int{len(r.byName), len(r.spaces), len(r.dir.byName), int(r.lastSpace), r.numbered[home.Tenant]}
+				return [5]int{len(r.byName), len(r.spaces), len(r.dir.byName), int(r.lastSpace), r.countsOf(home.Tenant).spaces}
 			})
 		}
 		var field *lease.FieldError
@@ -195,14 +195,14 @@ func TestLimitOfWorkspaces(t *testing.T) {
 		}
 		const others = maxSpaces - 2
 		allow(submitTo(first))
-		onLoop(r, func() int { r.numbered["acme"] += others; return 0 }) // to make them takes long
+		onLoop(r, func() int { r.tenants["acme"].spaces += others; return 0 }) // to make them takes long
 		allow(submitTo(last))
 		refuse(submitTo(further))
 		refuse(update(further))
 		allow(submitTo(first))
 		allow(update(last))
 		allow(submitTo(Space{"other", "further"}))
-		onLoop(r, func() int { r.numbered["acme"] -= others; return 0 })
+		onLoop(r, func() int { r.tenants["acme"].spaces -= others; return 0 })
 		r.consistent()
 		allow(submitTo(further))
 		r.shutDown()

@@ -195,7 +195,7 @@ func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
 				synctest.Wait()
 				h.submitSpecs(h.specs(1))
 				h.round()
-				if n := *h.leasedOf[home.Tenant]; n != 1 {
+				if n := h.tenants[home.Tenant].Leases; n != 1 {
 					t.Errorf("%d tasks of the other tenant are leased after a round, want one", n)
 				}
 				leave()
@@ -233,7 +233,6 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"LeasesBySession": func(ctx context.Context, e *Engine) { _, _ = e.LeasesBySession(ctx, tenant) },
 		"LeasesOf":        func(ctx context.Context, e *Engine) { _, _ = e.LeasesOf(ctx, tenant, m.Session) },
 		"Leave":           func(_ context.Context, e *Engine) { _ = e.Leave(m, true) },
-		"LiveLeases":      func(ctx context.Context, e *Engine) { _, _ = e.LiveLeases(ctx, tenant) },
 		"Post": func(_ context.Context, e *Engine) {
 			_ = e.Post(tenant, []*lease.Report{{}}, func([]lease.Answer, error) {})
 		},
@@ -254,10 +253,10 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"SubmitEach": func(_ context.Context, e *Engine) {
 			_ = e.SubmitEach(tenant, []Submission{{Space: home, Spec: work()}}, func([]SubmitResult, error) {})
 		},
-		"Sweep":       func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
-		"Unended":     func(ctx context.Context, e *Engine) { _, _ = e.Unended(ctx, tenant) },
-		"Update":      func(_ context.Context, e *Engine) { _ = e.Update(m.Session, w, 1) },
-		"UpdateQueue": func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
+		"Sweep":        func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
+		"TenantCounts": func(ctx context.Context, e *Engine) { _, _ = e.TenantCounts(ctx, tenant) },
+		"Update":       func(_ context.Context, e *Engine) { _ = e.Update(m.Session, w, 1) },
+		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
 	}
 	// These do not wait for the loop, or ask it for no tenant.
 	others := []string{"CommitPending", "Counts", "Epoch", "Key", "LeaseID", "LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Watch"}
