@@ -52,8 +52,8 @@ func (c *Coordinator) closingEnded(next http.Handler) http.Handler {
 	})
 }
 
-// holder returns the function that opens task tokens (H1).
-func holder(eng *engine.Engine, tokens convert.Tokens) gate.TokenOpener {
+// tokenOpener returns the function that opens task tokens (H1).
+func tokenOpener(eng *engine.Engine, tokens convert.Tokens) gate.TokenOpener {
 	return func(ctx context.Context, token string) (in context.Context, said gate.TaskToken, ok bool) {
 		c, ok := tokens.Open(eng.Now(), token)
 		if !ok {

@@ -81,7 +81,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
 	if c.gate, err = gate.New(gate.Deps{
-		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, Holder: holder(eng, tokens),
+		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, OpenToken: tokenOpener(eng, tokens),
 	}); err != nil {
 		return nil, err
 	}

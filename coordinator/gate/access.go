@@ -81,25 +81,25 @@ var unguarded = map[string]bool{
 }
 
 // NeedsNoCredential reports whether a call needs no credential; see preauth.Gate.
-func (*authenticator) NeedsNoCredential(method string) bool { return unguarded[method] }
+func (*Gate) NeedsNoCredential(method string) bool { return unguarded[method] }
 
 // admit checks that the caller may make a call. The context that it returns carries the identity of the caller for Identify.
-func (a *authenticator) admit(ctx context.Context, method string) (context.Context, Identity, error) {
+func (g *Gate) admit(ctx context.Context, method string) (context.Context, Identity, error) {
 	if unguarded[method] {
 		return ctx, Identity{}, nil
 	}
-	if a.Open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
+	if g.Open() && strings.HasPrefix(method, "/"+lessorv1.AuthService_ServiceDesc.ServiceName+"/") {
 		return nil, Identity{}, refusal.Status(refusal.ErrOpen)
 	}
-	who, err := a.identify(ctx)
+	who, err := g.identify(ctx)
 	logCaller(ctx, who)
 	if err != nil {
-		return nil, who, a.failed(ctx, err)
+		return nil, who, g.failed(ctx, err)
 	}
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
-	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != a.owner {
+	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != g.owner {
 		return nil, who, refusal.Status(refusal.ErrOwner)
 	}
 	return withIdentity(ctx, who), who, nil
@@ -114,18 +114,18 @@ func logCaller(ctx context.Context, who Identity) {
 
 // identify returns who makes a call. If the caller was already identified before the message was read (over gRPC by the tap, over HTTP by Admit),
 // identify checks the credential again, because the credential may have ended while the message was being read.
-func (a *authenticator) identify(ctx context.Context) (who Identity, err error) {
+func (g *Gate) identify(ctx context.Context) (who Identity, err error) {
 	who, seen := ctx.Value(checkedKey{}).(Identity)
 	if !seen {
 		who, seen = ctx.Value(identityKey{}).(Identity)
 	}
 	if !seen {
-		return a.caller(ctx)
+		return g.caller(ctx)
 	}
 	switch {
 	case who.Credential != "":
-		_, err = a.recheck(who)
-	case a.withdrawn(who):
+		_, err = g.recheck(who)
+	case g.withdrawn(who):
 		return Identity{}, errTaskToken
 	}
 	return who, err
@@ -133,6 +133,6 @@ func (a *authenticator) identify(ctx context.Context) (who Identity, err error) 
 
 // withdrawn reports whether a caller has a task token whose credential was revoked, or lost its key (X3). If the credential has only expired, the token
 // remains valid: a lease may outlive it.
-func (a *authenticator) withdrawn(who Identity) bool {
-	return who.heldUnder != "" && !a.Open() && a.keyring.Withdrawn(who.Tenant, who.heldUnder, time.Now())
+func (g *Gate) withdrawn(who Identity) bool {
+	return who.heldUnder != "" && !g.Open() && g.keyring.Withdrawn(who.Tenant, who.heldUnder, time.Now())
 }

@@ -28,11 +28,11 @@ const (
 func TestFailedAttemptsArePaced(t *testing.T) {
 	t.Attr("rules", "X5")
 	synctest.Test(t, func(t *testing.T) {
-		authn, token := newAuthenticator(t, Auth{})
+		g, token := newKeyedGate(t, Auth{})
 		try := func(ip, token string) error {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 4711}})
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
-			_, _, err := authn.admit(ctx, lessorv1.AdminService_GetStatus_FullMethodName)
+			_, _, err := g.admit(ctx, lessorv1.AdminService_GetStatus_FullMethodName)
 			return err
 		}
 		const evil, held = "2001:db8::1", 200 // 100 each second, for two seconds

@@ -60,7 +60,7 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	switch {
 	case entry.Kept():
 	case err != nil:
-		g.refused(entry.Audit, err)
+		g.recordRefusal(entry.Audit, err)
 	case beyondStore[info.FullMethod]:
 		err = refusal.Status(g.trail.Record(entry.Audit))
 	default:
@@ -69,9 +69,9 @@ func (g *Gate) audit(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	return res, err
 }
 
-// refused records in the audit that a call was refused. It skips status codes after which the call may have had an effect or will be repeated,
+// recordRefusal records in the audit that a call was refused. It skips status codes after which the call may have had an effect or will be repeated,
 // because such a code does not mean a refusal.
-func (g *Gate) refused(a records.Audit, err error) {
+func (g *Gate) recordRefusal(a records.Audit, err error) {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown:
 		return
@@ -84,7 +84,7 @@ func (g *Gate) refused(a records.Audit, err error) {
 func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, req any, over error) error {
 	err := refusal.Status(over)
 	if audited[method] {
-		g.refused(newEntry(ctx, who, method, req), err)
+		g.recordRefusal(newEntry(ctx, who, method, req), err)
 	}
 	return err
 }
@@ -102,7 +102,7 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 			return g.refuseByQuota(ctx, who, method, req, g.delayRefusal(ctx, who, over))
 		}
 	}
-	g.refused(newEntry(ctx, who, method, req), err)
+	g.recordRefusal(newEntry(ctx, who, method, req), err)
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -23,26 +22,17 @@ type Auth struct {
 	RequireCertificate bool
 }
 
-// authenticator finds out who makes a call from the credentials that it shows.
-type authenticator struct {
-	keyring  *auth.Keyring // nil: no credentials are required
-	rules    Auth
-	attempts preauth.Attempts
-	refused  *prometheus.CounterVec
-	owner    string // see Deps.Owner
-}
-
 // Open reports whether the coordinator accepts calls without credentials.
-func (a *authenticator) Open() bool { return a.keyring == nil }
+func (g *Gate) Open() bool { return g.keyring == nil }
 
 // authenticate returns who makes a call, given its bearer token ("" if none) and TLS connection (nil if none) (X1). A token takes precedence over the
 // certificate. But if the certificate names a tenant, the token must belong to that tenant, and the certificate must be valid too. The error is an
 // *auth.Error or refusal.ErrNoCertificate. The Identity returned with an error names the owner of the credential as far as that is certain.
-func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
-	if a.Open() {
+func (g *Gate) authenticate(token string, conn *tls.ConnectionState) (Identity, error) {
+	if g.Open() {
 		return everyone, nil
 	}
-	certified, err := a.certified(conn)
+	certified, err := g.certified(conn)
 	named := certified.Tenant != ""
 	switch {
 	case err != nil:
@@ -53,7 +43,7 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (I
 	default:
 		return certified, nil
 	}
-	who, err := a.keyring.Verify(token, time.Now())
+	who, err := g.keyring.Verify(token, time.Now())
 	if err == nil && named && certified.Tenant != who.Tenant {
 		err = &auth.Error{Problem: auth.Conflict}
 	}
@@ -65,28 +55,28 @@ func (a *authenticator) authenticate(token string, conn *tls.ConnectionState) (I
 
 // certified returns the holder that the client certificate of a connection names. It returns the zero Identity if the certificate names no holder or
 // if there is no certificate.
-func (a *authenticator) certified(conn *tls.ConnectionState) (Identity, error) {
+func (g *Gate) certified(conn *tls.ConnectionState) (Identity, error) {
 	if conn == nil || len(conn.VerifiedChains) == 0 {
-		if a.rules.RequireCertificate {
+		if g.rules.RequireCertificate {
 			return Identity{}, refusal.ErrNoCertificate
 		}
 		return Identity{}, nil
 	}
 	leaf := conn.VerifiedChains[0][0]
-	who, err := a.keyring.Certified(leaf, time.Now())
+	who, err := g.keyring.Certified(leaf, time.Now())
 	return Identity{Identity: who, certificate: leaf}, err
 }
 
 // recheck checks the credential of an identity again, and returns the time at which the credential ends (X3).
-func (a *authenticator) recheck(who Identity) (time.Time, error) {
+func (g *Gate) recheck(who Identity) (time.Time, error) {
 	if who.certificate == nil {
-		return a.keyring.Recheck(who.Identity, time.Now())
+		return g.keyring.Recheck(who.Identity, time.Now())
 	}
-	again, err := a.keyring.Certified(who.certificate, time.Now())
+	again, err := g.keyring.Certified(who.certificate, time.Now())
 	if err != nil || !who.withToken {
 		return again.Until, err
 	}
-	until, err := a.keyring.Recheck(who.Identity, time.Now())
+	until, err := g.keyring.Recheck(who.Identity, time.Now())
 	if again.Until.Before(until) {
 		until = again.Until
 	}
@@ -94,12 +84,12 @@ func (a *authenticator) recheck(who Identity) (time.Time, error) {
 }
 
 // caller authenticates a call or an HTTP request. If the credential is valid, its connection is not closed to make room for others.
-func (a *authenticator) caller(ctx context.Context) (Identity, error) {
+func (g *Gate) caller(ctx context.Context) (Identity, error) {
 	token, err := bearer(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
 		return Identity{}, err
 	}
-	who, err := a.authenticate(token, preauth.TLSState(ctx))
+	who, err := g.authenticate(token, preauth.TLSState(ctx))
 	if err == nil {
 		preauth.CredentialShown(ctx)
 	}
@@ -107,11 +97,11 @@ func (a *authenticator) caller(ctx context.Context) (Identity, error) {
 }
 
 // CertificateEnded reports whether the client certificate of the connection of a call names somebody, and has expired or was revoked; see preauth.Gate.
-func (a *authenticator) CertificateEnded(ctx context.Context) bool {
-	if a.Open() {
+func (g *Gate) CertificateEnded(ctx context.Context) bool {
+	if g.Open() {
 		return false
 	}
-	_, err := a.certified(preauth.TLSState(ctx))
+	_, err := g.certified(preauth.TLSState(ctx))
 	bad, ok := errors.AsType[*auth.Error](err)
 	return ok && (bad.Problem == auth.Expired || bad.Problem == auth.Revoked)
 }
@@ -123,8 +113,8 @@ type checkedKey struct{}
 type ownerKey struct{}
 
 // CheckCredential checks the credential of a call before its message is read, and puts the identity of a valid one into the context; see preauth.Gate.
-func (a *authenticator) CheckCredential(ctx context.Context) (context.Context, error) {
-	who, err := a.caller(ctx)
+func (g *Gate) CheckCredential(ctx context.Context) (context.Context, error) {
+	who, err := g.caller(ctx)
 	if err != nil {
 		return context.WithValue(ctx, ownerKey{}, who.Tenant != ""), err
 	}

@@ -51,8 +51,8 @@ func certifiedConn(t *testing.T, names ...string) *tls.ConnectionState {
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 }
 
-// newAuthenticator returns an authenticator with a store of its own, and a token of an operator of acme.
-func newAuthenticator(t *testing.T, rules Auth) (a *authenticator, token string) {
+// newKeyedGate returns a gate with a store of its own, and a token of an operator of acme.
+func newKeyedGate(t *testing.T, rules Auth) (g *Gate, token string) {
 	t.Helper()
 	st := memstore.New()
 	keep := func(_ context.Context, _, _ string, put func(*store.Batch)) error {
@@ -68,19 +68,19 @@ func newAuthenticator(t *testing.T, rules Auth) (a *authenticator, token string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authenticator{keyring: keyring, rules: rules, attempts: preauth.NewAttempts(), refused: newRefused()}, token
+	return &Gate{keyring: keyring, rules: rules, attempts: preauth.NewAttempts(), refused: newRefused()}, token
 }
 
 // X1: a certificate identifies its holder by exactly one URI of the documented form. If a token of the same tenant comes with it, the token's identity is
 // used.
 func TestCertificates(t *testing.T) {
 	t.Attr("rules", "X1")
-	optional, token := newAuthenticator(t, Auth{})
-	required, same := newAuthenticator(t, Auth{RequireCertificate: true})
+	optional, token := newKeyedGate(t, Auth{})
+	required, same := newKeyedGate(t, Auth{RequireCertificate: true})
 	unverified := certifiedConn(t, "lessor://acme/worker/w")
 	unverified.VerifiedChains = nil
 	for name, tt := range map[string]struct {
-		authn   *authenticator
+		g       *Gate
 		token   string
 		conn    *tls.ConnectionState
 		who     string // tenant, role and subject
@@ -109,7 +109,7 @@ func TestCertificates(t *testing.T) {
 		"required, with a token":       {required, same, certifiedConn(t), "acme operator ann", ""},
 		"required, and nothing at all": {required, "", nil, "", "certificate"},
 	} {
-		who, err := tt.authn.authenticate(tt.token, tt.conn)
+		who, err := tt.g.authenticate(tt.token, tt.conn)
 		got := ""
 		if err == nil {
 			got = who.Tenant + " " + who.Role.String() + " " + who.Subject
@@ -130,56 +130,56 @@ func TestCertificates(t *testing.T) {
 // refused even if a valid token comes with it.
 func TestCertificatesEnd(t *testing.T) {
 	t.Attr("rules", "X3 X2")
-	authn, token := newAuthenticator(t, Auth{RequireCertificate: true})
-	stranger, _, err := authn.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
+	g, token := newKeyedGate(t, Auth{RequireCertificate: true})
+	stranger, _, err := g.keyring.Create(t.Context(), auth.Request{Tenant: "evil", Role: auth.Operator, Subject: "eve"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn := certifiedConn(t, "lessor://acme/worker/w")
 	ends := conn.PeerCertificates[0].NotAfter
-	who, err := authn.authenticate("", conn)
+	who, err := g.authenticate("", conn)
 	if err != nil || !who.Until.Equal(ends) {
 		t.Fatalf("the identity is %+v (%v), want one until %v", who, err, ends)
 	}
-	beside, err := authn.authenticate(token, conn)
-	if until, err2 := authn.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
+	beside, err := g.authenticate(token, conn)
+	if until, err2 := g.recheck(beside); err != nil || err2 != nil || !until.Equal(ends) || beside.Role != auth.Operator {
 		t.Fatalf("the identity with a token is %+v until %v (%v), want an operator until %v", beside, until, errors.Join(err, err2), ends)
 	}
-	plain, err := authn.authenticate(token, certifiedConn(t)) // it names nobody, so it ends nothing
-	if until, err2 := authn.recheck(plain); err != nil || err2 != nil || !until.Equal(plain.Until) {
+	plain, err := g.authenticate(token, certifiedConn(t)) // it names nobody, so it ends nothing
+	if until, err2 := g.recheck(plain); err != nil || err2 != nil || !until.Equal(plain.Until) {
 		t.Errorf("the token beside a certificate without a name ends at %v (%v), want %v", until, errors.Join(err, err2), plain.Until)
 	}
-	if _, err := authn.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
+	if _, err := g.keyring.Certified(conn.PeerCertificates[0], who.Until); err == nil {
 		t.Error("the certificate is accepted at the time when it expires")
 	}
-	second, issued, err := authn.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
+	second, issued, err := g.keyring.Create(t.Context(), auth.Request{Tenant: "acme", Role: auth.Operator, Subject: "ann"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := authn.authenticate(second, conn)
+	revoked, err := g.authenticate(second, conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := authn.keyring.Revoke(t.Context(), "acme", issued.ID, "ann", time.Now()); err != nil {
+	if _, err := g.keyring.Revoke(t.Context(), "acme", issued.ID, "ann", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := authn.recheck(revoked); err == nil {
+	if _, err := g.recheck(revoked); err == nil {
 		t.Error("a revoked token beside a good certificate goes on")
 	}
 	for _, tenant := range []string{"evil", "acme"} {
-		if _, err := authn.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
+		if _, err := g.keyring.Revoke(t.Context(), tenant, who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		for what, try := range map[string]func() error{
-			"alone, live":  func() error { _, err := authn.recheck(who); return err },
-			"alone":        func() error { _, err := authn.authenticate("", conn); return err },
-			"beside, live": func() error { _, err := authn.recheck(beside); return err },
-			"beside":       func() error { _, err := authn.authenticate(token, conn); return err },
+			"alone, live":  func() error { _, err := g.recheck(who); return err },
+			"alone":        func() error { _, err := g.authenticate("", conn); return err },
+			"beside, live": func() error { _, err := g.recheck(beside); return err },
+			"beside":       func() error { _, err := g.authenticate(token, conn); return err },
 			"beside another tenant's": func() error {
 				if tenant != "acme" {
 					return nil
 				}
-				_, err := authn.authenticate(stranger, conn)
+				_, err := g.authenticate(stranger, conn)
 				return err
 			},
 		} {
@@ -189,7 +189,7 @@ func TestCertificatesEnd(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"cert-", "cert-00", "cert-" + strings.Repeat("AB", 20), who.Credential + "0", "cert-" + who.Credential} {
-		if _, err := authn.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
+		if _, err := g.keyring.Revoke(t.Context(), "acme", id, "ann", time.Now()); !errors.Is(err, auth.ErrNotFound) {
 			t.Errorf("revoke %q: %v, want ErrNotFound", id, err)
 		}
 	}
@@ -199,8 +199,8 @@ func TestCertificatesEnd(t *testing.T) {
 func TestCertificateEnded(t *testing.T) {
 	t.Attr("rules", "X3")
 	synctest.Test(t, func(t *testing.T) {
-		authn, _ := newAuthenticator(t, Auth{RequireCertificate: true})
-		ended := func(a *authenticator, conn *tls.ConnectionState) bool {
+		g, _ := newKeyedGate(t, Auth{RequireCertificate: true})
+		ended := func(a *Gate, conn *tls.ConnectionState) bool {
 			p := &peer.Peer{}
 			if conn != nil {
 				p.AuthInfo = credentials.TLSInfo{State: *conn}
@@ -208,26 +208,26 @@ func TestCertificateEnded(t *testing.T) {
 			return a.CertificateEnded(peer.NewContext(t.Context(), p))
 		}
 		unnamed, expires, revoked := certifiedConn(t), certifiedConn(t, "lessor://acme/worker/w"), certifiedConn(t, "lessor://acme/worker/w")
-		who, err := authn.authenticate("", revoked)
+		who, err := g.authenticate("", revoked)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, conn := range []*tls.ConnectionState{nil, unnamed, expires, revoked, certifiedConn(t, "lessor://acme/king/w")} {
-			if ended(authn, conn) {
+			if ended(g, conn) {
 				t.Errorf("the certificate %v has ended", conn)
 			}
 		}
-		if _, err := authn.keyring.Revoke(t.Context(), "acme", who.Credential, "ann", time.Now()); err != nil {
+		if _, err := g.keyring.Revoke(t.Context(), "acme", who.Credential, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if !ended(authn, revoked) || ended(authn, expires) {
+		if !ended(g, revoked) || ended(g, expires) {
 			t.Error("not exactly the revoked certificate has ended")
 		}
 		time.Sleep(time.Hour)
-		if !ended(authn, expires) || ended(authn, unnamed) {
+		if !ended(g, expires) || ended(g, unnamed) {
 			t.Error("of the expired certificates, not exactly the one with a name has ended")
 		}
-		if ended(&authenticator{}, expires) {
+		if ended(&Gate{}, expires) {
 			t.Error("a certificate has ended although no credentials are required")
 		}
 	})

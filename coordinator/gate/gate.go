@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
@@ -29,7 +30,8 @@ type Deps struct {
 	Owner  string      // the tenant whose operators may take backups, which hold the data of all tenants
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
-	Holder TokenOpener
+	// OpenToken opens task tokens.
+	OpenToken TokenOpener
 }
 
 // TokenOpener opens the task token of a call (H1). It returns what the token says, and a context that carries what the handler needs of it. ok is false
@@ -45,19 +47,23 @@ type TaskToken struct {
 
 // Gate lets calls in, within their quotas, and ends calls under way when their credential ends. It is safe for concurrent use.
 type Gate struct {
-	authenticator
-	calls    *activeCalls
-	trail    *audit.Trail
-	quotas   *quota.Book
-	refusals quota.Rejects // paces the refusals by quotas
-	holder   TokenOpener
+	keyring   *auth.Keyring // nil: no credentials are required
+	rules     Auth
+	owner     string // see Deps.Owner
+	openToken TokenOpener
+	attempts  preauth.Attempts       // paces the refusals of credentials
+	refused   *prometheus.CounterVec // counts the refused credentials
+	refusals  quota.Rejects          // paces the refusals by quotas
+	calls     *activeCalls
+	trail     *audit.Trail
+	quotas    *quota.Book
 }
 
 // New returns a gate. If Deps.Auth is set, it reads the issued credentials from the store.
 func New(d Deps) (*Gate, error) {
 	g := &Gate{
-		authenticator: authenticator{attempts: preauth.NewAttempts(), refused: newRefused(), owner: d.Owner},
-		trail:         d.Trail, quotas: d.Quotas, refusals: quota.NewRejects(), holder: d.Holder,
+		owner: d.Owner, openToken: d.OpenToken, attempts: preauth.NewAttempts(), refused: newRefused(), refusals: quota.NewRejects(),
+		trail: d.Trail, quotas: d.Quotas,
 	}
 	g.calls = newActiveCalls(g.recheck)
 	if d.Auth == nil {
@@ -138,7 +144,7 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		in.first = func() error { return refusal.Status(g.trail.Record(entry)) }
 		defer func() {
 			if err != nil && !in.told.Load() {
-				g.refused(entry, err)
+				g.recordRefusal(entry, err)
 			}
 		}()
 	}

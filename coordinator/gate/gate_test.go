@@ -98,7 +98,7 @@ func newDeps(quotas quota.Config) (Deps, *fakeAudit) {
 			put(&b)
 			return st.Commit(context.Background(), &b)
 		},
-		Holder: func(context.Context, string) (context.Context, TaskToken, bool) {
+		OpenToken: func(context.Context, string) (context.Context, TaskToken, bool) {
 			return nil, TaskToken{}, false
 		},
 	}, said

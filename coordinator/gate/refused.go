@@ -30,16 +30,16 @@ func newRefused() *prometheus.CounterVec {
 }
 
 // Refused returns the metric of the credentials that were refused.
-func (a *authenticator) Refused() prometheus.Collector { return a.refused }
+func (g *Gate) Refused() prometheus.Collector { return g.refused }
 
 // failed counts a call that failed with err because of its credential, and returns the status for it when it may be answered; see preauth.Attempts.
-func (a *authenticator) failed(ctx context.Context, err error) error {
+func (g *Gate) failed(ctx context.Context, err error) error {
 	reason := badTaskToken
 	if bad, ok := errors.AsType[*auth.Error](err); ok {
 		reason = string(bad.Problem)
 	} else if errors.Is(err, refusal.ErrNoCertificate) {
 		reason = noCertificate
 	}
-	a.refused.WithLabelValues(reason).Inc()
-	return a.attempts.Failed(ctx, err)
+	g.refused.WithLabelValues(reason).Inc()
+	return g.attempts.Failed(ctx, err)
 }

@@ -67,7 +67,7 @@ func (g *Gate) admitHolder(ctx context.Context) (context.Context, error) {
 	if token == "" {
 		return nil, errNoTaskToken
 	}
-	in, said, ok := g.holder(ctx, token)
+	in, said, ok := g.openToken(ctx, token)
 	if !ok {
 		return nil, errTaskToken
 	}
