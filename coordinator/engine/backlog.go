@@ -25,12 +25,12 @@ func (t *taker) backlogged() bool {
 }
 
 // BacklogHasRoom tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.
-func (e *Engine) BacklogHasRoom(tenant, session string) error {
-	return e.inbox.putAlways(tenant, op{run: func() {
+func (e *Engine) BacklogHasRoom(tenant, session string) {
+	e.later(tenant, func() {
 		if t := e.sessions[session]; t != nil {
 			e.offer(t)
 		}
-	}})
+	})
 }
 
 // grant hands a lease to a member once the batch is durable.

@@ -45,9 +45,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			setup: func(r *rig) {
 				c := r.worker("first", 1, nil)
 				r.submitWith(withAffinity("k", lease.Sticky))
-				if err := r.Resize(c.Member, 0); err != nil {
-					r.Fatal(err)
-				}
+				r.Resize(c.Member, 0)
 			},
 		},
 		{
@@ -79,18 +77,14 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			c, session := r.join("i", 5)
 			r.submit(specWithKey("disk", 1))
 			g := c.grants()[0]
-			if err := r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID); err != nil {
-				r.Fatal(err)
-			}
+			r.Refuse(home.Tenant, session, g.Task.ID.String(), g.LeaseID)
 		}},
 		{name: "a worker that does not read", code: lease.FoundWorkersBusy, words: "does not read", setup: func(r *rig) {
 			c := &testSession{}
 			m := c.newMember("i", Wants{Space: home, Worker: "w", Queues: []string{"q"}}, 5)
 			m.Backlog = &Backlog{}
 			m.Backlog.Add(maxBacklog)
-			if err := r.Join(m); err != nil {
-				r.Fatal(err)
-			}
+			r.Join(m)
 		}},
 		{name: "the worker has as many tasks of the type as type_limits allows", spec: lease.Spec{Type: "big"}, code: lease.FoundWorkersBusy, words: "as many tasks of its type", setup: func(r *rig) {
 			r.worker("w", 5, func(w *Wants) { w.TypeLimits = map[string]uint32{"big": 1} })
@@ -227,9 +221,7 @@ func TestExplainKnowsThatASessionIsGone(t *testing.T) {
 		wantGone(id, lease.FoundUnacknowledged, false)
 		r.say(lease.KindStart, c.grants()[0])
 		wantGone(id, lease.FoundLeased, false)
-		if err := r.Leave(c.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(c.Member, false)
 		wantGone(id, lease.FoundLeased, true)
 		r.join("j", 1)
 		wantGone(id, lease.FoundLeased, true)

@@ -169,6 +169,12 @@ func await(put func(tenant string, o op) error, tenant string, run func()) error
 	return <-done
 }
 
+// later makes the loop run something that the caller could not repeat, without waiting for it. An engine that has stopped does not run it, and need not.
+func (e *Engine) later(tenant string, run func()) { _ = e.inbox.putAlways(tenant, op{run: run}) }
+
+// settle is later for an operation that settles. It returns when the changes of run are durable, so that a stream cannot flood the loop with such changes.
+func (e *Engine) settle(tenant string, run func()) { _ = await(e.inbox.putAlways, tenant, run) }
+
 // ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
 // the caller does not learn the outcome. Then fn does not run if its turn has not come yet: a caller that gives up and repeats its call must not fill the
 // memory with what waits, nor the disk with what nobody waits for. Otherwise the changes of fn may still be committed later. Therefore fn must report only

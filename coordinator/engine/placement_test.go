@@ -104,9 +104,7 @@ func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 		c = r.worker("w", 1, nil)
 		wants := c.Wants
 		hasGPU(&wants)
-		if err := r.Update(c.Session, wants, 1); err != nil {
-			r.Fatal(err)
-		}
+		r.Update(c.Session, wants, 1)
 		if n := len(c.grants()); n != 1 {
 			r.Errorf("%d grants after the worker registered what the task requires, want 1", n)
 		}
@@ -140,18 +138,14 @@ func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 		first := r.submitWith(pinnedTo("holder"))
 		r.startAll(holder)
 		waits := r.submitWith(pinnedTo("holder"))
-		if err := r.Leave(holder.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(holder.Member, false)
 		time.Sleep(lease.DefaultResourceWait - time.Second)
 		holder = r.worker("holder", 0, nil)
 		time.Sleep(lease.DefaultHeartbeatTimeout) // meanwhile the lease of the first task expires
 		if s := r.version(waits).State(); s != lease.Ready {
 			r.Fatalf("the task is %v although its worker has come back, want READY", s)
 		}
-		if err := r.Leave(holder.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(holder.Member, false)
 		time.Sleep(lease.DefaultResourceWait - time.Second)
 		if s := r.version(waits).State(); s != lease.Ready {
 			r.Fatalf("the task is %v before its worker is gone for resource_wait, want READY", s)
@@ -213,9 +207,7 @@ func TestParkedPinnedTasksFail(t *testing.T) {
 			if q := r.queueInfo(); q.Parked != uint64(len(specs)) {
 				r.Fatalf("%d tasks are parked, want %d", q.Parked, len(specs))
 			}
-			if err := r.Leave(holder.Member, false); err != nil {
-				r.Fatal(err)
-			}
+			r.Leave(holder.Member, false)
 			if crash {
 				r.kill()
 			}
@@ -331,9 +323,7 @@ func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 		if s := r.version(id).State(); s != lease.Ready {
 			r.Errorf("the task is %v although its worker has come back, want READY", s)
 		}
-		if err := r.Leave(holder.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(holder.Member, false)
 		time.Sleep(lease.DefaultResourceWait + time.Second)
 		if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
 			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
@@ -364,9 +354,7 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 			r.Fatalf("%d grants of the key to its worker, want 2", n)
 		}
 		r.sayBy(a.Session, lease.KindComplete, a.grants()[1])
-		if err := r.Leave(a.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(a.Member, false)
 		id, until := r.submitWith(withAffinity("k", lease.Sticky)), lease.WallOf(time.Now().Add(time.Minute))
 		time.Sleep(time.Minute - time.Second)
 		if f := r.explain(id).Findings[0]; f.Code != lease.FoundAffinity || f.Until != until {
@@ -421,16 +409,12 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 				a, b = r.joinFor(a.Wants, 1), r.joinFor(b.Wants, 5)
 			}
 			b.Wants.Types = nil
-			if err := r.Update(b.Session, b.Wants, 5); err != nil {
-				r.Fatal(err)
-			}
+			r.Update(b.Session, b.Wants, 5)
 			id := r.submitWith(withAffinity("k", lease.Sticky))
 			if held := r.version(id).Lease; held != nil {
 				r.Fatalf("after a restart (%v) a STICKY task was granted to worker %s, want it to wait for that of its key", restart, held.Worker)
 			}
-			if err := r.Leave(a.Member, true); err != nil {
-				r.Fatal(err)
-			}
+			r.Leave(a.Member, true)
 			x, err := r.Explain(r.Context(), home.Tenant, id)
 			if err != nil {
 				r.Fatal(err)
@@ -474,9 +458,7 @@ func TestStickyKeyThatIsFreeFollowsPreferredTasks(t *testing.T) {
 		b := r.worker("b", 1, nil)
 		r.submitWith(withAffinity("k", lease.Preferred)) // a has no room
 		r.startAll(b)
-		if err := r.Leave(a.Member, true); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(a.Member, true)
 		synctest.Wait()
 		sticky := a.grants()[0].Task.ID
 		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: sticky}); err != nil {
@@ -537,13 +519,13 @@ func TestPreferredKeyGoesToItsWorkerIfThatHasRoom(t *testing.T) {
 // because it left.
 func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 	t.Attr("rules", "W12")
-	for name, stop := range map[string]func(*rig, *testSession) error{
-		"resize": func(r *rig, c *testSession) error { return r.Resize(c.Member, 0) },
-		"leave":  func(r *rig, c *testSession) error { return r.Leave(c.Member, false) },
-		"update": func(r *rig, c *testSession) error {
+	for name, stop := range map[string]func(*rig, *testSession){
+		"resize": func(r *rig, c *testSession) { r.Resize(c.Member, 0) },
+		"leave":  func(r *rig, c *testSession) { r.Leave(c.Member, false) },
+		"update": func(r *rig, c *testSession) {
 			w := c.Wants
 			w.Queues = []string{"elsewhere"}
-			return r.Update(c.Session, w, 2)
+			r.Update(c.Session, w, 2)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -554,9 +536,7 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 				r.setQueue(func(s *lease.Settings) { s.Paused = true })
 				b := r.worker("b", 5, nil)
 				r.submitWith(withAffinity("k", lease.Preferred))
-				if err := stop(r, a); err != nil {
-					r.Fatal(err)
-				}
+				stop(r, a)
 				r.setQueue(func(s *lease.Settings) { s.Paused = false })
 				if n := len(b.grants()); n != 1 {
 					r.Errorf("%d grants to another worker, want 1", n)

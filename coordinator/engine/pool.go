@@ -315,11 +315,11 @@ func (e *Engine) dropEmptyLines(q *queue) {
 				continue
 			}
 			if n++; n > dropsPerTurn {
-				_ = e.inbox.putAlways(q.space.name.Tenant, op{run: func() { // only the loop closes the inbox, and it runs nothing afterwards
+				e.later(q.space.name.Tenant, func() {
 					if !q.hasTaskInLine() {
 						e.dropEmptyLines(q)
 					}
-				}})
+				})
 				return
 			}
 			e.dropReadAhead(l.readAhead)

@@ -433,7 +433,7 @@ func (w *world) saysOf(who string, g Granted, how int) {
 	case 6:
 		w.feed(who, Feed{TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Stage: who})
 	case 7:
-		w.check(w.Refuse(who, session, g.Task.ID.String(), g.LeaseID))
+		w.Refuse(who, session, g.Task.ID.String(), g.LeaseID)
 	default:
 		kind := pick(w, lease.KindStart, lease.KindHeartbeat, lease.KindAck, lease.KindRelease)
 		of := lease.Report{Kind: kind, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Session: session}

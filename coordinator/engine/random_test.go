@@ -360,9 +360,7 @@ func (w *world) joinAs(instance string, wants Wants, slots int) *client {
 	m.Redeliver = w.one(2)
 	w.checkDeliveries(h)
 	w.endInstance(m.Session)
-	if err := w.Join(m); err != nil {
-		w.Fatal(err)
-	}
+	w.Join(m)
 	w.clients = append(w.clients, h)
 	w.note("join %s: %+v, %d slots", m.Session, m.Wants, m.Slots)
 	return h
@@ -386,7 +384,7 @@ func (w *world) anyClient() *client {
 func (w *world) leaves() {
 	if h := w.anyClient(); h != nil {
 		goodbye := w.one(2)
-		w.check(w.Leave(h.Member, goodbye))
+		w.Leave(h.Member, goodbye)
 		w.clients = slices.DeleteFunc(w.clients, func(o *client) bool { return o == h })
 		w.note("leave %s, goodbye %v", h.Session, goodbye)
 	}
@@ -401,10 +399,10 @@ func (w *world) replaced() {
 	w.endInstance(h.Session)
 	switch w.rng.IntN(3) {
 	case 0:
-		w.check(w.Replace(tenant, lease.InstanceOf(h.Session)))
+		w.Replace(tenant, lease.InstanceOf(h.Session))
 		w.note("replace %s", h.Session)
 	case 1:
-		w.check(w.Dismiss(tenant, h.Session))
+		w.Dismiss(tenant, h.Session)
 		w.note("dismiss %s", h.Session)
 	case 2:
 		w.do(func(e *Engine) {
@@ -424,14 +422,14 @@ func (w *world) updates() {
 	case 0:
 		wants, slots := w.wants(w.otherSpace(h.Wants.Space), h.Wants.Worker), w.rng.IntN(4)
 		w.moves(h, wants.Space)
-		w.do(func(e *Engine) { w.check(e.Update(h.Session, wants, slots)) })
+		w.do(func(e *Engine) { e.Update(h.Session, wants, slots) })
 		w.note("update %s: %+v, %d slots", h.Session, wants, slots)
 	case 1:
 		slots := w.rng.IntN(4)
-		w.do(func(e *Engine) { w.check(e.Resize(h.Member, slots)) })
+		w.do(func(e *Engine) { e.Resize(h.Member, slots) })
 		w.note("resize %s: %d slots", h.Session, slots)
 	case 2:
-		w.do(func(e *Engine) { w.check(e.Heard(h.Wants.Space.Tenant, h.Session)) })
+		w.do(func(e *Engine) { e.Heard(h.Wants.Space.Tenant, h.Session) })
 		w.note("heard %s", h.Session)
 	}
 }
@@ -446,7 +444,7 @@ func (w *world) otherSpace(space Space) Space {
 
 func (w *world) refuses() {
 	if h, g, ok := w.anyLease(false); ok && h != nil {
-		w.check(w.Refuse(g.Task.Tenant, h.Session, g.Task.ID.String(), g.LeaseID))
+		w.Refuse(g.Task.Tenant, h.Session, g.Task.ID.String(), g.LeaseID)
 		w.note("refuse %v by %s", g.Task.ID, h.Session)
 	}
 }
@@ -713,7 +711,7 @@ func (w *world) heal() {
 		}
 	}
 	for _, h := range w.clients {
-		w.check(w.Leave(h.Member, true))
+		w.Leave(h.Member, true)
 	}
 	w.clients = nil
 	for _, space := range w.spaces {
@@ -751,7 +749,7 @@ func (w *world) heal() {
 func (w *world) forgets() {
 	w.note("forget")
 	for _, h := range w.clients {
-		w.check(w.Leave(h.Member, true))
+		w.Leave(h.Member, true)
 	}
 	for _, space := range w.spaces {
 		_, err := w.Sweep(w.Context(), Sweep{Space: space, Choose: func(t *lease.Task) (lease.Command, bool) {

@@ -96,7 +96,7 @@ func (e *Engine) runReadAheads(durable uint64) {
 				a.found, err = readLine(r, a.line.queue.space.number, a.line.kind, a.after, a.room)
 				return err
 			})
-			_ = e.inbox.putAlways("", op{run: func() { e.finishReadAhead(a) }}) // an engine that has stopped does not need the reading
+			e.later("", func() { e.finishReadAhead(a) })
 		})
 	}
 }

@@ -13,12 +13,12 @@ const coolDownTime = 5 * time.Second
 // refusal uses up no budget. From then on the session gets one task of a concurrency key at a time, as if its worker had declared single_flight. If the
 // lease is not live or the session does not hold it, nothing changes. Refuse returns when the batch is durable, so that a stream cannot flood the loop with
 // refusals.
-func (e *Engine) Refuse(tenant, session, task, leaseID string) error {
+func (e *Engine) Refuse(tenant, session, task, leaseID string) {
 	ticket, genuine := e.rules.Authority.Open(tenant, leaseID)
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
-		return nil
+		return
 	}
-	return await(e.inbox.putAlways, tenant, func() {
+	e.settle(tenant, func() {
 		t := e.sessions[session]
 		held := e.set.task(ticket.Task)
 		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {

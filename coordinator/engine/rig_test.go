@@ -256,9 +256,7 @@ func (r *rig) join(instance string, slots int) (*testSession, string) {
 	r.Helper()
 	c := &testSession{}
 	m := c.newMember(instance, Wants{Space: home, Worker: "w", Queues: []string{"q"}}, slots)
-	if err := r.Join(m); err != nil {
-		r.Fatal(err)
-	}
+	r.Join(m)
 	synctest.Wait()
 	return c, m.Session
 }
@@ -267,9 +265,7 @@ func (r *rig) join(instance string, slots int) (*testSession, string) {
 func (r *rig) joinFor(w Wants, slots int) *testSession {
 	r.Helper()
 	c := &testSession{}
-	if err := r.Join(c.newMember(w.Worker, w, slots)); err != nil {
-		r.Fatal(err)
-	}
+	r.Join(c.newMember(w.Worker, w, slots))
 	synctest.Wait()
 	return c
 }

@@ -24,9 +24,9 @@ func Instance(tenant, worker, instance string) string {
 }
 
 // Join makes a session known: from now on it gets work. It takes over the leases that an earlier session of the same instance holds or held. If
-// that instance still has a stream, the stream is displaced.
-func (e *Engine) Join(m *Member) error {
-	return e.inbox.putAlways(m.Wants.Space.Tenant, op{run: func() {
+// that instance still has a stream, the stream is displaced. Join does not wait.
+func (e *Engine) Join(m *Member) {
+	e.later(m.Wants.Space.Tenant, func() {
 		t := newTaker(m.Wants, m.Slots)
 		t.member = m
 		instance := lease.InstanceOf(m.Session)
@@ -39,7 +39,7 @@ func (e *Engine) Join(m *Member) error {
 		}
 		delete(e.orphans, instance)
 		e.attend(t)
-	}})
+	})
 }
 
 // KnowsInstance reports whether one of the instances has a stream or a live lease. A new session of such an instance needs no additional place in the
@@ -117,8 +117,8 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 }
 
 // Update replaces what a session wants and how many slots it has. If it has more live leases than slots, none is revoked.
-func (e *Engine) Update(session string, wants Wants, slots int) error {
-	return e.withSession(wants.Space.Tenant, session, func(t *taker) {
+func (e *Engine) Update(session string, wants Wants, slots int) {
+	e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		wants.SingleFlight = wants.SingleFlight || t.forcedSingle
 		t.wants, t.slots, t.fits = wants.sorted(), slots, nil
 		e.recountUsage(t)
@@ -128,8 +128,8 @@ func (e *Engine) Update(session string, wants Wants, slots int) error {
 
 // Resize sets the number of slots of a member; 0 stops new work. If another stream has taken the session over meanwhile, nothing changes: then that
 // stream says how many slots there are.
-func (e *Engine) Resize(m *Member, slots int) error {
-	return e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
+func (e *Engine) Resize(m *Member, slots int) {
+	e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
 		if t.member == m {
 			t.slots = slots
 			e.offer(t)
@@ -138,17 +138,16 @@ func (e *Engine) Resize(m *Member, slots int) error {
 }
 
 // Heard tells the engine that a session has sent a frame after it did not acknowledge a dispatch: it may get work again (W5).
-func (e *Engine) Heard(tenant, session string) error {
-	return e.withSession(tenant, session, func(t *taker) {
+func (e *Engine) Heard(tenant, session string) {
+	e.withSession(tenant, session, func(t *taker) {
 		t.awaitsFrame = false
 		e.offer(t)
 	})
 }
 
-// withSession runs fn on the loop for a session, if the session is known, and returns when the batch is durable. The stream waits for that, so it
-// cannot flood the loop with such changes.
-func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
-	return await(e.inbox.putAlways, tenant, func() {
+// withSession runs fn with settle for a session, if the session is known.
+func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
+	e.settle(tenant, func() {
 		if t := e.sessions[session]; t != nil {
 			fn(t)
 		}
@@ -157,8 +156,8 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) error {
 
 // Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases stay live (W8). If goodbye is true, Leave requeues
 // all its leases at once (W9). Leave does not wait.
-func (e *Engine) Leave(m *Member, goodbye bool) error {
-	return e.inbox.putAlways(m.Wants.Space.Tenant, op{run: func() {
+func (e *Engine) Leave(m *Member, goodbye bool) {
+	e.later(m.Wants.Space.Tenant, func() {
 		t := e.sessions[m.Session]
 		if t == nil || t.member != m { // another stream has taken over the session
 			return
@@ -167,28 +166,28 @@ func (e *Engine) Leave(m *Member, goodbye bool) error {
 		if goodbye {
 			e.requeue(t.leases, saidGoodbye)
 		}
-	}})
+	})
 }
 
 // Replace ends an instance that another instance has replaced: it displaces its stream and requeues its leases at once (W8). It does not wait.
-func (e *Engine) Replace(tenant, instance string) error {
-	return e.inbox.putAlways(tenant, op{run: func() {
+func (e *Engine) Replace(tenant, instance string) {
+	e.later(tenant, func() {
 		e.displace(instance, "another instance of the worker has replaced this one")
 		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held the task")
-	}})
+	})
 }
 
 // Dismiss is the goodbye of a session that was resumed but has not joined. It requeues the leases that wait for its worker at once (W9), unless a newer
 // session of the instance has them. It does not wait.
-func (e *Engine) Dismiss(tenant, session string) error {
-	return e.inbox.putAlways(tenant, op{run: func() {
+func (e *Engine) Dismiss(tenant, session string) {
+	e.later(tenant, func() {
 		instance := lease.InstanceOf(session)
 		if newest := e.current[instance]; newest != "" && newest != session {
 			return
 		}
 		e.displace(instance, saidGoodbye) // the stream that had the session before may not have left yet
 		e.requeue(e.orphans[instance], saidGoodbye)
-	}})
+	})
 }
 
 // Revoke ends all leases of an instance with REVOKED, for an operator, and removes the session that holds them, whichever it is by now (W10). It returns

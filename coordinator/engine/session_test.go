@@ -60,9 +60,7 @@ func TestResumedSessionGetsTheLeasesOfANewerOne(t *testing.T) {
 		if n := len(newer.grants()); n != 2 {
 			r.Fatalf("the newer session was handed %d leases, want that of the older one and another", n)
 		}
-		if err := r.Join(older.Member); err != nil {
-			r.Fatal(err)
-		}
+		r.Join(older.Member)
 		synctest.Wait()
 		got := older.grants()
 		if len(got) != 2 || got[1].LeaseID != newer.grants()[1].LeaseID || !got[1].Again {
@@ -80,9 +78,7 @@ func TestCancelReachesTheNextStream(t *testing.T) {
 			c, _ := r.join("i", 1)
 			id := r.submit(work())[0].ID
 			r.startAll(c)
-			if err := r.Leave(c.Member, false); err != nil {
-				r.Fatal(err)
-			}
+			r.Leave(c.Member, false)
 			if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: id, Reason: "enough"}); err != nil {
 				r.Fatal(err)
 			}
@@ -119,9 +115,7 @@ func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 			}
 		}
 		revoke(lease.Running)
-		if err := r.Leave(c.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(c.Member, false)
 		revoke(lease.Ready)
 	})
 }
@@ -199,9 +193,7 @@ func TestLeasesOfASession(t *testing.T) {
 		}
 		held(home.Tenant, id, task)
 		held("umbra", id)
-		if err := r.Leave(w.Member, false); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(w.Member, false)
 		held(home.Tenant, id)
 	})
 }
@@ -246,12 +238,8 @@ func TestOverloadRefusesNoLeave(t *testing.T) {
 		if err := <-asked; !errors.Is(err, context.Canceled) {
 			r.Errorf("the caller that gave up got %v, want context.Canceled", err)
 		}
-		if err := r.Leave(leaves.Member, false); err != nil {
-			r.Error(err)
-		}
-		if err := r.Resize(shrinks.Member, 0); err != nil {
-			r.Error(err)
-		}
+		r.Leave(leaves.Member, false)
+		r.Resize(shrinks.Member, 0)
 		if err := <-asked; err != nil {
 			r.Errorf("the caller whose wait time has passed got %v, want no error", err)
 		}
@@ -586,19 +574,13 @@ func TestSlotsAreThoseOfTheNewestStream(t *testing.T) {
 		w, after := old.Member, &testSession{}
 		m := after.newMember("i", w.Wants, 1)
 		m.Session = session
-		if err := r.Join(m); err != nil {
-			r.Fatal(err)
-		}
-		if err := r.Resize(w, 0); err != nil {
-			r.Fatal(err)
-		}
+		r.Join(m)
+		r.Resize(w, 0)
 		r.submit(work())
 		if n := len(after.grants()); n != 1 {
 			r.Fatalf("%d grants to the new stream with one slot, want 1", n)
 		}
-		if err := r.Resize(m, 0); err != nil {
-			r.Fatal(err)
-		}
+		r.Resize(m, 0)
 		r.want(r.say(lease.KindComplete, after.grants()[0]), lease.VerdictCommitted, lease.None)
 		r.submit(work())
 		if n := len(after.grants()); n != 1 {
@@ -623,17 +605,13 @@ func TestDismissalSparesANewerSession(t *testing.T) {
 				g := first.grants()[0]
 				r.want(r.sayBy(session, lease.KindStart, g), lease.VerdictCommitted, lease.None)
 				if tt.left {
-					if err := r.Leave(first.Member, false); err != nil {
-						r.Fatal(err)
-					}
+					r.Leave(first.Member, false)
 				}
 				newest := first
 				if tt.newer {
 					newest, _ = r.join("i", 1)
 				}
-				if err := r.Dismiss(home.Tenant, session); err != nil {
-					r.Fatal(err)
-				}
+				r.Dismiss(home.Tenant, session)
 				synctest.Wait()
 				if want := !tt.left; newest.displaced != want {
 					r.Errorf("the newest stream was displaced: %v, want %v", newest.displaced, want)

@@ -216,23 +216,23 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Adopt": func(ctx context.Context, e *Engine) {
 			_, _ = e.Adopt(ctx, lease.Adopt{Tenant: tenant, Task: held.Task})
 		},
-		"BacklogHasRoom": func(_ context.Context, e *Engine) { _ = e.BacklogHasRoom(tenant, m.Session) },
+		"BacklogHasRoom": func(_ context.Context, e *Engine) { e.BacklogHasRoom(tenant, m.Session) },
 		"Cancel": func(ctx context.Context, e *Engine) {
 			_, _ = e.Cancel(ctx, lease.Cancel{Tenant: tenant, Task: held.Task})
 		},
 		"Delete":          func(ctx context.Context, e *Engine) { _ = e.Delete(ctx, lease.Delete{Tenant: tenant, Task: held.Task}) },
-		"Dismiss":         func(_ context.Context, e *Engine) { _ = e.Dismiss(tenant, m.Session) },
+		"Dismiss":         func(_ context.Context, e *Engine) { e.Dismiss(tenant, m.Session) },
 		"Explain":         func(ctx context.Context, e *Engine) { _, _ = e.Explain(ctx, tenant, held.Task) },
 		"FeedAll":         func(_ context.Context, e *Engine) { e.FeedAll(tenant, []ResolvedFeed{{id: held.Task}}, func(bool) {}) },
-		"Heard":           func(_ context.Context, e *Engine) { _ = e.Heard(tenant, m.Session) },
-		"Join":            func(_ context.Context, e *Engine) { _ = e.Join(m) },
+		"Heard":           func(_ context.Context, e *Engine) { e.Heard(tenant, m.Session) },
+		"Join":            func(_ context.Context, e *Engine) { e.Join(m) },
 		"Judge":           func(ctx context.Context, e *Engine) { _, _ = e.Judge(ctx, tenant, []*lease.Report{{}}) },
 		"Keep":            func(ctx context.Context, e *Engine) { _ = e.Keep(ctx, tenant, func(*store.Batch) {}) },
 		"KnowsInstance":   func(ctx context.Context, e *Engine) { _, _ = e.KnowsInstance(ctx, tenant, "i") },
 		"Lease":           func(ctx context.Context, e *Engine) { _, _ = e.Lease(ctx, LeaseRequest{Wants: w, Max: 1}) },
 		"LeasesBySession": func(ctx context.Context, e *Engine) { _, _ = e.LeasesBySession(ctx, tenant) },
 		"LeasesOf":        func(ctx context.Context, e *Engine) { _, _ = e.LeasesOf(ctx, tenant, m.Session) },
-		"Leave":           func(_ context.Context, e *Engine) { _ = e.Leave(m, true) },
+		"Leave":           func(_ context.Context, e *Engine) { e.Leave(m, true) },
 		"Post": func(_ context.Context, e *Engine) {
 			_ = e.Post(tenant, []*lease.Report{{}}, func([]lease.Answer, error) {})
 		},
@@ -240,10 +240,10 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"Queues": func(ctx context.Context, e *Engine) { _, _ = e.Queues(ctx, home, "", 1) },
 		"Record": func(_ context.Context, e *Engine) { _ = e.Record(records.Audit{Tenant: tenant}) },
 		"Refuse": func(_ context.Context, e *Engine) {
-			_ = e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))
+			e.Refuse(tenant, m.Session, task, e.LeaseID(lease.Holding{Tenant: tenant, Ticket: held}))
 		},
-		"Replace": func(_ context.Context, e *Engine) { _ = e.Replace(tenant, "i") },
-		"Resize":  func(_ context.Context, e *Engine) { _ = e.Resize(m, 2) },
+		"Replace": func(_ context.Context, e *Engine) { e.Replace(tenant, "i") },
+		"Resize":  func(_ context.Context, e *Engine) { e.Resize(m, 2) },
 		"Retry": func(ctx context.Context, e *Engine) {
 			_, _ = e.Retry(ctx, lease.Retry{Tenant: tenant, Task: held.Task})
 		},
@@ -255,7 +255,7 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		},
 		"Sweep":        func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
 		"TenantCounts": func(ctx context.Context, e *Engine) { _, _ = e.TenantCounts(ctx, tenant) },
-		"Update":       func(_ context.Context, e *Engine) { _ = e.Update(m.Session, w, 1) },
+		"Update":       func(_ context.Context, e *Engine) { e.Update(m.Session, w, 1) },
 		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
 	}
 	// These do not wait for the loop, or ask it for no tenant.

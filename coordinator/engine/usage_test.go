@@ -24,9 +24,7 @@ func TestTypeLimits(t *testing.T) {
 		r.wantGranted(c, "big", "small", "big")
 		wants := c.Wants
 		wants.TypeLimits = map[string]uint32{"big": 2}
-		if err := r.Update(c.Session, wants, 10); err != nil {
-			r.Fatal(err)
-		}
+		r.Update(c.Session, wants, 10)
 		if n := len(c.grants()); n != 5 {
 			r.Errorf("after the limits were raised the tasks %v are granted, want all 5", c.grantedKeys())
 		}
@@ -119,9 +117,7 @@ func TestCheckpointCountsInMaxBytes(t *testing.T) {
 		r.wantGranted(holder, "saved", "small")
 		other := r.worker("other", 10, most)
 		r.wantGranted(other, "large")
-		if err := r.Leave(holder.Member, true); err != nil {
-			r.Fatal(err)
-		}
+		r.Leave(holder.Member, true)
 		r.wantGranted(other, "large", "small")
 	})
 }
@@ -169,9 +165,7 @@ func TestTaskThatIsPassedOverGivesItsPlaceToNoOther(t *testing.T) {
 				}
 			})
 		}
-		if err := r.Resize(w.Member, 2); err != nil {
-			t.Fatal(err)
-		}
+		r.Resize(w.Member, 2)
 		if g := w.grants(); len(g) != 2 || g[1].Task.Spec.Priority != 5 {
 			t.Errorf("%d tasks were granted, the last one of priority %d; want two, the last one of priority 5", len(g), g[len(g)-1].Task.Spec.Priority)
 		}

@@ -225,7 +225,7 @@ func (ss *Session) workerError(m *lessorv1.SessionRequest) {
 			ss.refuse(m.GetId(), refusal.CodeInvalid, f.Err.Error(), "name the task that the worker refuses, and its lease")
 			return
 		}
-		_ = ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId()) // the only error is that the engine has stopped
+		ss.srv.Engine.Refuse(ss.who.Tenant, ss.id, e.GetTaskId(), e.GetLeaseId())
 	}
 }
 

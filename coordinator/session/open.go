@@ -94,7 +94,7 @@ func (ss *Session) invalidToken(corr string) bool {
 func (s *Server) replace(tenant, worker, instance string) {
 	id := engine.Instance(tenant, worker, instance)
 	s.resumes.replaced(id)
-	_ = s.Engine.Replace(tenant, id) // the only error is that the engine has stopped
+	s.Engine.Replace(tenant, id)
 }
 
 // accept sends the accept frame. From then on, writers send the frames of the session.

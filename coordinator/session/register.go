@@ -54,7 +54,7 @@ func (ss *Session) updateMember() {
 	ss.mu.Lock()
 	wants := ss.wants
 	ss.mu.Unlock()
-	_ = ss.srv.Engine.Update(ss.id, wants, ss.engineSlots) // the only error is that the engine has stopped
+	ss.srv.Engine.Update(ss.id, wants, ss.engineSlots)
 }
 
 // joinEngine makes the session a member of the engine, unless the session has ended meanwhile.
@@ -72,7 +72,7 @@ func (ss *Session) joinEngine() {
 		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: first,
 		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
-	_ = ss.srv.Engine.Join(ss.member) // the only error is that the engine has stopped
+	ss.srv.Engine.Join(ss.member)
 }
 
 // operatorDrain returns the drain that an operator asked for, or nil.
@@ -122,7 +122,7 @@ func (ss *Session) resize() {
 		return
 	}
 	ss.engineSlots = slots
-	_ = ss.srv.Engine.Resize(m, slots) // the only error is that the engine has stopped
+	ss.srv.Engine.Resize(m, slots)
 }
 
 // drains handles a drain frame: the worker wants no new work for the rest of the session (W10).

@@ -147,6 +147,6 @@ func (ss *Session) notify(notices []engine.Notice) {
 func (ss *Session) endPause() {
 	if ss.awaitsFrame.Load() && !ss.out.workWaits() {
 		ss.awaitsFrame.Store(false)
-		_ = ss.srv.Engine.Heard(ss.who.Tenant, ss.id) // the only error is that the engine has stopped
+		ss.srv.Engine.Heard(ss.who.Tenant, ss.id)
 	}
 }

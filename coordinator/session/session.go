@@ -242,11 +242,11 @@ func (ss *Session) leave(goodbye bool) (accepted bool) {
 	ss.health.stop()
 	ss.forGood = ss.forGood || goodbye
 	ss.srv.Registry.remove(ss)
-	switch { // the only error is that the engine has stopped
+	switch {
 	case ss.member != nil:
-		_ = ss.srv.Engine.Leave(ss.member, goodbye)
+		ss.srv.Engine.Leave(ss.member, goodbye)
 	case goodbye && ss.admission.resumed:
-		_ = ss.srv.Engine.Dismiss(ss.who.Tenant, ss.id)
+		ss.srv.Engine.Dismiss(ss.who.Tenant, ss.id)
 	}
 	return ss.out != nil
 }

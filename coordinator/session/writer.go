@@ -46,7 +46,7 @@ func (ss *Session) transmit(p transmission) error {
 		ss.srv.Registry.resends.Inc()
 	}
 	if ss.out.backlog.Sent(p.size()) {
-		_ = ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id) // the only error is that the engine has stopped
+		ss.srv.Engine.BacklogHasRoom(ss.who.Tenant, ss.id)
 	}
 	return err
 }
