@@ -35,7 +35,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 	ss.state = next
 	ss.mu.Unlock()
 	if first {
-		ss.acks.named = ss.out.taken(ss.admission.lastSeen)
+		ss.acks.named = ss.out.takeUnacked(ss.admission.lastSeen)
 		ss.joinEngine()
 		ss.awaitHeartbeat()
 		if d := ss.operatorDrain(); d != nil {

@@ -99,9 +99,9 @@ func (o *outbox) acknowledged(id string) acks {
 	return o.unacked.take(seq)
 }
 
-// taken returns the leases that are not acknowledged of the dispatches up to the given seq. A worker that resumes its session acknowledges them by saying
+// takeUnacked returns the leases that are not acknowledged of the dispatches up to the given seq. A worker that resumes its session acknowledges them by saying
 // that it has these frames (W8): its own acknowledgement may have been lost with the stream before, and they are not sent again.
-func (o *outbox) taken(seq uint64) []handedLease {
+func (o *outbox) takeUnacked(seq uint64) []handedLease {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	a := o.unacked.take(seq)
