@@ -147,23 +147,16 @@ func (c *Coordinator) register(admin *adminService, inside *local) {
 // failed. The process must then exit, because only a new start, which reads the disk, can find out what was committed. Serve may be called
 // only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
-	if c.gate.Open() {
-		level := slog.LevelInfo // a socket in a directory, or one in memory, is for those who made it
-		if _, ok := grpcLis.Addr().(*net.TCPAddr); ok {
-			level = slog.LevelWarn
-		}
-		c.cfg.Logger.Log(ctx, level, "no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
-			"tenant", gate.DefaultTenant, "listen", grpcLis.Addr().String())
-	}
+	c.warnIfOpen(ctx, grpcLis.Addr())
 	grpcLis = c.connLimiter.Listener(grpcLis)
+	scheme := "http"
 	if httpLis != nil {
 		httpLis = c.connLimiter.Listener(httpLis)
+		if c.cfg.TLS != nil {
+			scheme, httpLis = "https", tls.NewListener(httpLis, withProtocol(c.cfg.TLS, "http/1.1"))
+		}
 	}
-	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "http")
-	if c.cfg.TLS != nil && httpLis != nil {
-		c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, "https")
-		httpLis = tls.NewListener(httpLis, withProtocol(c.cfg.TLS, "http/1.1"))
-	}
+	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, scheme)
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
 	parts := []func() error{
@@ -204,6 +197,19 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	}
 	c.cfg.Logger.Info("stopped")
 	return nil
+}
+
+// warnIfOpen says in the log that no credentials are required, if none are.
+func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
+	if !c.gate.Open() {
+		return
+	}
+	level := slog.LevelInfo // a socket in a directory, or one in memory, is for those who made it
+	if _, ok := listen.(*net.TCPAddr); ok {
+		level = slog.LevelWarn
+	}
+	c.cfg.Logger.Log(ctx, level, "no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
+		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
 // every calls do once in each interval until stop is called, which waits for a call under way.
