@@ -148,7 +148,9 @@ func (i *inspection) checkCounts() {
 		}
 		counted[q] = n
 	}
+	var total tally
 	i.eachQueue(func(q *queue) {
+		total.add(q.tally)
 		has := counted[q]
 		if !records.EndedKnown(q.counts[countEnded]) {
 			has.counts[countEnded] = q.counts[countEnded]
@@ -160,6 +162,9 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
+	if i.total != total {
+		i.problem("the counts of all tasks are %v, and those of the queues sum up to %v", i.total, total)
+	}
 	for _, s := range i.spaces {
 		of := has[s.name.Tenant]
 		of.spaces++

@@ -142,10 +142,7 @@ func (e *Engine) loadQueues(r store.Reader) error {
 		made.createdAt = q.CreatedAt
 		made.counts = [...]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countEnded: q.Ended} // what is leased is counted from the leases
 		made.parked = q.Parked
-		e.total.counts[countReady] += q.Ready
-		e.total.counts[countScheduled] += q.Scheduled
-		e.total.counts[countEnded] += q.Ended
-		e.total.parked += q.Parked
+		e.total.add(made.tally)
 		made.space.tenant.Unended += q.Ready + q.Scheduled
 		e.loadBucket(made, q.Bucket)
 		return nil

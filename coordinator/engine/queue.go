@@ -94,6 +94,13 @@ type tally struct {
 	parked uint64    // how many of the ready ones are parked
 }
 
+func (t *tally) add(other tally) {
+	for i, n := range other.counts {
+		t.counts[i] += n
+	}
+	t.parked += other.parked
+}
+
 // recount updates the tally after a change of a task; before and after are countOf of its two versions.
 func (t *tally) recount(c *lease.Change, before, after int) {
 	if before != countNone {

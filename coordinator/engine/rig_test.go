@@ -105,24 +105,6 @@ func (r *rig) shutDown() {
 		r.Fatal(err)
 	}
 	r.verify()
-	r.checkTotals()
-}
-
-// checkTotals checks that the engine's count of all tasks is the sum of the counts of its queues.
-func (r *rig) checkTotals() {
-	r.Helper()
-	var sum tally
-	for _, s := range r.spaces {
-		for _, q := range s.queues {
-			for i, n := range q.counts {
-				sum.counts[i] += n
-			}
-			sum.parked += q.parked
-		}
-	}
-	if r.total != sum {
-		r.Errorf("the counts of all tasks are %v, want the sum of the counts of the queues, %v", r.total, sum)
-	}
 }
 
 // verify checks all records of the store and their relations, as `lessor verify` does.
