@@ -822,7 +822,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 	}
 	i.eachTaker(func(w *taker) {
 		count(&connected, w.wants.Space.Tenant == t.Tenant && w.wants.Worker == worker)
-		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.takes(t.Spec.Type)) &&
+		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.handles(t.Spec.Type)) &&
 			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
 			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
 			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(i.dataSize(t))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))

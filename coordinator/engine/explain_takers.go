@@ -20,7 +20,7 @@ func (e *Engine) workersFor(t *lease.Task) lease.Finding {
 // the number before.
 type attendance struct {
 	attending  int      // they ask for work of the queue
-	taking     int      // they handle the type of the task
+	handling   int      // they handle the type of the task
 	meeting    int      // they have what the task requires
 	eligible   int      // they belong to the worker to which the task is pinned or bound; all, if it is neither
 	accepting  int      // they take new work at present: they do not drain, are healthy, and have slots
@@ -71,10 +71,10 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 	if !w.attends(q) {
 		return
 	}
-	if a.attending++; !w.wants.takes(t.Spec.Type) {
+	if a.attending++; !w.wants.handles(t.Spec.Type) {
 		return
 	}
-	a.taking++
+	a.handling++
 	if lacks := w.wants.Capabilities.Lack(t.Spec.Requirements); len(lacks) > 0 {
 		if a.lacks == nil || len(lacks) < len(a.lacks) {
 			a.lacks = lacks
@@ -119,7 +119,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.attending == 0:
 		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work from queue %q", t.Spec.Queue)
 		f.Remedy = "a worker connects for this queue"
-	case a.taking == 0:
+	case a.handling == 0:
 		kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
 		if t.Spec.Type == "" {
 			kind, remedy = "tasks without a type", "a worker connects that handles every type"
@@ -129,7 +129,7 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
-			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.taking, strings.Join(a.lacks, ", "))
+			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.handling, strings.Join(a.lacks, ", "))
 		f.Remedy = "a worker connects that meets them"
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)

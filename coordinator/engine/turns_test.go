@@ -459,7 +459,7 @@ func (w *turnsWorld) checkSingleTask(i int) {
 	var before []string
 	for {
 		types := w.someTypes()
-		wanted := (&Wants{Types: types}).takes(typ)
+		wanted := (&Wants{Types: types}).handles(typ)
 		for _, key := range w.take(1, types...) {
 			switch {
 			case key == spec.FairnessKey:

@@ -28,20 +28,20 @@ func (w *Wants) limitsByTask() bool { return w.SingleFlight || w.MaxBytes > 0 }
 
 // takes reports whether the taker wants tasks of a type now: at all, and within its limit for the type.
 func (t *taker) takes(typ string) bool {
-	if !t.wants.takes(typ) {
+	if !t.wants.handles(typ) {
 		return false
 	}
 	limit, limited := t.wants.TypeLimits[typ]
 	return !limited || t.used.types[typ] < limit
 }
 
-// takes reports whether tasks of a type are wanted, apart from limits.
-func (w *Wants) takes(typ string) bool {
+// handles reports whether tasks of a type are wanted, apart from limits.
+func (w *Wants) handles(typ string) bool {
 	_, found := slices.BinarySearch(w.Types, typ)
 	return found || len(w.Types) == 0
 }
 
-// sorted returns the wants with the types in order: takes is called for each pool that a grant looks at, and there may be a thousand types.
+// sorted returns the wants with the types in order: handles is called for each pool that a grant looks at, and there may be a thousand types.
 func (w Wants) sorted() Wants {
 	if !slices.IsSorted(w.Types) {
 		w.Types = slices.Sorted(slices.Values(w.Types))
