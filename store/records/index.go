@@ -233,9 +233,6 @@ func Timers(r store.Reader, after store.TimerKey, fn func(store.TimerKey) bool) 
 	from := append(after.Append(nil), 0)
 	return scan(r, store.Timer, from, store.PrefixEnd([]byte{byte(after.Clock)}), func(key, _ []byte) (bool, error) {
 		k, err := store.ParseTimerKey(key)
-		if err != nil {
-			return false, err
-		}
-		return fn(k), nil
+		return err == nil && fn(k), err
 	})
 }

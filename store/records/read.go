@@ -99,10 +99,7 @@ func allTasks(r store.Reader, space uint32, after, last uint64, fn func(*lease.T
 			return false, err
 		}
 		t, err := taskOfSpec(r, id, key, spec)
-		if err != nil {
-			return false, err
-		}
-		return fn(t), nil
+		return err == nil && fn(t), err
 	})
 }
 
