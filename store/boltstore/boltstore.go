@@ -57,22 +57,24 @@ func newStore(db *bbolt.DB, removeOwner func()) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	runtime.AddCleanup(s, func(pages []byte) { _ = syscall.Munmap(pages) }, s.metaPages) // not in close, because another call may read them just then
-	s.close = sync.OnceValue(func() error {
-		if s.stuck.Load() {
-			return nil // the end of the process closes the file
-		}
-		if s.background != nil {
-			s.background.stopAndWait()
-		}
-		s.writeFreelist()
-		defer s.pause()() // db.Close waits for the transaction of a commit, but not for the flush after it
-		s.syncNote()
-		if !s.Gone() { // if the file was moved away, the owner file may be that of another process
-			removeOwner()
-		}
-		return db.Close()
-	})
+	s.close = sync.OnceValue(func() error { return s.shutDown(removeOwner) })
 	return s, nil
+}
+
+func (s *Store) shutDown(removeOwner func()) error {
+	if s.stuck.Load() {
+		return nil // the end of the process closes the file
+	}
+	if s.background != nil {
+		s.background.stopAndWait()
+	}
+	s.writeFreelist()
+	defer s.pause()() // db.Close waits for the transaction of a commit, but not for the flush after it
+	s.syncNote()
+	if !s.Gone() { // if the file was moved away, the owner file may be that of another process
+		removeOwner()
+	}
+	return s.db.Close()
 }
 
 // pause waits until all running commits have ended. No other commit begins until the caller calls over.

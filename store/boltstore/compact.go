@@ -51,12 +51,11 @@ func openToCompact(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
+	o := opening{log: opts.Logger}
+	db, err := openBolt(path, boltOptions(opts), o.checkAtOnce)
 	if err != nil {
 		return nil, err
 	}
-	o.logTakenBack(opts.Logger)
 	opened, err := o.file.Stat()
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

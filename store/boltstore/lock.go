@@ -11,19 +11,19 @@ import (
 )
 
 // openBolt opens an existing file. It first locks the file and calls check while it holds the lock.
-func openBolt(path string, opts Options, bolt *bbolt.Options, check func(*os.File) error) (*bbolt.DB, error) {
+func openBolt(path string, bolt *bbolt.Options, check func(*os.File) error) (*bbolt.DB, error) {
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() { // the opening of a named pipe would wait for a writer
 			return nil, damaged(path, errors.New("it is not a regular file"))
 		}
-		bolt.InitialMmapSize = max(bolt.InitialMmapSize, int(info.Size()+opts.MapBytes/4))
+		bolt.InitialMmapSize = max(bolt.InitialMmapSize, int(info.Size())+bolt.InitialMmapSize/4)
 	}
 	how := syscall.LOCK_EX
 	if bolt.ReadOnly {
 		how = syscall.LOCK_SH
 	}
 	bolt.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		file, err := openLocked(name, flag&^os.O_CREATE, mode, how, opts.LockTimeout) // see createIfMissing
+		file, err := openLocked(name, flag&^os.O_CREATE, mode, how, bolt.Timeout) // see createIfMissing
 		if err != nil {
 			return nil, err
 		}

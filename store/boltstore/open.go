@@ -72,19 +72,18 @@ func open(dir string, opts Options, migrations store.Migrations) (*Store, error)
 	if err := createIfMissing(path, migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.check)
+	o := opening{log: opts.Logger}
+	db, err := openBolt(path, boltOptions(opts), o.check)
 	if err != nil {
 		return nil, errors.Join(err, o.release())
 	}
-	o.logTakenBack(opts.Logger)
 	s, err := newStore(db, func() { removeOwner(dir) })
 	if err != nil {
 		return nil, err
 	}
 	err = o.pinPages(db)
 	if err == nil {
-		err = s.takeOwnership(dir, migrations, &o, opts.Logger)
+		err = s.takeOwnership(dir, migrations, &o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.abort(s, err), s.Close())
@@ -117,10 +116,9 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 		}
 		path = filepath.Join(path, fileName)
 	}
-	opts = opts.withDefaults()
-	bolt := boltOptions(opts)
+	bolt := boltOptions(opts.withDefaults())
 	bolt.ReadOnly = true
-	db, err := openBolt(path, opts, bolt, checkFile)
+	db, err := openBolt(path, bolt, checkFile)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +134,7 @@ func OpenReadOnly(path string, opts Options) (*Store, error) {
 }
 
 // takeOwnership does the part of Open that needs the lock on an open store: it writes the owner file, removes temporary files and upgrades the store.
-func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *opening, log *slog.Logger) error {
+func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *opening) error {
 	if err := writeOwner(dir); err != nil {
 		return err
 	}
@@ -156,7 +154,7 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	if err := migrations.Upgrade(context.Background(), s); err != nil {
 		return err
 	}
-	log.Info("the store was upgraded to a newer format: older versions of lessor can no longer open it",
+	o.log.Info("the store was upgraded to a newer format: older versions of lessor can no longer open it",
 		"store", s.path, "from", have, "to", migrations.Format())
 	return nil
 }
@@ -185,7 +183,7 @@ func defaultMapBytes() int64 {
 
 func boltOptions(opts Options) *bbolt.Options {
 	return &bbolt.Options{
-		Timeout:         opts.LockTimeout, // bbolt never has to wait, because lock has locked the file before
+		Timeout:         opts.LockTimeout, // of openBolt; bbolt itself never has to wait, because openBolt has locked the file before
 		InitialMmapSize: int(opts.MapBytes),
 		MaxSize:         int(opts.MaxBytes),
 		FreelistType:    bbolt.FreelistMapType,

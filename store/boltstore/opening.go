@@ -14,7 +14,7 @@ import (
 type opening struct {
 	file       *os.File
 	background *backgroundCheck // the check in the background; nil if the store was checked at once
-	tookBack   bool
+	log        *slog.Logger
 }
 
 // check prepares a check in the background if the store has all of the following, and otherwise checks the store at once:
@@ -41,24 +41,19 @@ func (o *opening) check(file *os.File) error {
 	return err
 }
 
-// checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit, checkAtOnce takes it back.
+// checkAtOnce checks a store at once. If a loss of power may have cut off the newest commit, checkAtOnce takes it back, and logs that.
 func (o *opening) checkAtOnce(file *os.File) error {
 	o.file = file
 	err := checkFile(file)
 	if !errors.As(err, new(*store.TornError)) {
 		return err
 	}
-	err = takeBack(file)
-	o.tookBack = err == nil
-	return err
-}
-
-// logTakenBack logs that a commit was taken back, if one was.
-func (o *opening) logTakenBack(log *slog.Logger) {
-	if o.tookBack {
-		log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
-			"store", o.file.Name())
+	if err := takeBack(file); err != nil {
+		return err
 	}
+	o.log.Warn("the last commit to the store was cut off by a loss of power and was taken back: it had not been acknowledged, unless the disk loses data that it reported as written",
+		"store", file.Name())
+	return nil
 }
 
 // pinPages keeps the pages that the check in the background will read from being overwritten.

@@ -112,12 +112,11 @@ func copyFile(from, to string) (err error) {
 
 // prepareStore opens the copy at path, upgrades it, calls prepare, and closes it.
 func prepareStore(path string, opts Options, prepare func(*Store) error) error {
-	var o opening
-	db, err := openBolt(path, opts, boltOptions(opts), o.checkAtOnce)
+	o := opening{log: opts.Logger}
+	db, err := openBolt(path, boltOptions(opts), o.checkAtOnce)
 	if err != nil {
 		return err
 	}
-	o.logTakenBack(opts.Logger)
 	s, err := newStore(db, func() {})
 	if err != nil {
 		return err
