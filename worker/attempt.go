@@ -308,9 +308,6 @@ func (w *Worker) markStuck(a *attempt) {
 		return
 	}
 	a.stuck = true
-	if w.mu.stuck == nil {
-		w.mu.stuck = make(map[string]int)
-	}
 	w.mu.stuck[a.task.Type]++
 	w.wakeWriter()
 	w.deferLocked(func() { a.log().Warn("handler still runs without its lease; its slot stays unused until it returns") })

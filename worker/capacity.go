@@ -69,7 +69,9 @@ func (c capacity) changeFrame(previous capacity) *lessorv1.SessionRequest {
 	if !maps.Equal(c.typeLimits, previous.typeLimits) {
 		f.PerTypeLimits = typeLimits(c.typeLimits)
 		if len(c.typeLimits) == 0 {
-			f.PerTypeLimits = unlimited(previous.typeLimits)
+			for t := range previous.typeLimits {
+				f.PerTypeLimits[t] = maxParallel
+			}
 		}
 	}
 	return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Capacity{Capacity: f}}
@@ -79,14 +81,6 @@ func typeLimits(limits map[string]int) map[string]uint32 {
 	wire := make(map[string]uint32, len(limits))
 	for t, n := range limits {
 		wire[t] = uint32(n)
-	}
-	return wire
-}
-
-func unlimited(limits map[string]int) map[string]uint32 {
-	wire := make(map[string]uint32, len(limits))
-	for t := range limits {
-		wire[t] = maxParallel
 	}
 	return wire
 }

@@ -191,12 +191,7 @@ func validateQueues(queues []string) error {
 	if len(queues) == 0 || len(queues) > maxQueues {
 		return fmt.Errorf("worker: there are %d queues; 1 to %d are allowed", len(queues), maxQueues)
 	}
-	for _, q := range queues {
-		if err := checkName("queue", q); err != nil {
-			return err
-		}
-	}
-	return nil
+	return firstError(slices.Values(queues), func(name string) error { return checkName("queue", name) })
 }
 
 // checkName checks an identifier that must not be empty.

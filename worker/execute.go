@@ -230,9 +230,7 @@ func (w *Worker) goroutineEnded(a *attempt) {
 		a.stuckTimer.Stop()
 	}
 	if a.stuck {
-		if w.mu.stuck[a.task.Type]--; w.mu.stuck[a.task.Type] == 0 {
-			delete(w.mu.stuck, a.task.Type)
-		}
+		countDown(w.mu.stuck, a.task.Type)
 		w.wakeWriter()
 	}
 	w.mu.activeHandlers--

@@ -23,24 +23,15 @@ func (w *Worker) keyBusyLocked(t *Task) bool {
 
 // addFlightLocked counts a task that begins to run.
 func (w *Worker) addFlightLocked(t *Task) {
-	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
-		return
+	if w.cfg.SingleFlight && t.ConcurrencyKey != "" {
+		w.mu.flights[keyOf(t)]++
 	}
-	if w.mu.flights == nil {
-		w.mu.flights = make(flights)
-	}
-	w.mu.flights[keyOf(t)]++
 }
 
 // removeFlightLocked is called for a task that no longer runs, whether or not it still had its lease.
 func (w *Worker) removeFlightLocked(t *Task) {
-	if !w.cfg.SingleFlight || t.ConcurrencyKey == "" {
-		return
-	}
-	if key := keyOf(t); w.mu.flights[key] > 1 {
-		w.mu.flights[key]--
-	} else {
-		delete(w.mu.flights, key)
+	if w.cfg.SingleFlight && t.ConcurrencyKey != "" {
+		countDown(w.mu.flights, keyOf(t))
 	}
 }
 

@@ -45,7 +45,7 @@ func closedByAge(err error) bool {
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
 }
 
-// frameError is an error frame that ends the session.
+// frameError is an error frame of the coordinator.
 type frameError struct{ frame *lessorv1.Error }
 
 // Error names the code and the message.

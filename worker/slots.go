@@ -35,9 +35,6 @@ func (s *slots) hasRoom(a *attempt) bool {
 func (s *slots) assign(a *attempt) {
 	a.hasSlot = true
 	s.taken++
-	if s.ofType == nil {
-		s.ofType = make(map[string]int)
-	}
 	s.ofType[a.task.Type]++
 }
 
@@ -48,10 +45,15 @@ func (s *slots) release(a *attempt) {
 	}
 	a.hasSlot = false
 	s.taken--
-	if s.ofType[a.task.Type]--; s.ofType[a.task.Type] == 0 {
-		delete(s.ofType, a.task.Type)
-	}
+	countDown(s.ofType, a.task.Type)
 	s.assignWaiting()
+}
+
+// countDown subtracts 1 from the count of a key, and forgets a key that has none left.
+func countDown[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
 }
 
 // assignWaiting gives free slots to the attempts that wait.

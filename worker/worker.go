@@ -134,6 +134,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		wake:        make(chan struct{}, 1),
 	}
 	w.mu.attempts = make(map[string]*attempt)
+	w.mu.stuck, w.mu.flights, w.mu.slots.ofType = make(map[string]int), make(flights), make(map[string]int)
 	w.mu.tenant = cfg.Tenant
 	w.mu.slots.limit, w.mu.slots.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil

@@ -91,15 +91,15 @@ func newLazyTimer() *lazyTimer {
 }
 
 // set makes the timer fire at the given time or earlier, if anything waits.
-func (a *lazyTimer) set(at time.Time, waits bool) {
-	if waits && (a.at.IsZero() || at.Before(a.at)) {
-		a.at = at
-		a.Reset(time.Until(at))
+func (t *lazyTimer) set(at time.Time, waits bool) {
+	if waits && (t.at.IsZero() || at.Before(t.at)) {
+		t.at = at
+		t.Reset(time.Until(at))
 	}
 }
 
 // fired must be called when the timer has fired.
-func (a *lazyTimer) fired() { a.at = time.Time{} }
+func (t *lazyTimer) fired() { t.at = time.Time{} }
 
 // sendAll sends frames; each may take at most sendTimeout.
 func (s *session) sendAll(frames []*lessorv1.SessionRequest) error {
