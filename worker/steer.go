@@ -48,8 +48,8 @@ func Permanent(err error) error {
 	return &steerError{error: err, retryable: &retryable}
 }
 
-// RetryAfter asks for another attempt after d instead of the policy's own wait, at most 24 h; with 0, the policy decides on the wait. The
-// policy's limits on the number of attempts still hold. RetryAfter(d, nil) is nil.
+// RetryAfter asks for another attempt after d, cut to 24 h, instead of the policy's own wait; with 0 or less, the policy decides on the
+// wait. The policy's limits on the number of attempts still hold. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -81,7 +81,8 @@ func WithStack(stack string, err error) error {
 }
 
 // WithPartialProgress adds what was done before a cancel stopped the work, for those who asked for the cancel: it is the task's
-// partial_progress, and nothing reads it but people and programs. At most 64 KiB; more is left out. WithPartialProgress(b, nil) is nil.
+// partial_progress, and nothing reads it but people and programs. If done has more than 64 KiB, all of it is left out.
+// WithPartialProgress(b, nil) is nil.
 func WithPartialProgress(done []byte, err error) error {
 	if err == nil {
 		return nil
@@ -99,8 +100,8 @@ type releaseError struct {
 func (e *releaseError) Error() string { return "released: " + e.reason }
 
 // Release returns an error with which a handler gives the task back because it cannot do the task here and now. That does not count as a
-// failure. The task is granted again after delay (0: at once; at most 24 h). The reason is cut to 1 KiB. From the third release in a row,
-// the coordinator adds a wait of its own (T5).
+// failure. The task is granted again after delay, cut to 24 h; 0 or less: at once. The reason is cut to 1 KiB. From the third release in a
+// row, the coordinator adds a wait of its own (T5).
 func Release(delay time.Duration, reason string) error {
 	return &releaseError{delay: min(max(delay, 0), maxDelay), reason: reason}
 }
