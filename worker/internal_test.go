@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
@@ -574,7 +575,7 @@ func TestOnlyTheOldestReportsAreSuspects(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want string
-	}{{internal(errorDomain), "[true false false true]"}, {internal("proxy"), "[false false false true]"}} {
+	}{{internal(detail.Domain), "[true false false true]"}, {internal("proxy"), "[false false false true]"}} {
 		w := newWorker(t)
 		s := &session{w: w, sent: map[string]*sentFrame{"beat": {id: "beat", seq: 1}}}
 		w.mu.resume.token = "resumes" // so that the frames are kept

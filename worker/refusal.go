@@ -97,9 +97,6 @@ func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bo
 // codeDenied: the sender is not the one that the stream is bound to.
 const codeDenied = "E.SESSION.DENIED"
 
-// errorDomain is the ErrorInfo domain of statuses that a coordinator itself returns.
-const errorDomain = "lessor"
-
 // codeInternal: nothing was decided, and another try may help.
 const codeInternal = "E.INTERNAL"
 
@@ -122,7 +119,7 @@ func refusalOfStatus(st *status.Status, acceptedBefore bool) *RefusedError {
 		return nil
 	}
 	info := detail.Of[*errdetails.ErrorInfo](st)
-	if acceptedBefore && info.GetDomain() != errorDomain {
+	if acceptedBefore && info.GetDomain() != detail.Domain {
 		return nil
 	}
 	refused := &RefusedError{Code: st.Code().String(), Message: st.Message()}

@@ -112,7 +112,7 @@ func (s *session) markSuspects(err error) {
 		for _, f := range s.sent {
 			f.suspect(s.budget())
 		}
-	case st.Code() == codes.Internal && detail.Of[*errdetails.ErrorInfo](st).GetDomain() == errorDomain:
+	case st.Code() == codes.Internal && detail.Of[*errdetails.ErrorInfo](st).GetDomain() == detail.Domain:
 		if f := s.oldestReports(); f != nil { // the coordinator handles frames in order, and may have failed at this one
 			f.suspect(0)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -112,7 +113,7 @@ func (e *embedded) refuseIfEnded(
 		return open(ctx, desc, conn, method, opts...)
 	}
 	ended := status.New(codes.Unimplemented, "the coordinator has ended")
-	if told, err := ended.WithDetails(&errdetails.ErrorInfo{Domain: "lessor", Reason: "COORDINATOR_ENDED"}); err == nil { // a worker believes only a coordinator
+	if told, err := ended.WithDetails(&errdetails.ErrorInfo{Domain: detail.Domain, Reason: "COORDINATOR_ENDED"}); err == nil { // a worker believes only a coordinator
 		ended = told
 	}
 	return nil, ended.Err()

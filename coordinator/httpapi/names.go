@@ -49,11 +49,6 @@ func jsonName(name string) string {
 	return strings.Join(words, "")
 }
 
-// reasonOf returns the reason that belongs to a code: AUTH_FORBIDDEN for E.AUTH.FORBIDDEN (S4).
-func reasonOf(code string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_")
-}
-
 // enum returns the name of an enum value without the prefix of its enum, or "" for the zero value.
 func enum(value protoreflect.Enum, prefix string) string {
 	if value.Number() == 0 {

@@ -106,7 +106,7 @@ var (
 )
 
 func newProblem(k kind, code, message string) *problem {
-	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: reasonOf(code)}}
+	return &problem{status: k.status, body: problemBody{Error: k.word, Code: code, Message: message, Reason: detail.Reason(code)}}
 }
 
 // invalid returns the problem of a request with an invalid field.
@@ -138,16 +138,11 @@ func failed(err error) *problem {
 	return p
 }
 
-// explained adds the code of the status, and what it says for programs.
+// explained adds the code of the status, and what it says for programs. The status becomes 503 if the coordinator itself lacks a resource, such as disk
+// space. It stays 429 if the caller has used up its own limit.
 func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
 	p.body.Code, p.body.Reason, p.body.TaskState = about["code"], info.GetReason(), about["state"]
-	p.lacking()
-}
-
-// lacking changes the status to 503 if the coordinator itself lacks a resource, such as disk space. The status stays 429 if the caller has
-// used up its own limit.
-func (p *problem) lacking() {
 	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}

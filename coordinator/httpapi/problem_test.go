@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -30,7 +31,7 @@ func TestStatusOfUsedUpLimits(t *testing.T) {
 		"E.AUTH.LIMIT": 429, "E.QUOTA.EXCEEDED": 429, "E.COORDINATOR.OVERLOADED": 503, "E.STORE.FULL": 503,
 	} {
 		st, err := status.New(codes.ResourceExhausted, "too much").WithDetails(
-			&errdetails.ErrorInfo{Domain: "lessor", Reason: reasonOf(code), Metadata: map[string]string{"code": code}},
+			detail.ErrorInfo(code),
 			&errdetails.RetryInfo{RetryDelay: durationpb.New(1499*time.Millisecond + time.Microsecond)})
 		if err != nil {
 			t.Fatal(err)

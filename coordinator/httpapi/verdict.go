@@ -128,8 +128,7 @@ func (p *problem) judged(verdict, reason string) {
 func (p *problem) named() {
 	field, rest, ok := strings.Cut(p.body.Message, ": ")
 	if ok && !strings.Contains(field, " ") {
-		p.body.Field = jsonPath(field)
-		p.body.Message = p.body.Field + ": " + rest
+		p.violated(field, rest)
 	}
 }
 

@@ -22,9 +22,6 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// errorDomain is the domain of every google.rpc.ErrorInfo (S4).
-const errorDomain = "lessor"
-
 // Waits after which a repeat may succeed, sent as RetryInfo.
 const (
 	retryStopped    = time.Second
@@ -158,10 +155,7 @@ func existing(err *lease.ExistsError) map[string]string {
 
 // New returns a status with an error code (see codes.go), metadata for programs, and further details.
 func New(c codes.Code, code, message string, metadata map[string]string, more ...protoadapt.MessageV1) error {
-	info := &errdetails.ErrorInfo{
-		Reason: strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_"), Domain: errorDomain,
-		Metadata: map[string]string{"code": code},
-	}
+	info := detail.ErrorInfo(code)
 	maps.Copy(info.Metadata, metadata)
 	st := status.New(c, strings.ToValidUTF8(message, "\uFFFD"))
 	detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...)
@@ -183,7 +177,7 @@ func RetryIn(d time.Duration) *errdetails.RetryInfo {
 // CodeOf returns the code of an error that Status or New made, or "" for any other error.
 func CodeOf(err error) string {
 	info := detail.Of[*errdetails.ErrorInfo](status.Convert(err))
-	if info.GetDomain() != errorDomain {
+	if info.GetDomain() != detail.Domain {
 		return ""
 	}
 	return info.GetMetadata()["code"]

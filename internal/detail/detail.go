@@ -1,4 +1,4 @@
-// Package detail reads the details of statuses: what a coordinator says for programs about an error (S4).
+// Package detail makes and reads the details of statuses: what a coordinator says for programs about an error (S4).
 package detail
 
 import (
@@ -9,6 +9,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// Domain is the domain of every ErrorInfo of a coordinator.
+const Domain = "lessor"
+
+// ErrorInfo returns the detail that tells programs the code of an error.
+func ErrorInfo(code string) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: Reason(code), Domain: Domain, Metadata: map[string]string{"code": code}}
+}
+
+// Reason returns the reason that belongs to a code: AUTH_FORBIDDEN for E.AUTH.FORBIDDEN.
+func Reason(code string) string { return strings.ReplaceAll(strings.TrimPrefix(code, "E."), ".", "_") }
 
 // Of returns the first detail of type T, or nil if there is none.
 func Of[T any](st *status.Status) (found T) {

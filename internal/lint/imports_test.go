@@ -74,7 +74,7 @@ var arrows = map[string][]string{
 	"internal": {"gen", anyModule},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {anyModule},
-	// The coordinator, the SDK and the command all read errors with it.
+	// The coordinator makes errors with it; the SDK and the command read them.
 	"internal/detail": {"google.golang.org/genproto", "google.golang.org/grpc"},
 	// The SDK and the command both read files with it.
 	"internal/pipe": {},

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // contextEnded returns the status of a call whose ctx has ended. If err is not nil, it says what was wrong until then, because a call that is only retried
@@ -51,10 +52,7 @@ func replyOf(r *lessorv1.SubmitResult) reply {
 // statusOf returns the status that SubmitTask would have returned, with the same details.
 func statusOf(e *lessorv1.SubmitError) error {
 	st := status.New(codes.Code(e.GetStatus()), e.GetMessage())
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{
-		Reason: strings.ReplaceAll(strings.TrimPrefix(e.GetCode(), "E."), ".", "_"), Domain: "lessor",
-		Metadata: map[string]string{"code": e.GetCode()},
-	}}
+	details := []protoadapt.MessageV1{detail.ErrorInfo(e.GetCode())}
 	if e.GetField() != "" {
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
 			{Field: e.GetField(), Description: strings.TrimPrefix(e.GetMessage(), e.GetField()+": ")},
