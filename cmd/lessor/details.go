@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -26,6 +28,13 @@ func (d details) add(name, value string) {
 		}
 		_, _ = fmt.Fprintf(d.w, "%s\t%s\n", label, line) // Flush returns the error
 		label = ""
+	}
+}
+
+// addEach prints the entries of a map, in the order of their keys. format has a verb for the key and one for the value.
+func addEach[V any](d details, name, format string, entries map[string]V) {
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		d.add(name, fmt.Sprintf(format, key, entries[key]))
 	}
 }
 

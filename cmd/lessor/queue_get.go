@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -71,9 +69,7 @@ func (d details) addSettings(q *lessorv1.Queue) {
 			d.add("burst", fmt.Sprint(r.GetBurst()))
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(q.GetFairnessWeights())) {
-		d.add("weight", fmt.Sprintf("%s=%v", key, q.GetFairnessWeights()[key]))
-	}
+	addEach(d, "weight", "%s=%v", q.GetFairnessWeights())
 	d.add("retry policy", policyText(q.GetRetryPolicy()))
 }
 

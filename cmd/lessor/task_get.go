@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -125,9 +123,7 @@ func (d details) addSpec(s *lessorv1.TaskSpec) {
 	}
 	d.add("fairness key", s.GetFairnessKey())
 	d.add("deadline", clock(s.GetDeadline()))
-	for _, key := range slices.Sorted(maps.Keys(s.GetLabels())) {
-		d.add("label", key+"="+s.GetLabels()[key])
-	}
+	addEach(d, "label", "%s=%s", s.GetLabels())
 	d.add("payload", preview(s.GetPayload()))
 }
 
@@ -157,9 +153,7 @@ func (d details) addResult(t *lessorv1.Task) {
 	for _, artifact := range t.GetArtifacts() {
 		d.add("artifact", words.Artifact(artifact))
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.GetMetrics())) {
-		d.add("gauge", fmt.Sprintf("%s %.4g", name, t.GetMetrics()[name]))
-	}
+	addEach(d, "gauge", "%s %.4g", t.GetMetrics())
 }
 
 // preview returns the beginning of a text, or the size of data that is not text. --output and --payload show all of it.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -19,12 +17,8 @@ func (d details) addPlacement(s *lessorv1.TaskSpec) {
 	for _, name := range r.GetFeatures() {
 		d.add("requires", "feature "+name)
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.GetLabels())) {
-		d.add("requires", "label "+key+"="+r.GetLabels()[key])
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.GetResources())) {
-		d.add("requires", fmt.Sprintf("%s of at least %g", name, r.GetResources()[name]))
-	}
+	addEach(d, "requires", "label %s=%s", r.GetLabels())
+	addEach(d, "requires", "%s of at least %g", r.GetResources())
 	for _, ref := range s.GetResourceRefs() {
 		d.add("resource", refText(ref))
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -75,9 +73,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.addCapabilities(m.GetCapabilities())
 	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
 	d.add("leases", fmt.Sprint(m.GetLeases()))
-	for _, name := range slices.Sorted(maps.Keys(m.GetMetrics())) {
-		d.add("gauge", fmt.Sprintf("%s %.4g", name, m.GetMetrics()[name]))
-	}
+	addEach(d, "gauge", "%s %.4g", m.GetMetrics())
 	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
 	return d.flush()
 }
@@ -86,12 +82,8 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 func (d details) addCapabilities(c *lessorv1.Capabilities) {
 	d.add("runtimes", strings.Join(c.GetRuntimes(), ", "))
 	d.add("features", strings.Join(c.GetFeatures(), ", "))
-	for _, key := range slices.Sorted(maps.Keys(c.GetLabels())) {
-		d.add("label", key+"="+c.GetLabels()[key])
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.GetResources())) {
-		d.add("resource", fmt.Sprintf("%s %g", name, c.GetResources()[name]))
-	}
+	addEach(d, "label", "%s=%s", c.GetLabels())
+	addEach(d, "resource", "%s %g", c.GetResources())
 }
 
 func healthText(m *lessorv1.Worker) string {
