@@ -37,13 +37,17 @@ func withID(id string, err error) *failure {
 // taskLeftOut has the paths of the fields that the coordinator does not send in the answer to a submit or a change.
 var taskLeftOut = []string{"task.spec.payload"}
 
-func printChange(a *app, answer proto.Message, line string) (err error) {
+func printChange(a *app, answer proto.Message, line string) error {
+	return unheard(a.answer(answer, line), "", "%s: done", strings.ReplaceAll(line, "\t", " "))
+}
+
+// answer prints what a submit or a change was answered, as JSON or else as the line.
+func (a *app) answer(m proto.Message, line string) error {
 	if a.json {
-		err = printJSON(a.out, answer, taskLeftOut...)
-	} else {
-		_, err = a.out.Write([]byte(line + "\n"))
+		return printJSON(a.out, m, taskLeftOut...)
 	}
-	return unheard(err, "", "%s: done", strings.ReplaceAll(line, "\t", " "))
+	_, err := fmt.Fprintln(a.out, line)
+	return err
 }
 
 // unheard returns the error for a command that has done something but cannot write its answer, or nil for nil. The text says what was done: whoever gets only

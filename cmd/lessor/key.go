@@ -66,11 +66,7 @@ func (c keyRotateCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			err = printJSON(a.out, made)
-		} else {
-			_, err = fmt.Fprintln(a.out, made.GetKey().GetKeyId())
-		}
-		return unheard(err, "", "the key was rotated to %s", made.GetKey().GetKeyId())
+		id := made.GetKey().GetKeyId()
+		return unheard(a.answer(made, id), "", "the key was rotated to %s", id)
 	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -75,15 +74,10 @@ func (c submitCmd) Run(a *app) error {
 			return aboutPayload(err, spec)
 		}
 		id := answer.GetTask().GetTaskId()
-		if a.json {
-			err = printJSON(a.out, answer, taskLeftOut...)
-		} else {
-			if !answer.GetCreated() {
-				a.note("the task was submitted before with this idempotency key; nothing new was created")
-			}
-			_, err = fmt.Fprintln(a.out, id)
+		if !a.json && !answer.GetCreated() {
+			a.note("the task was submitted before with this idempotency key; nothing new was created")
 		}
-		return unheard(err, "another submit without an idempotency key would make a second task", "task %s was submitted", id)
+		return unheard(a.answer(answer, id), "another submit without an idempotency key would make a second task", "task %s was submitted", id)
 	})
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -48,41 +47,40 @@ Examples:
 
 func (c tokenCreateCmd) Run(a *app) error {
 	defer a.catchSignals()() // so that no partial file is left, and a token that was issued is written
-	var out *pendingFile
-	if c.Out != "" { // before the call, so that no token is issued that cannot be written
-		var err error
-		if out, err = newPendingFile(c.Out, true); err != nil {
-			return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
-		}
-		defer func() { _ = out.discard() }() // does nothing if the file was kept
+	if c.Out != "" {
+		return c.write(a)
 	}
 	made, err := c.create(a)
 	if err != nil {
 		return stopped(a.ctx, err)
 	}
-	if out != nil {
-		_, err := out.Write([]byte(made.GetToken() + "\n"))
-		if err == nil {
-			err = out.keep()
-		}
-		if err != nil {
-			return fail(exitCannotStart, hintLostToken, "token %s was issued and could not be written: %v", made.GetInfo().GetTokenId(), err)
-		}
-		made.Token = ""
+	return unheard(a.answer(made, made.GetToken()), hintLostToken, "token %s was issued", made.GetInfo().GetTokenId())
+}
+
+// write issues a token and writes it to --out. It begins the file first, so that no token is issued that cannot be written.
+func (c tokenCreateCmd) write(a *app) error {
+	out, err := newPendingFile(c.Out, true)
+	if err != nil {
+		return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
 	}
-	id, hint := made.GetInfo().GetTokenId(), ""
-	if out == nil {
-		hint = hintLostToken
+	defer func() { _ = out.discard() }() // does nothing if the file was kept
+	made, err := c.create(a)
+	if err != nil {
+		return stopped(a.ctx, err)
 	}
-	switch {
-	case a.json:
-		err = printJSON(a.out, made)
-	case out != nil:
+	id := made.GetInfo().GetTokenId()
+	if _, err = out.Write([]byte(made.GetToken() + "\n")); err == nil {
+		err = out.keep()
+	}
+	if err != nil {
+		return fail(exitCannotStart, hintLostToken, "token %s was issued and could not be written: %v", id, err)
+	}
+	if !a.json {
 		a.note("token %s, good until %s", id, clock(made.GetInfo().GetExpiresAt()))
-	default:
-		_, err = fmt.Fprintln(a.out, made.GetToken())
+		return nil
 	}
-	return unheard(err, hint, "token %s was issued", id)
+	made.Token = ""
+	return unheard(printJSON(a.out, made), "", "token %s was issued", id)
 }
 
 const hintLostToken = "the token is lost; revoke it"
