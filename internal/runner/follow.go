@@ -18,15 +18,14 @@ type follower struct {
 	*printer
 	ended        <-chan string   // ids of tasks that may have ended
 	eventsMissed <-chan struct{} // signalled when events may be missing
-	submitted    <-chan struct{} // closed when every line is submitted
-	submit       *submitter      // its own goroutine does not use it any more when submitted is closed
+	submit       *submitter      // its own goroutine does not use it any more once done is closed
 }
 
 // printAsTheyEnd prints the lines in the order in which they end.
 //
 // The events say which lines have ended. If an earlier process began the run, or events may be missing, it lists all tasks instead (sweep).
 func (f *follower) printAsTheyEnd(ctx context.Context) error {
-	s := &sweeps{due: f.job.Resumed, submitted: f.submitted}
+	s := &sweeps{due: f.job.Resumed, submitted: f.submit.done}
 	for f.printed.left() > s.gone {
 		next := f.printNext
 		if s.due {
@@ -67,7 +66,7 @@ func (f *follower) printNext(ctx context.Context, s *sweeps) error {
 // sweepOnce makes a sweep. If a line is neither printed nor open after it, its task is gone: somebody deleted it, or a restore of the coordinator has lost
 // it (submitLost).
 func (f *follower) sweepOnce(ctx context.Context, s *sweeps) error {
-	s.early = !closed(f.submitted)
+	s.early = !closed(f.submit.done)
 	open, err := f.sweep(ctx)
 	if err != nil {
 		return err
@@ -161,7 +160,7 @@ func (f *follower) printIfEnded(ctx context.Context, taskID string) (known bool,
 // printInOrder prints the lines in the order of the input, waiting for each.
 func (f *follower) printInOrder(ctx context.Context) error {
 	select {
-	case <-f.submitted: // from now on the list has all tasks
+	case <-f.submit.done: // from now on the list has all tasks
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

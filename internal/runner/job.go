@@ -164,8 +164,8 @@ func (j *Job) SocketDir() string { return j.path("socket") }
 // Spool stores the outputs that do not fit into a report.
 func (j *Job) Spool() execworker.Spool { return execworker.NewSpool(j.path("spool")) }
 
-// submitted records in the manifest that every line was submitted to a coordinator in this epoch.
-func (j *Job) submitted(epoch uint32) error {
+// saveSubmitted records in the manifest that every line was submitted to a coordinator in this epoch.
+func (j *Job) saveSubmitted(epoch uint32) error {
 	j.manifest.Submitted, j.manifest.Epoch = true, epoch
 	return j.manifest.write(j.path("run.json"))
 }

@@ -96,7 +96,6 @@ func (j *Job) newRun(cfg Config) *run {
 		printer:      &printer{job: j, tasks: cfg.Tasks, screen: cfg.Screen, tally: t, record: cfg.Record, printed: newMarks(j.Lines())},
 		ended:        ended,
 		eventsMissed: eventsMissed,
-		submitted:    r.submit.done,
 		submit:       r.submit,
 	}
 	return r

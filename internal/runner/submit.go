@@ -101,7 +101,7 @@ func (s *submitter) submitLines(ctx context.Context, choose func(number int64) b
 	if err := s.submitChosen(ctx, choose); err != nil {
 		return err
 	}
-	return s.job.submitted(epoch)
+	return s.job.saveSubmitted(epoch)
 }
 
 func (s *submitter) submitChosen(ctx context.Context, choose func(number int64) bool) error {
