@@ -23,7 +23,7 @@ var (
 	ErrDraining = errors.New("worker is draining")
 )
 
-// Errors of Task.Confirm and Task.SaveCheckpoint, in addition to the three above.
+// Errors of Task.Confirm and Task.SaveCheckpoint, in addition to the three above. Test for them with errors.Is.
 var (
 	// ErrLeaseShort: the lease is live, but has less time left than Confirm asked for.
 	ErrLeaseShort = errors.New("lease too short")
@@ -31,7 +31,7 @@ var (
 	ErrFinished = errors.New("attempt finished")
 )
 
-// Errors of Run and Config.Hooks.
+// Errors of Run and Config.Hooks. Test for them with errors.Is.
 var (
 	// ErrAlreadyRun: Run was called twice on one Worker.
 	ErrAlreadyRun = errors.New("worker has run already")

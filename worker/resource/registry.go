@@ -10,7 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/worker"
 )
 
-// Errors of a registry.
+// Errors of a registry. Test for them with errors.Is.
 var (
 	// ErrNotFound: this worker does not have the resource, or no longer has it.
 	ErrNotFound = errors.New("no such resource in this worker")
@@ -22,8 +22,8 @@ var (
 
 // Config holds the settings of a registry that have a default. The zero Config is usable.
 type Config struct {
-	// OnError is called with the error of Resource.Close if no caller waits for it. It must not call the registry. Default: such errors are
-	// ignored.
+	// OnError is called with the error of Resource.Close if no caller waits for it, perhaps by several goroutines at once. It must not
+	// call the registry. Default: such errors are ignored.
 	OnError func(id string, err error)
 }
 
