@@ -116,15 +116,14 @@ const startPause = 500 * time.Millisecond
 // runOnceThereIsRoom runs the command. If this machine has no room for another process, it waits for room, and says so once: neither the task nor the
 // command is at fault, and most often another command ends soon.
 func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *process) (*os.ProcessState, error) {
-	state, err := p.run()
-	if state == nil && noRoom(err) {
-		note := fmt.Sprintf("%v; waiting until there is room\n", err)
-		_, _ = io.WriteString(t.Output("stderr"), note)
-		if c.Stderr != nil {
-			_, _ = io.WriteString(c.Stderr, note)
+	for said := false; ; said = true {
+		state, err := p.run()
+		if state != nil || !noRoom(err) {
+			return state, err
 		}
-	}
-	for state == nil && noRoom(err) {
+		if !said {
+			c.note(t, fmt.Sprintf("%v; waiting until there is room\n", err))
+		}
 		select {
 		case <-time.After(startPause):
 		case <-ctx.Done():
@@ -134,9 +133,15 @@ func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *proce
 		case <-c.Kill:
 			return nil, err
 		}
-		state, err = p.run()
 	}
-	return state, err
+}
+
+// note writes a line to where the standard error of the command goes.
+func (c Config) note(t *worker.Task, line string) {
+	_, _ = io.WriteString(t.Output("stderr"), line)
+	if c.Stderr != nil {
+		_, _ = io.WriteString(c.Stderr, line)
+	}
 }
 
 func closed(ch <-chan struct{}) bool {
