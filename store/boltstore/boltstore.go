@@ -110,7 +110,7 @@ func (s *Store) View(fn func(store.Reader) error) error {
 		return failed
 	}
 	durable := int(s.durable.Load())
-	tx, err := s.beginRead()
+	tx, err := s.begin(false)
 	if errors.Is(err, bolterrors.ErrInvalidMapping) { // a commit could not map more of the file, and is about to fail
 		s.pause()()
 		return s.fail(err) // the error of the commit
@@ -147,7 +147,7 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 	if failed := s.failed.Load(); failed != nil {
 		return nil, failed
 	}
-	tx, err := s.beginRead()
+	tx, err := s.begin(false)
 	if err != nil {
 		return nil, err
 	}
@@ -156,15 +156,6 @@ func (s *Store) beginDurable() (*bbolt.Tx, error) {
 		return nil, err
 	}
 	return tx, nil
-}
-
-// beginRead begins to read the newest state, which may not be durable yet.
-func (s *Store) beginRead() (*bbolt.Tx, error) {
-	tx, err := s.begin(false)
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-		return nil, store.ErrClosed
-	}
-	return tx, err
 }
 
 // Stats implements store.Store.
@@ -205,7 +196,7 @@ func (s *Store) Gone() bool {
 
 // usedBytes is the offset in bytes of the end of the last page that was ever written. The file is longer, because it grows in steps of 16 MiB.
 func (s *Store) usedBytes() (size int64) {
-	tx, err := s.beginRead()
+	tx, err := s.begin(false)
 	if err != nil {
 		return math.MaxInt64 // in a closed store no byte is known to be free
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/lessor-dev/lessor/store"
 )
@@ -56,10 +55,9 @@ func (s *Store) beginCommit() (_ *commit, err error) {
 	}
 	tx, err := s.begin(true)
 	switch {
-	case err == nil:
-	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return nil, store.ErrClosed
-	default:
+	case errors.Is(err, store.ErrClosed):
+		return nil, err
+	case err != nil:
 		return nil, s.fail(err)
 	}
 	c := &commit{store: s, tx: tx, number: uint64(tx.ID())}

@@ -10,6 +10,9 @@ import (
 	"syscall"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/lessor-dev/lessor/store"
 )
 
 // A store can be damaged while it serves, after the check has found it sound: the disk returns an error or other bytes for a page, or somebody cuts the file off
@@ -79,7 +82,7 @@ func inBbolt() bool {
 	}
 }
 
-// begin begins a transaction of bbolt.
+// begin begins a transaction of bbolt, in the newest state, which may not be durable yet.
 func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
 	err = s.guarded(s.probe)
 	if err == nil {
@@ -87,6 +90,9 @@ func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
 			tx, err = s.db.Begin(writable)
 			return err
 		})
+	}
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		err = store.ErrClosed
 	}
 	return tx, err
 }

@@ -50,7 +50,7 @@ func TestEachCommitAndTheOneBeforeAreSound(t *testing.T) {
 	listed := map[bool]int{}
 	for range 40 {
 		if rnd.IntN(4) == 0 {
-			tx, err := s.beginRead()
+			tx, err := s.begin(false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestFreeListHasThePagesThatWereKeptForReads(t *testing.T) {
 		}
 	}
 	change(s, 1)
-	tx, err := s.beginRead()
+	tx, err := s.begin(false)
 	if err != nil {
 		t.Fatal(err)
 	}
