@@ -80,6 +80,9 @@ func (s *sender) closeStream(err error) {
 		return
 	}
 	s.stream.close()
+	for _, one := range s.stream.misfit { // only now, so that no caller of these sends its next task on this stream
+		one.answer(reply{err: s.stream.err})
+	}
 	if s.stream.hasAnswer || s.stream.lostCredential() {
 		// The coordinator accepted the stream. What ended it later, such as an expired token, is no refusal of the frames without an answer.
 		err = outcomeUnknown(err)
@@ -147,6 +150,7 @@ type stream struct {
 	ended       chan struct{} // closed by the receiver
 	err         error         // why the stream ended; valid once ended is closed
 	hasAnswer   bool          // a frame was answered; valid once ended is closed
+	misfit      []*call       // the frame whose answer has ended the stream; valid once ended is closed
 }
 
 func openStream(ctx context.Context, c *Client) (*stream, error) {
@@ -251,11 +255,8 @@ func (s *stream) answerOldest(results []*lessorv1.SubmitResult) error {
 	default:
 	}
 	if len(frame) != len(results) {
-		err := status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(results), len(frame))
-		for _, one := range frame {
-			one.answer(reply{err: err})
-		}
-		return err
+		s.misfit = frame
+		return status.Errorf(codes.Internal, "an answer has %d results, but its frame has %d specs", len(results), len(frame))
 	}
 	if !s.hasAnswer {
 		s.hasAnswer = true
