@@ -96,7 +96,7 @@ func (a *api) succeeded(w http.ResponseWriter, r *http.Request, h Holder, m *com
 	}
 	return report(w, r, h, a.workers.Complete, &lessorv1.CompleteRequest{
 		TaskId: h.Ticket.Task.String(), LeaseId: h.LeaseID, Attempt: h.Ticket.Attempt, WorkerId: m.WorkerID, Traceparent: m.Traceparent,
-		ReportId: m.ReportID, Output: output, Artifacts: artifactsOf(m.Artifacts), Metrics: m.Metrics,
+		ReportId: m.ReportID, Output: output, Artifacts: artifactProtos(m.Artifacts), Metrics: m.Metrics,
 		StartedAt: stamp(m.StartedAt), CompletedAt: stamp(m.CompletedAt),
 	}, func(v *lessorv1.CompleteResponse) any { return m.accepted(v) })
 }

@@ -68,7 +68,7 @@ type artifact struct {
 	Metadata   entries[string] `json:"metadata,omitempty"`
 }
 
-func artifactsOf(sent []artifact) []*lessorv1.Artifact {
+func artifactProtos(sent []artifact) []*lessorv1.Artifact {
 	all := make([]*lessorv1.Artifact, len(sent))
 	for i, a := range sent {
 		all[i] = &lessorv1.Artifact{
@@ -79,7 +79,7 @@ func artifactsOf(sent []artifact) []*lessorv1.Artifact {
 	return all
 }
 
-func artifactsFrom(sent []*lessorv1.Artifact) []artifact {
+func artifactsOf(sent []*lessorv1.Artifact) []artifact {
 	var all []artifact
 	for _, m := range sent {
 		all = append(all, artifact{

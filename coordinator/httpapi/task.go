@@ -83,7 +83,7 @@ func taskOf(m *lessorv1.Task) task {
 		Quarantined: m.GetQuarantined(), CreatedAt: instantOf(m.GetCreatedAt()), RetryAt: instantOf(m.GetRetryAt()),
 		FinishedAt: instantOf(m.GetFinishedAt()), Lease: leaseInfoOf(m.GetLease()), Progress: progressOf(m.GetProgress()),
 		CancelReason: m.GetCancelReason(), CancelRequestedAt: instantOf(m.GetCancelRequestedAt()),
-		Artifacts: artifactsFrom(m.GetArtifacts()), Error: taskErrorOf(m.GetError()), Metrics: gauges(m.GetMetrics()),
+		Artifacts: artifactsOf(m.GetArtifacts()), Error: taskErrorOf(m.GetError()), Metrics: gauges(m.GetMetrics()),
 		CancelledDuringPhase: m.GetCancelledDuringPhase(), AdoptedAttempt: m.GetAdoptedAttempt(), HistoryDropped: m.GetHistoryDropped(),
 	}
 	t.Output, t.OutputBase64 = shown(m.GetOutput())
