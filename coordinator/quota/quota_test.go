@@ -238,6 +238,15 @@ func TestLongestSpan(t *testing.T) {
 	}
 }
 
+// A refund gives back no more than was taken, even if that was more than the longest span.
+func TestRefundOfTheLongestSpan(t *testing.T) {
+	now := time.Now()
+	r, before := Rate{PerSecond: leastRate}, now.Add(time.Hour)
+	if after := r.take(r.take(before, now, mostBurst), now, -mostBurst); !after.Equal(before) {
+		t.Errorf("the earlier debt is paid back %v after its time, want 0", after.Sub(before))
+	}
+}
+
 // X5: answers that nobody needs are slowed down for the credential that causes them, not for others of the tenant.
 func TestRejectsOfOneCredential(t *testing.T) {
 	t.Attr("rules", "X5")

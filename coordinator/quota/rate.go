@@ -12,7 +12,7 @@ type Rate struct {
 	Burst     uint32 // 0: PerSecond rounded down, at least 1
 }
 
-// longest is the longest span. It keeps the conversion to a Duration from overflowing.
+// longest is the longest span, also of a refund. It keeps the conversion to a Duration from overflowing.
 const longest = 365 * 24 * time.Hour
 
 func (r Rate) limits() bool { return r.PerSecond > 0 && !math.IsInf(r.PerSecond, 1) }
@@ -24,9 +24,11 @@ func (r Rate) burst() float64 {
 	return max(1, math.Floor(r.PerSecond))
 }
 
-// span returns how long the rate takes to allow n. It rounds down, so that n single takings never cost more than n at once.
+// span returns how long the rate takes to allow n. It rounds towards 0, so that n single takings never cost more than n at once. The span of -n is
+// that of n, negated: a refund gives back what the taking has cost.
 func (r Rate) span(n float64) time.Duration {
-	return time.Duration(min(n/r.PerSecond*float64(time.Second), float64(longest)))
+	span := n / r.PerSecond * float64(time.Second)
+	return time.Duration(max(min(span, float64(longest)), -float64(longest)))
 }
 
 // wait returns how long it takes until n may be taken; 0 means at once. paid is the time at which all that was taken before is paid back. More than
