@@ -9,7 +9,7 @@ import (
 type account struct {
 	who    Caller
 	limits *Limits
-	paid   [numRates]time.Time  // of each rate: when all that was taken is paid back
+	debts  [numRates]Debt       // of each rate: what was taken and is not paid back
 	used   [numLimits]int       // of each count: how many are under way
 	told   [numLimits]time.Time // when a refusal by this limit was last reported as news
 }
@@ -46,8 +46,8 @@ func (a *account) exceeds(l Limit) bool { return a.used[l] > a.limits.count(l) }
 
 // idle reports whether an account can be forgotten, because it uses nothing.
 func (a *account) idle(now time.Time) bool {
-	for _, paid := range a.paid {
-		if paid.After(now) {
+	for _, d := range a.debts {
+		if d.Owed(now) > 0 {
 			return false
 		}
 	}

@@ -39,7 +39,7 @@ func (b *Book) Spend(who Caller, l Limit, n int) error {
 		if !r.limits() {
 			continue
 		}
-		if wait := r.wait(a.paid[l], now, n); wait > 0 {
+		if wait := r.wait(a.debts[l], now, n); wait > 0 {
 			return b.refuse(a, l, wait, now)
 		}
 	}
@@ -64,7 +64,7 @@ func (b *Book) Refund(who Caller, l Limit, n int) { b.Charge(who, l, -n) }
 func (b *Book) charge(all []*account, l Limit, n int, now time.Time) {
 	for _, a := range all {
 		if r := a.limits.rate(l); r.limits() {
-			a.paid[l] = r.take(a.paid[l], now, n)
+			a.debts[l] = r.take(a.debts[l], now, n)
 		}
 	}
 }

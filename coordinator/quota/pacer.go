@@ -14,7 +14,7 @@ type Pacer struct {
 	most time.Duration
 
 	mu    sync.Mutex
-	paid  map[string]time.Time
+	debts map[string]Debt
 	swept time.Time // when keys that owe nothing were last removed
 }
 
@@ -27,7 +27,7 @@ const (
 
 // NewPacer returns a pacer of rate r, which gives no turn that is further away than most.
 func NewPacer(r Rate, most time.Duration) *Pacer {
-	return &Pacer{rate: r, most: most, paid: map[string]time.Time{}}
+	return &Pacer{rate: r, most: most, debts: map[string]Debt{}}
 }
 
 // Turn takes the next turn of a key and returns the time until that turn. If this time would be too long, ok is false and no turn is taken; wait is then
@@ -37,23 +37,23 @@ func (p *Pacer) Turn(key string) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key = p.known(key, now)
-	if wait = p.rate.wait(p.paid[key], now, 1); wait > p.most {
+	if wait = p.rate.wait(p.debts[key], now, 1); wait > p.most {
 		return wait, false
 	}
-	p.paid[key] = p.rate.take(p.paid[key], now, 1)
+	p.debts[key] = p.rate.take(p.debts[key], now, 1)
 	return wait, true
 }
 
 // known returns the key under which the turns of key are remembered.
 func (p *Pacer) known(key string, now time.Time) string {
-	if _, ok := p.paid[key]; ok {
+	if _, ok := p.debts[key]; ok {
 		return key
 	}
-	if len(p.paid) >= fewKeys && now.Sub(p.swept) >= sweepEvery {
-		maps.DeleteFunc(p.paid, func(_ string, paid time.Time) bool { return !paid.After(now) })
+	if len(p.debts) >= fewKeys && now.Sub(p.swept) >= sweepEvery {
+		maps.DeleteFunc(p.debts, func(_ string, d Debt) bool { return d.Owed(now) == 0 })
 		p.swept = now
 	}
-	if len(p.paid) >= mostKeys {
+	if len(p.debts) >= mostKeys {
 		return ""
 	}
 	return key

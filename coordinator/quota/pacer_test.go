@@ -41,16 +41,16 @@ func TestPacerForgets(t *testing.T) {
 		for i := range mostKeys + 100 {
 			p.Turn(fmt.Sprint(i))
 		}
-		if len(p.paid) > mostKeys+1 {
-			t.Errorf("%d keys are in memory, want at most %d", len(p.paid), mostKeys+1)
+		if len(p.debts) > mostKeys+1 {
+			t.Errorf("%d keys are in memory, want at most %d", len(p.debts), mostKeys+1)
 		}
 		if _, ok := p.Turn("new"); ok {
 			t.Error("a new key gets a turn at once while the memory is full")
 		}
 		time.Sleep(time.Minute)
 		p.Turn("new")
-		if len(p.paid) > fewKeys {
-			t.Errorf("%d keys are in memory after a minute, want at most %d", len(p.paid), fewKeys)
+		if len(p.debts) > fewKeys {
+			t.Errorf("%d keys are in memory after a minute, want at most %d", len(p.debts), fewKeys)
 		}
 	})
 }

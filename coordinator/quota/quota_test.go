@@ -233,7 +233,7 @@ func TestOwnLimits(t *testing.T) {
 func TestLongestSpan(t *testing.T) {
 	now := time.Now()
 	r := Rate{PerSecond: leastRate}
-	if wait := r.wait(r.take(now, now, mostBurst), now, 1); wait < longest-48*time.Hour {
+	if wait := r.wait(r.take(Debt{}, now, mostBurst), now, 1); wait < longest-48*time.Hour {
 		t.Errorf("a wait of %v", wait)
 	}
 }
@@ -241,9 +241,9 @@ func TestLongestSpan(t *testing.T) {
 // A refund gives back no more than was taken, even if that was more than the longest span.
 func TestRefundOfTheLongestSpan(t *testing.T) {
 	now := time.Now()
-	r, before := Rate{PerSecond: leastRate}, now.Add(time.Hour)
-	if after := r.take(r.take(before, now, mostBurst), now, -mostBurst); !after.Equal(before) {
-		t.Errorf("the earlier debt is paid back %v after its time, want 0", after.Sub(before))
+	r, before := Rate{PerSecond: leastRate}, Debt{}.Plus(time.Hour, now)
+	if after := r.take(r.take(before, now, mostBurst), now, -mostBurst); after.Owed(now) != time.Hour {
+		t.Errorf("the earlier debt is now %v, want 1h", after.Owed(now))
 	}
 }
 

@@ -31,20 +31,14 @@ func (r Rate) span(n float64) time.Duration {
 	return time.Duration(max(min(span, float64(longest)), -float64(longest)))
 }
 
-// wait returns how long it takes until n may be taken; 0 means at once. paid is the time at which all that was taken before is paid back. More than
-// the burst may be taken at once too, but only when everything is paid back, and later takings then wait longer.
-func (r Rate) wait(paid, now time.Time, n int) time.Duration {
-	owed := max(paid.Sub(now), 0)
-	return max(owed-r.span(max(r.burst()-float64(n), 0)), 0)
+// wait returns how long it takes until n may be taken; 0 means at once. d is the debt of what was taken before. More than the burst may be taken at
+// once too, but only when everything is paid back, and later takings then wait longer.
+func (r Rate) wait(d Debt, now time.Time, n int) time.Duration {
+	return max(d.Owed(now)-r.span(max(r.burst()-float64(n), 0)), 0)
 }
 
-// take returns when all is paid back after n were taken.
-func (r Rate) take(paid, now time.Time, n int) time.Time {
-	if paid.Before(now) {
-		paid = now
-	}
-	return paid.Add(r.span(float64(n)))
-}
+// take returns the debt after n were taken.
+func (r Rate) take(d Debt, now time.Time, n int) Debt { return d.Plus(r.span(float64(n)), now) }
 
 // String returns the rate in the form that settings use: 50/s, or 50/s:200 if Burst is set, or "none".
 func (r Rate) String() string {

@@ -3,6 +3,8 @@ package session
 import (
 	"sync"
 	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
 )
 
 // Each refused frame or report costs its stream a fine: a span of time. The fines of a stream add up, and pass as time passes. If more than
@@ -15,24 +17,21 @@ const (
 
 // fines are the fines of one stream.
 type fines struct {
-	mu    sync.Mutex
-	until time.Time // when all fines so far have passed
+	mu  sync.Mutex
+	due quota.Debt
 }
 
 func (f *fines) add(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); f.until.Before(now) {
-		f.until = now
-	}
-	f.until = f.until.Add(time.Duration(n) * fineCost)
+	f.due = f.due.Plus(time.Duration(n)*fineCost, time.Now())
 }
 
 // wait returns how long the reader must wait before the next frame. If it is 0 or less, the reader need not wait.
 func (f *fines) wait() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(time.Until(f.until), 0) - maxFinesAhead
+	return f.due.Owed(time.Now()) - maxFinesAhead
 }
 
 // payFines waits until at most maxFinesAhead of the fines are left. It returns false if the stream ends. Only the reader calls it.

@@ -1,6 +1,10 @@
 package session
 
-import "time"
+import (
+	"time"
+
+	"github.com/lessor-dev/lessor/coordinator/quota"
+)
 
 // The pace of a session's heartbeats. Each heartbeat costs a span of time, and the spans add up. If more than maxBeatsAhead is left, the next
 // heartbeat waits. So a flood of heartbeats slows only its own stream. No real worker reaches the bound: to renew 10,000 leases each second
@@ -13,8 +17,8 @@ const (
 
 // pace makes sure that only one heartbeat of a session is judged at a time.
 type pace struct {
-	busy  bool      // a heartbeat has its turn
-	taken time.Time // when the spans of all heartbeats so far have passed
+	busy bool // a heartbeat has its turn
+	due  quota.Debt
 }
 
 // beatTurn waits until a heartbeat may be judged, and begins its turn. It returns false if the stream ends. Only the reader calls it. beatJudged
@@ -37,11 +41,8 @@ func (o *outbox) beatJudged(leases int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p, now := &o.pace, time.Now()
-	if p.taken.Before(now) {
-		p.taken = now
-	}
-	p.taken = p.taken.Add(beatCost + time.Duration(leases)*leaseCost)
-	if ahead := p.taken.Sub(now); ahead > maxBeatsAhead {
+	p.due = p.due.Plus(beatCost+time.Duration(leases)*leaseCost, now)
+	if ahead := p.due.Owed(now); ahead > maxBeatsAhead {
 		time.AfterFunc(ahead-maxBeatsAhead, o.beatOver)
 		return
 	}
