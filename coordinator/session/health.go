@@ -168,39 +168,61 @@ func (g *gauge) update(metrics map[string]float64, name string, limit float64) {
 	g.pct = pct
 }
 
+// status returns the health of the worker. If several things are wrong, it returns the worst.
+func (h *workerHealth) status() lessorv1.WorkerHealth {
+	switch {
+	case h.unhealthy:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY
+	case h.missed >= h.limits.Missed-1:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED
+	case h.mem.full, h.disk.full:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED
+	case h.missed > 0:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_WARN
+	case !h.busySince.IsZero() && time.Since(h.busySince) >= h.limits.SaturatedAfter:
+		return lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED
+	}
+	return lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY
+}
+
 // takesWork reports whether the worker is well enough for new work.
 func (h *workerHealth) takesWork() bool {
-	return !h.unhealthy && h.missed < h.limits.Missed-1 && !h.mem.full && !h.disk.full
+	switch h.status() {
+	case lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, lessorv1.WorkerHealth_WORKER_HEALTH_WARN:
+		return true
+	}
+	return false
 }
 
 // whyNoWork returns why the worker gets no new work; "" if it may get work.
-func (h *workerHealth) whyNoWork() (why string) {
-	if !h.takesWork() {
-		_, why = h.status()
+func (h *workerHealth) whyNoWork() string {
+	if h.takesWork() {
+		return ""
 	}
-	return why
+	return h.reason(h.status())
 }
 
-// status returns the health of the worker and the reason for it. If several things are wrong, it returns the worst.
-func (h *workerHealth) status() (lessorv1.WorkerHealth, string) {
-	switch {
-	case h.unhealthy && h.drains: // it says so to get no new work; nothing is wrong with it
-		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker drains: no new work"
-	case h.unhealthy:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY, "the worker reports that it is not healthy: no new work"
-	case h.missed >= h.limits.Missed-1:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED,
-			fmt.Sprintf("heartbeats missed: %d; no new work, and the session ends at %d", h.missed, h.limits.Missed)
-	case h.mem.full:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(memPct, h.mem, h.limits.MemPct)
-	case h.disk.full:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED, fullText(diskPct, h.disk, h.limits.DiskPct)
-	case h.missed > 0:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_WARN, fmt.Sprintf("heartbeats missed: %d", h.missed)
-	case !h.busySince.IsZero() && time.Since(h.busySince) >= h.limits.SaturatedAfter:
-		return lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED, "all its slots have been in use for " + time.Since(h.busySince).Truncate(time.Second).String()
+// reason says why the worker has a status; "" if nothing is wrong.
+func (h *workerHealth) reason(of lessorv1.WorkerHealth) string {
+	switch of {
+	case lessorv1.WorkerHealth_WORKER_HEALTH_UNHEALTHY:
+		if h.drains { // it says so to get no new work; nothing is wrong with it
+			return "the worker drains: no new work"
+		}
+		return "the worker reports that it is not healthy: no new work"
+	case lessorv1.WorkerHealth_WORKER_HEALTH_DEGRADED:
+		return fmt.Sprintf("heartbeats missed: %d; no new work, and the session ends at %d", h.missed, h.limits.Missed)
+	case lessorv1.WorkerHealth_WORKER_HEALTH_SUSPENDED:
+		if h.mem.full {
+			return fullText(memPct, h.mem, h.limits.MemPct)
+		}
+		return fullText(diskPct, h.disk, h.limits.DiskPct)
+	case lessorv1.WorkerHealth_WORKER_HEALTH_WARN:
+		return fmt.Sprintf("heartbeats missed: %d", h.missed)
+	case lessorv1.WorkerHealth_WORKER_HEALTH_SATURATED:
+		return "all its slots have been in use for " + time.Since(h.busySince).Truncate(time.Second).String()
 	}
-	return lessorv1.WorkerHealth_WORKER_HEALTH_HEALTHY, ""
+	return ""
 }
 
 func fullText(name string, g gauge, limit float64) string {

@@ -169,8 +169,7 @@ func (r *Registry) healths() map[lessorv1.WorkerHealth]int {
 func (ss *Session) currentHealth() lessorv1.WorkerHealth {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	is, _ := ss.health.status()
-	return is
+	return ss.health.status()
 }
 
 var workerStates = map[sessionState]lessorv1.WorkerState{
@@ -189,11 +188,11 @@ func (ss *Session) Worker() *lessorv1.Worker {
 	if (ss.health.drains || ss.drain != nil) && state != handshaking {
 		state = draining
 	}
-	health, detail := ss.health.status()
+	health := ss.health.status()
 	return &lessorv1.Worker{
 		WorkerId: ss.info.GetName(), SessionId: ss.id, Info: ss.info, State: workerStates[state], Capabilities: ss.caps,
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
 		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
-		Health: health, HealthDetail: detail, MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
+		Health: health, HealthDetail: ss.health.reason(health), MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
 	}
 }
