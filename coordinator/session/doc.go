@@ -14,9 +14,9 @@
 //	        ...       payload           open register heartbeat report feedback, see below
 //	engine  judges and commits, or grants
 //	        answers   to the outbox     dispatch.go for work
-//	outbox  outbox    frames that wait  stream_writer.go: whether a writer is needed
+//	outbox  outbox    frames that wait  writer.go: whether a writer is needed
 //	        retain    sent frames       resend.go: sends them again until the worker acknowledges them
-//	writer  writer    Send
+//	writer  send      Send
 //
 // In the outbox, a frame is a waitingFrame until a writer takes it, and then a sentFrame. Each sending of a sentFrame is a transmission.
 //
@@ -51,8 +51,8 @@
 //	report.go feedback.go    reports and acknowledgements; feedback
 //	answers.go dispatch.go   answers to frames; dispatches of leases
 //	outbox.go                frames that wait to be sent (W11)
-//	stream_writer.go         when a writer runs
-//	writer.go                sending
+//	writer.go                when a writer runs, and what it sends next
+//	send.go                  makes frames and sends them
 //	seq.go recent.go         order and repeats of incoming frames (W6, W7)
 //	retain.go resend.go      sent frames that may be sent again (W6, W7)
 //	registry.go counters.go  all sessions, for operators; metrics

@@ -66,165 +66,165 @@ type admission struct {
 }
 
 // begin opens a new session.
-func (all *resumeTable) begin(ss *Session, id string, log *slog.Logger, now lease.Wall) admission {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.beginLocked(ss, id, log, now, 0)
+func (t *resumeTable) begin(ss *Session, id string, log *slog.Logger, now lease.Wall) admission {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.beginLocked(ss, id, log, now, 0)
 }
 
-func (all *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
-	d := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log), stream: ss}
-	d.out.attach(&ss.writer, 1)
-	all.byID[id] = d
-	all.gen = max(all.gen+1, after+1, uint64(now))
-	return admission{state: d, gen: all.gen, nextSeq: 1, lastSeen: 1}
+func (t *resumeTable) beginLocked(ss *Session, id string, log *slog.Logger, now lease.Wall, after uint64) admission {
+	state := &resumeState{id: id, in: incoming{stream: ss, next: 1}, out: newOutbox(log), stream: ss}
+	state.out.attach(&ss.writer, 1)
+	t.byID[id] = state
+	t.gen = max(t.gen+1, after+1, uint64(now))
+	return admission{state: state, gen: t.gen, nextSeq: 1, lastSeen: 1}
 }
 
 // resume resumes a session, and ends the stream that has it, if any. If the session is not known any more, or a frame that the worker has not
 // seen is not retained any more, the sequence numbers start again at 1. The error is errStale.
-func (all *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
-	all.mu.Lock()
-	if newest := all.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.usedGen {
-		all.mu.Unlock()
+func (t *resumeTable) resume(ss *Session, k ticket, seen uint64, log *slog.Logger, now lease.Wall) (admission, error) {
+	t.mu.Lock()
+	if newest := t.newest[lease.InstanceOf(k.session)]; newest != nil && k.gen < newest.usedGen {
+		t.mu.Unlock()
 		return admission{}, errStale
 	}
-	d := all.byID[k.session]
-	if d == nil {
-		defer all.mu.Unlock()
-		return all.beginLocked(ss, k.session, log, now, k.gen), nil
+	state := t.byID[k.session]
+	if state == nil {
+		defer t.mu.Unlock()
+		return t.beginLocked(ss, k.session, log, now, k.gen), nil
 	}
-	old := d.stream
-	all.unkeep(d)
-	d.stream = ss
-	all.gen = max(all.gen+1, k.gen+1, uint64(now))
-	a := admission{state: d, gen: all.gen, lastSeen: max(seen, 1), intact: true}
-	all.mu.Unlock()
+	old := state.stream
+	t.unkeep(state)
+	state.stream = ss
+	t.gen = max(t.gen+1, k.gen+1, uint64(now))
+	a := admission{state: state, gen: t.gen, lastSeen: max(seen, 1), intact: true}
+	t.mu.Unlock()
 
-	if all.takeOver(&a, ss, old) {
+	if t.takeOver(&a, ss, old) {
 		return a, nil
 	}
-	return all.restart(ss, a, log, now)
+	return t.restart(ss, a, log, now)
 }
 
 // takeOver moves the session from the old stream to ss. The old stream first finishes the frame that it handles, and then handles and sends no
 // more frames of the session. ok is false if a frame to send again is not retained any more, or if a later stream already has the session.
-func (all *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
-	d := a.state
-	d.takingOver.Lock()
-	defer d.takingOver.Unlock()
+func (t *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
+	state := a.state
+	state.takingOver.Lock()
+	defer state.takingOver.Unlock()
 	if old != nil {
 		old.displaced(errStale.Error())
 	}
-	if !all.belongs(d, ss) {
+	if !t.belongs(state, ss) {
 		return false
 	}
-	d.out.detach() // first, because a reader that waits for room holds in.mu
-	a.nextSeq, a.said = d.in.attach(ss)
-	return d.out.attach(&ss.writer, a.lastSeen)
+	state.out.detach() // first, because a reader that waits for room holds in.mu
+	a.nextSeq, a.said = state.in.attach(ss)
+	return state.out.attach(&ss.writer, a.lastSeen)
 }
 
 // belongs reports whether a session belongs to a stream.
-func (all *resumeTable) belongs(d *resumeState, ss *Session) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return d.stream == ss
+func (t *resumeTable) belongs(state *resumeState, ss *Session) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return state.stream == ss
 }
 
 // restart makes a new resumeState for a session, whose sequence numbers start again at 1.
-func (all *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	d := a.state
-	if d.stream != ss { // a later stream has taken over the session
+func (t *resumeTable) restart(ss *Session, a admission, log *slog.Logger, now lease.Wall) (admission, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state := a.state
+	if state.stream != ss { // a later stream has taken over the session
 		return admission{}, errStale
 	}
-	instance := lease.InstanceOf(d.id)
-	wasNewest := all.newest[instance] == d
-	all.forget(d)
-	b := all.beginLocked(ss, d.id, log, now, a.gen)
-	b.state.usedGen = d.usedGen
+	instance := lease.InstanceOf(state.id)
+	wasNewest := t.newest[instance] == state
+	t.forget(state)
+	b := t.beginLocked(ss, state.id, log, now, a.gen)
+	b.state.usedGen = state.usedGen
 	if wasNewest { // an older token stays stale also until the worker has registered
-		all.newest[instance] = b.state
+		t.newest[instance] = b.state
 	}
 	return b, nil
 }
 
 // registered records that the worker has received the accept frame with the token of a.gen. From now on the session is the newest session of its
 // instance. first is true if no stream has registered before since the sequence numbers began at 1: then a.state has no frame with an older lease.
-func (all *resumeTable) registered(a admission) (first bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	d := a.state
-	first, d.joined = !d.joined, true
-	d.usedGen = max(d.usedGen, a.gen)
-	instance := lease.InstanceOf(d.id)
-	if before := all.newest[instance]; before != nil && before != d && before.stream == nil {
-		all.forget(before)
+func (t *resumeTable) registered(a admission) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state := a.state
+	first, state.joined = !state.joined, true
+	state.usedGen = max(state.usedGen, a.gen)
+	instance := lease.InstanceOf(state.id)
+	if before := t.newest[instance]; before != nil && before != state && before.stream == nil {
+		t.forget(before)
 	}
-	all.newest[instance] = d
+	t.newest[instance] = state
 	return first
 }
 
 // leave is called when a stream has ended. It keeps the session for keepFor, unless the worker will not come back to it: it said goodbye, or has
 // registered in a newer session.
-func (all *resumeTable) leave(d *resumeState, ss *Session, forGood bool) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
+func (t *resumeTable) leave(state *resumeState, ss *Session, forGood bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
-	case d.stream != ss: // another stream has the session
-	case forGood, all.newest[lease.InstanceOf(d.id)] != d:
-		all.forget(d)
+	case state.stream != ss: // another stream has the session
+	case forGood, t.newest[lease.InstanceOf(state.id)] != state:
+		t.forget(state)
 	default:
-		all.keep(d)
+		t.keep(state)
 	}
 }
 
-func (all *resumeTable) keep(d *resumeState) {
-	d.stream = nil
-	d.out.detach()
-	d.bytes = resumeStateSize + d.out.size()
-	d.kept = all.kept.PushBack(d)
-	place := d.kept
-	d.expiry = time.AfterFunc(keepFor, func() { all.expire(d, place) })
-	for all.bytes += d.bytes; all.bytes > maxKeptBytes; {
-		all.forget(all.kept.Front().Value.(*resumeState))
+func (t *resumeTable) keep(state *resumeState) {
+	state.stream = nil
+	state.out.detach()
+	state.bytes = resumeStateSize + state.out.size()
+	state.kept = t.kept.PushBack(state)
+	place := state.kept
+	state.expiry = time.AfterFunc(keepFor, func() { t.expire(state, place) })
+	for t.bytes += state.bytes; t.bytes > maxKeptBytes; {
+		t.forget(t.kept.Front().Value.(*resumeState))
 	}
 }
 
-func (all *resumeTable) unkeep(d *resumeState) {
-	if d.kept == nil {
+func (t *resumeTable) unkeep(state *resumeState) {
+	if state.kept == nil {
 		return
 	}
-	d.expiry.Stop()
-	all.kept.Remove(d.kept)
-	all.bytes -= d.bytes
-	d.kept, d.expiry = nil, nil
+	state.expiry.Stop()
+	t.kept.Remove(state.kept)
+	t.bytes -= state.bytes
+	state.kept, state.expiry = nil, nil
 }
 
-func (all *resumeTable) expire(d *resumeState, place *list.Element) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if d.kept == place {
-		all.forget(d)
+func (t *resumeTable) expire(state *resumeState, place *list.Element) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if state.kept == place {
+		t.forget(state)
 	}
 }
 
 // replaced forgets the kept session of an instance that another instance has replaced.
-func (all *resumeTable) replaced(instance string) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if d := all.newest[instance]; d != nil && d.stream == nil {
-		all.forget(d)
+func (t *resumeTable) replaced(instance string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if state := t.newest[instance]; state != nil && state.stream == nil {
+		t.forget(state)
 	}
 }
 
-func (all *resumeTable) forget(d *resumeState) {
-	all.unkeep(d)
-	if all.byID[d.id] == d {
-		delete(all.byID, d.id)
+func (t *resumeTable) forget(state *resumeState) {
+	t.unkeep(state)
+	if t.byID[state.id] == state {
+		delete(t.byID, state.id)
 	}
-	if instance := lease.InstanceOf(d.id); all.newest[instance] == d {
-		delete(all.newest, instance)
+	if instance := lease.InstanceOf(state.id); t.newest[instance] == state {
+		delete(t.newest, instance)
 	}
-	d.out.forget()
+	state.out.forget()
 }
