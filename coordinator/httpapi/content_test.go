@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -27,7 +28,7 @@ func TestContent(t *testing.T) {
 		`{"a":1}`: true, `1`: true, `{`: false, "\"\xff\"": false, "\x00": false,
 		nested(98, "1"): true, nested(98, "[1]"): true, nested(98, "[[1]]"): false, nested(98, `"\"[{[\\"`): true, nested(98, `["\\",{}]`): false,
 	} {
-		if p := parse([]byte(`{"queue":"q","payload":`+stored+`}`), new(submitRequest), strict); (p == nil) != isJSON {
+		if p := parse([]byte(`{"queue":"q","payload":`+stored+`}`), new(submitRequest), strict, runtime.Gosched); (p == nil) != isJSON {
 			t.Errorf("%q can be sent: %t, want %t", stored, p == nil, isJSON)
 		}
 		value, raw := shown([]byte(stored))

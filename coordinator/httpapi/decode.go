@@ -45,34 +45,30 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 	if p != nil {
 		return p
 	}
-	return a.inTurn(body, into, s)
+	return a.parse(body, into, s)
 }
 
 // longBody is from how many bytes on a body is parsed in turn with others, few at a time. Package json reads a string of any length without giving up the
 // processor, which each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
 const longBody = 64 << 10
 
-// inTurn parses a body. A long one begins when it is its turn, and after so many values lets those that wait have theirs: they may be of other tenants, and
+// parse parses a body. A long one begins when it is its turn, and after so many values lets those that wait have theirs: they may be of other tenants, and
 // much shorter.
-func (a *api) inTurn(body []byte, into any, s strictness) *problem {
+func (a *api) parse(body []byte, into any, s strictness) *problem {
 	if len(body) <= longBody {
-		return parse(body, into, s)
+		return parse(body, into, s, runtime.Gosched)
 	}
 	take := func() { _ = a.long.Take(context.Background()) } // it fails only if a context ends
 	take()
 	defer a.long.Give()
-	return parseWith(body, into, s, func() {
+	return parse(body, into, s, func() {
 		a.long.Give()
 		take()
 	})
 }
 
-func parse(body []byte, into any, s strictness) *problem {
-	return parseWith(body, into, s, runtime.Gosched)
-}
-
-// parseWith parses a body, and calls pause after every valuesPerTurn values.
-func parseWith(body []byte, into any, s strictness, pause func()) *problem {
+// parse parses a body, and calls pause after every valuesPerTurn values.
+func parse(body []byte, into any, s strictness, pause func()) *problem {
 	if !utf8.Valid(body) {
 		return invalid("", "the body is not valid UTF-8")
 	}

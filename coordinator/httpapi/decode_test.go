@@ -55,7 +55,7 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"affinity": {"key": "k"}, "resourceRefs": [{}` + strings.Repeat(", {}", maxDepth) + `]}`: ``, // many, but not deep
 	} {
 		got := ""
-		if p := parse([]byte(body), &submitRequest{}, strict); p != nil {
+		if p := parse([]byte(body), &submitRequest{}, strict, runtime.Gosched); p != nil {
 			got = p.body.Message
 		}
 		if got != want {
@@ -80,7 +80,7 @@ func nested(levels int) string { return strings.Repeat("[", levels) + strings.Re
 func TestEscapedTextsAreRead(t *testing.T) {
 	var m completedRequest
 	body := `{"completedAt": "2026-01-15T10:00:00\u002b02:00", "startedAt": null, "outputBase64": "\u002b\/8\u003d"}`
-	if p := parse([]byte(body), &m, lenient); p != nil {
+	if p := parse([]byte(body), &m, lenient, runtime.Gosched); p != nil {
 		t.Fatal(p.body.Message)
 	}
 	if want := time.Date(2026, 1, 15, 8, 0, 0, 0, time.UTC); !m.CompletedAt.Equal(want) || !m.StartedAt.IsZero() || string(m.OutputBase64) != "\xfb\xff" {
@@ -98,7 +98,7 @@ func TestNullMeansNotSent(t *testing.T) {
 		`{"requirements": null, "payload": [null]}`:    "",
 	} {
 		got := ""
-		if p := parse([]byte(body), &submitRequest{}, strict); p != nil {
+		if p := parse([]byte(body), &submitRequest{}, strict, runtime.Gosched); p != nil {
 			got = p.body.Field
 		}
 		if got != field {
@@ -106,14 +106,14 @@ func TestNullMeansNotSent(t *testing.T) {
 		}
 	}
 	var m completedRequest
-	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null, "b": 0}, "artifacts": [{"metadata": {"a": null, "b": ""}}]}`), &m, lenient); p != nil {
+	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null, "b": 0}, "artifacts": [{"metadata": {"a": null, "b": ""}}]}`), &m, lenient, runtime.Gosched); p != nil {
 		t.Fatal(p.body.Message)
 	}
 	if got := fmt.Sprint(m.Metrics, m.Artifacts[0].Metadata); got != "map[b:0] map[b:]" {
 		t.Errorf("read %s, want only what is not null", got)
 	}
 	var h heartbeatRequest
-	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &h, lenient); p != nil || len(h.Metrics) != 0 {
+	if p := parse([]byte(`{"attempt": 1, "metrics": {"a": null}}`), &h, lenient, runtime.Gosched); p != nil || len(h.Metrics) != 0 {
 		t.Errorf("read %v (%+v), want no metric", h.Metrics, p)
 	}
 }
@@ -132,7 +132,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, s := range []strictness{lenient, strict} {
 			for _, into := range []any{&startedRequest{}, &heartbeatRequest{}, &completedRequest{}, &leaseRequest{}, &submitRequest{}} {
-				p := parse(body, into, s)
+				p := parse(body, into, s, runtime.Gosched)
 				if p == nil {
 					checkAccepted(t, body, into, s)
 				} else if p.status != 400 || p.body.Code != codeInvalid || p.body.Message == "" || strings.HasPrefix(p.body.Message, doesNotFit) {
@@ -152,7 +152,7 @@ func TestDeepBodiesCostNoMore(t *testing.T) {
 		body := []byte(`{"output": ` + open + "[" + strings.Repeat("0,", 50_000) + "0]" + strings.Repeat("}", depth) + "}")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if p := parse(body, &completedRequest{}, lenient); p != nil {
+		if p := parse(body, &completedRequest{}, lenient, runtime.Gosched); p != nil {
 			t.Fatal(p.body)
 		}
 		runtime.ReadMemStats(&after)
@@ -208,7 +208,7 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 		var parsed atomic.Int32
 		for _, length := range []int{longBody, longBody / 2} {
 			go func() {
-				if p := a.inTurn([]byte(`{"queue":"q","payload":"`+strings.Repeat("x", length)+`"}`), new(submitRequest), strict); p != nil {
+				if p := a.parse([]byte(`{"queue":"q","payload":"`+strings.Repeat("x", length)+`"}`), new(submitRequest), strict); p != nil {
 					t.Errorf("%d bytes: %v", length, p)
 				}
 				parsed.Add(1)
@@ -239,7 +239,7 @@ func TestLongBodiesDoNotWaitForWholeBodies(t *testing.T) {
 			{"numbers", "[1" + strings.Repeat(",1", longBody) + "]"}, {"numbers", "[2" + strings.Repeat(",2", longBody) + "]"}, {"text", `"` + strings.Repeat("x", longBody) + `"`},
 		} {
 			go func() {
-				if p := a.inTurn([]byte(`{"queue":"q","payload":`+c.payload+`}`), new(submitRequest), strict); p != nil {
+				if p := a.parse([]byte(`{"queue":"q","payload":`+c.payload+`}`), new(submitRequest), strict); p != nil {
 					t.Errorf("%s: %v", c.name, p)
 				}
 				parsed <- c.name

@@ -17,7 +17,7 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) *problem {
 	var m cancelRequest
 	body, p := a.body(w, r)
 	if p == nil && len(body) > 0 {
-		p = a.inTurn(body, &m, strict)
+		p = a.parse(body, &m, strict)
 	}
 	request := &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id")}
 	if p != nil {
