@@ -4,9 +4,6 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// codeConcurrencyViolation: the worker refuses a task because it already runs another task of the same concurrency key.
-const codeConcurrencyViolation = "E.CMD.CONCURRENCY_VIOLATION"
-
 // flightKey is a concurrency key in its workspace.
 type flightKey struct{ workspace, key string }
 

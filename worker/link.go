@@ -22,9 +22,6 @@ const (
 	ackMost = 100 * time.Millisecond
 )
 
-// codeSeqGap: a frame is missing before the one that arrived (W7).
-const codeSeqGap = "E.RESULT.SEQ_GAP"
-
 var (
 	errUnacknowledged = errors.New("the coordinator did not acknowledge a frame in time")
 	errUnclosedGap    = errors.New("the coordinator did not resend a missing frame")

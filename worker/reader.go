@@ -11,12 +11,6 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// codeQuotaFrames: the coordinator dropped feedback because the quota of frames is used up.
-const codeQuotaFrames = "E.QUOTA.FRAMES"
-
-// codeUnknown: this state does not allow the frame, or this version does not know it.
-const codeUnknown = "E.CMD.UNKNOWN"
-
 // firstPayload is the lowest field number of a payload in SessionResponse.
 const firstPayload = 16
 

@@ -74,9 +74,6 @@ func permanentRefusal(err error, established, acceptedBefore bool) *RefusedError
 	return nil
 }
 
-// authCodes begins the codes with which a coordinator refuses a credential.
-const authCodes = "E.AUTH."
-
 // awaitsCredential reports whether to try again although the coordinator refuses the worker, as it has for so long: the worker had a valid credential
 // before, and the operator, or what renews its token, may only be late. Meanwhile handlers go on while their leases live, as in any other outage.
 func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bool {
@@ -93,12 +90,6 @@ func (w *Worker) awaitsCredential(refused *RefusedError, since time.Duration) bo
 	}
 	return since < credentialGrace
 }
-
-// codeDenied: the sender is not the one that the stream is bound to.
-const codeDenied = "E.SESSION.DENIED"
-
-// codeInternal: nothing was decided, and another try may help.
-const codeInternal = "E.INTERNAL"
 
 // refusalOfFrame returns the refusal for an error frame; nil if the frame says that another try may help.
 func refusalOfFrame(e *lessorv1.Error) *RefusedError {

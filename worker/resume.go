@@ -12,12 +12,6 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// Codes that mean that the session cannot be resumed.
-const (
-	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
-	codeStaleBinding = "E.SESSION.STALE_BINDING"
-)
-
 // resumption is what the next stream needs to resume the session of the last one (W8). It is guarded by Worker.mu.
 type resumption struct {
 	// id and token name the session; empty if there is none to resume.

@@ -1,0 +1,18 @@
+package worker
+
+// Codes of errors that the worker acts on or gives itself, in frames and elsewhere. docs/errors.md has all codes.
+const (
+	codeInternal             = "E.INTERNAL"                  // nothing was decided, and another try may help
+	codeDenied               = "E.SESSION.DENIED"            // the sender is not the one that the stream is bound to
+	codeQuotaFrames          = "E.QUOTA.FRAMES"              // the coordinator dropped feedback because the quota of frames is used up
+	codeUnknown              = "E.CMD.UNKNOWN"               // this state does not allow the frame, or this version does not know it
+	codeSeqGap               = "E.RESULT.SEQ_GAP"            // a frame is missing before the one that arrived (W7)
+	codeConcurrencyViolation = "E.CMD.CONCURRENCY_VIOLATION" // the worker refuses a task because it already runs another one of the same concurrency key
+
+	// The session cannot be resumed.
+	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
+	codeStaleBinding = "E.SESSION.STALE_BINDING"
+)
+
+// authCodes begins the codes with which a coordinator refuses a credential.
+const authCodes = "E.AUTH."
