@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/await"
 )
 
 // protocolVersion is the version of the session protocol that this package speaks.
@@ -133,30 +134,17 @@ func (s *session) openStream() (sessionStream, error) {
 	case <-s.ctx.Done():
 		return nil, errCallHangs
 	}
-	type result struct {
-		stream sessionStream
-		err    error
-	}
-	called := make(chan result, 1)
-	go func() {
+	var stream sessionStream
+	var err error
+	returned := await.Return(s.ctx, callTimeout, func() { // gRPC itself returns as soon as the context ends, with the reason
 		defer func() { <-s.w.openingCall }()
-		stream, err := s.w.client.Session(s.ctx, grpc.WaitForReady(true),
+		stream, err = s.w.client.Session(s.ctx, grpc.WaitForReady(true),
 			grpc.MaxCallRecvMsgSize(maxReceived), grpc.MaxCallSendMsgSize(s.w.cfg.MaxMessageBytes))
-		called <- result{stream, err}
-	}()
-	select {
-	case r := <-called:
-		return r.stream, r.err
-	case <-s.ctx.Done():
-	}
-	timer := time.NewTimer(callTimeout) // gRPC itself returns at once, with the reason
-	defer timer.Stop()
-	select {
-	case r := <-called:
-		return r.stream, r.err
-	case <-timer.C:
+	})
+	if !returned {
 		return nil, errCallHangs
 	}
+	return stream, err
 }
 
 // handshake names the worker and, if there is one, the session to resume, and waits for accept.

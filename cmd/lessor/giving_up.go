@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/lessor-dev/lessor/internal/await"
 )
 
 // givingUp is a writer that does not outlast the command: if the command has to stop at once, it gives up a write that is stuck, because nobody reads the
@@ -22,26 +24,12 @@ func (g *givingUp) Write(p []byte) (int, error) {
 	if g.err != nil {
 		return 0, g.err
 	}
-	type result struct {
-		n   int
-		err error
-	}
 	p = bytes.Clone(p) // a stuck write keeps it
-	written := make(chan result, 1)
-	go func() {
-		n, err := g.to.Write(p)
-		written <- result{n, err}
-	}()
-	select {
-	case r := <-written:
-		return r.n, r.err
-	case <-g.app.stopNow.Done():
-	}
-	select {
-	case r := <-written:
-		return r.n, r.err
-	case <-time.After(stuckAfter):
+	var n int
+	var err error
+	if !await.Return(g.app.stopNow, stuckAfter, func() { n, err = g.to.Write(p) }) {
 		g.err = context.Cause(g.app.ctx)
 		return 0, g.err
 	}
+	return n, err
 }

@@ -65,13 +65,15 @@ var arrows = map[string][]string{
 	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/detail", "internal/pipe", "internal/wire", "internal/words", anyModule},
+	"worker": {"gen", "internal/await", "internal/detail", "internal/pipe", "internal/wire", "internal/words", anyModule},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource":   {"worker"},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
 
 	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
 	"internal": {"gen", anyModule},
+	// The SDK and the command both give calls up with it.
+	"internal/await": {},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/lessor-dev/lessor/internal/await"
 	"github.com/lessor-dev/lessor/internal/diskroom"
 	"github.com/lessor-dev/lessor/internal/durable"
 )
@@ -83,21 +84,12 @@ func copyInput(ctx context.Context, path string, r io.Reader, nulls bool) (Input
 
 // awaitInput runs read, but stops waiting for it when ctx ends: a read from a terminal or pipe cannot be interrupted.
 func awaitInput(ctx context.Context, read func() (Input, error)) (Input, error) {
-	type result struct {
-		in  Input
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		in, err := read()
-		done <- result{in, err}
-	}()
-	select {
-	case r := <-done:
-		return r.in, r.err
-	case <-ctx.Done():
+	var in Input
+	var err error
+	if !await.Return(ctx, 0, func() { in, err = read() }) {
 		return Input{}, context.Cause(ctx)
 	}
+	return in, err
 }
 
 // copyLines stops at the first write that fails: an input without an end would otherwise be read for ever.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/await"
 )
 
 // window is how many frames may wait for their answers: one is being committed, one is in transit, and a third is being collected.
@@ -172,20 +173,13 @@ func openStream(ctx context.Context, c *Client) (*stream, error) {
 
 // callSubmitStream calls SubmitStream. The call asks the source of credentials for a token. That source belongs to the program and may
 // ignore its context; so when the client is closed, callSubmitStream returns even if the call has not.
-func callSubmitStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (frames submitStream, err error) {
-	called := make(chan struct{})
-	var answer submitStream
-	var failure error
-	go func() {
-		defer close(called)
-		answer, failure = tasks.SubmitStream(ctx)
-	}()
-	select {
-	case <-called:
-		return answer, failure
-	case <-ctx.Done():
+func callSubmitStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (submitStream, error) {
+	var frames submitStream
+	var err error
+	if !await.Return(ctx, 0, func() { frames, err = tasks.SubmitStream(ctx) }) {
 		return nil, errClosed
 	}
+	return frames, err
 }
 
 // The sender calls the following three methods even if there is no stream (s is nil).
