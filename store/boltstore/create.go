@@ -134,7 +134,7 @@ func syncParent(dir string) error {
 	return err
 }
 
-// syncDir makes the names in dir durable.
+// syncDir makes the names in dir durable. Unlike durable.SyncDir, it fails on a file system that cannot do that: the store promises what it has committed.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
