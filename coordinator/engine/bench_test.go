@@ -137,8 +137,7 @@ func submitAll(b *testing.B, e *Engine, frame int) {
 // cost must not rise with the number of waiting sessions.
 func BenchmarkMatch(b *testing.B) {
 	const tasks = 1000
-	defer func(before int) { takersPerBatch = before }(takersPerBatch)
-	takersPerBatch = tasks + 1 // a batch hands out all of them
+	bound(b, tasks+1, &takersPerBatch) // a batch hands out all of them
 	for _, takers := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("takers=%d", takers), func(b *testing.B) {
 			h := newManualEngine(b, takers, tasks/takers)

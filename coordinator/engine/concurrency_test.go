@@ -262,7 +262,7 @@ func TestNewTaskOvertakesNoParkedTask(t *testing.T) {
 // T2, T11: nor does a new task overtake a parked one that is only in the store, when those in memory have come back or were cancelled.
 func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 	t.Attr("rules", "T2 T11")
-	lower(t, 2, &parkedHead)
+	bound(t, 2, &parkedHead)
 	run(t, func(r *rig) {
 		const limit = 2
 		resize := func(w *testSession, slots int) {
@@ -298,7 +298,7 @@ func TestNewTaskOvertakesNoParkedTaskInTheStore(t *testing.T) {
 // engine finds that out when it is about to grant the next task of the line, even if that task does not get as far as being parked itself.
 func TestLineWithoutParkedTasksIsForgotten(t *testing.T) {
 	t.Attr("rules", "T11")
-	lower(t, 2, &parkedHead)
+	bound(t, 2, &parkedHead)
 	run(t, func(r *rig) {
 		spec := func() *lease.Spec {
 			s := specWithKey("k", 1)
@@ -572,7 +572,7 @@ func TestLimitHoldsAfterAParkedTaskEndedInAStall(t *testing.T) {
 // Calls of other tenants have their turn meanwhile. In the end it gets that task.
 func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 	t.Attr("rules", "T2 T12 A8")
-	lower(t, 200, &triesPerTurn, &lineHead)
+	bound(t, 200, &triesPerTurn, &lineHead)
 	wants := Wants{Space: home, Worker: "w", Queues: []string{"q"}}
 	for name, ask := range map[string]func(r *rig) (granted func() []Granted){
 		"call": func(r *rig) func() []Granted { return r.leaseAside(LeaseRequest{Wants: wants, Max: 1}) },
@@ -629,7 +629,7 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 // T12: while many tasks must be parked for a call that does not wait, such a call of another tenant, for which there is no task, has its answer at once.
 func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 	t.Attr("rules", "T12")
-	lower(t, 200, &triesPerTurn, &lineHead)
+	bound(t, 200, &triesPerTurn, &lineHead)
 	run(t, func(r *rig) {
 		n := 10 * triesPerTurn
 		r.submitManyOfAHeldKey(n)
@@ -663,7 +663,7 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 // their tasks come back and are parked again. The next task of the key is granted nevertheless, until none is left.
 func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	t.Attr("rules", "T2 T11")
-	lower(t, 100, &linesInTurn)
+	bound(t, 100, &linesInTurn)
 	const keys = 300
 	h := newManualEngine(t, 1, 10)
 	specs, digests := h.specs(2 * keys)
@@ -731,7 +731,7 @@ func TestWeightsUnderAConcurrencyKey(t *testing.T) {
 
 // A call that does not wait has an answer also if the engine stops between two of its turns.
 func TestStopBetweenTheTurnsOfACall(t *testing.T) {
-	lower(t, 200, &triesPerTurn)
+	bound(t, 200, &triesPerTurn)
 	run(t, func(r *rig) {
 		free := r.submitManyOfAHeldKey(5 * triesPerTurn)
 		held := make(chan struct{})

@@ -41,8 +41,8 @@ func TestLifeOfATask(t *testing.T) {
 // memory.
 func TestTasksBeyondMemoryKeepTheirOrder(t *testing.T) {
 	t.Attr("rules", "T2")
-	lower(t, 1024, &lineHead)
-	lower(t, 2048, &maxIdle)
+	bound(t, 1024, &lineHead)
+	bound(t, 2048, &maxIdle)
 	run(t, func(r *rig) {
 		total := 3 * lineHead
 		for range 3 {

@@ -302,7 +302,7 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 		"types": func(s *lease.Spec, i int) { s.Type = fmt.Sprint(i) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			lower(t, 100, &triesPerTurn)
+			bound(t, 100, &triesPerTurn)
 			h := newManualEngine(t, 1, pools)
 			for w := range h.takers {
 				w.wants.Capabilities.Resources = map[string]float64{"mem": pools}
@@ -398,7 +398,7 @@ func TestTypesInAnyOrder(t *testing.T) {
 func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	t.Attr("rules", "T12")
 	const keys = 1000
-	lower(t, 100, &mostSearched)
+	bound(t, 100, &mostSearched)
 	h := newManualEngine(t, 1, keys)
 	for w := range h.takers {
 		w.wants.MaxBytes = 300
@@ -422,7 +422,7 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	t.Attr("rules", "T12 W4")
 	const types, of = 100, 20
-	lower(t, 100, &mostSearched)
+	bound(t, 100, &mostSearched)
 	h := newManualEngine(t, 1, 2)
 	q := h.byName[home].queues["q"]
 	worker := q.available.Front().Value.(*taker)
@@ -461,7 +461,7 @@ func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	for _, test := range []struct{ types, keys, tasks int }{{1, 1000, 1000}, {50, 2, 5000}} {
 		t.Run(fmt.Sprintf("%d types", test.types), func(t *testing.T) {
-			lower(t, 100, &mostSearched)
+			bound(t, 100, &mostSearched)
 			h := newManualEngine(t, 2, 2)
 			q := h.byName[home].queues["q"]
 			own, other := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
@@ -494,7 +494,7 @@ func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 	t.Attr("rules", "T12")
 	const takers, pools = 40, 160
-	lower(t, 100, &triesPerTurn)
+	bound(t, 100, &triesPerTurn)
 	h := newManualEngine(t, takers, 1)
 	q := h.byName[home].queues["q"]
 	submit := func(n int, r lease.Requirements) {
@@ -536,7 +536,7 @@ func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const pools = 500
-	lower(t, 100, &triesPerTurn)
+	bound(t, 100, &triesPerTurn)
 	h := newManualEngine(t, 1, pools+1)
 	q := h.submitKey(1)
 	h.match() // binds the key to the worker
@@ -628,7 +628,7 @@ func TestMapsOfManyPoolsShrink(t *testing.T) {
 func TestTurnInWhichAKeyWithManyLinesMovesIsShort(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const takers, lines = 10, 500
-	lower(t, 100, &triesPerTurn)
+	bound(t, 100, &triesPerTurn)
 	h := newManualEngine(t, takers, 1)
 	q := h.submitKey(lines)
 	if h.matchQueue(q) || h.set.live != 1 {
@@ -656,7 +656,7 @@ func (h *manualEngine) submitKey(n int) *queue {
 func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T) {
 	t.Attr("rules", "W12")
 	const pools = 160 // of tasks that nobody can take: to look at them ends a turn
-	lower(t, 10, &triesPerTurn)
+	bound(t, 10, &triesPerTurn)
 	for name, lose := range map[string]func(*manualEngine, *taker){
 		"no slots": func(h *manualEngine, own *taker) { own.slots = 1; h.offer(own) },
 		"gone":     func(h *manualEngine, own *taker) { h.depart(own.member.Session) },

@@ -276,8 +276,8 @@ func TestRoundEndsFewBindings(t *testing.T) {
 	const bindings = 20
 	for lines, atOnce := range map[int]int{0: 10, 4: 5} {
 		t.Run(fmt.Sprintf("lines=%d", lines), func(t *testing.T) {
-			lower(t, 10, &dueAtOnce)
-			lower(t, 20, &triesPerTurn)
+			bound(t, 10, &dueAtOnce)
+			bound(t, 20, &triesPerTurn)
 			h := newManualEngine(t, 0, 0)
 			s := h.spaceOf(home)
 			for i := range bindings {

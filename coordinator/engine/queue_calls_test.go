@@ -480,7 +480,7 @@ func TestNewKeysDoNotStarveAnother(t *testing.T) {
 // a grant.
 func TestFairnessKeysAreForgotten(t *testing.T) {
 	t.Attr("rules", "T12")
-	lower(t, 128, &keptFlows)
+	bound(t, 128, &keptFlows)
 	for name, end := range map[string]func(r *rig, task *lease.Task){
 		"granted": func(r *rig, _ *lease.Task) {
 			g := r.leaseTypes(1, "")
@@ -652,8 +652,8 @@ func TestUnusedQueueIsForgotten(t *testing.T) {
 // never read since the start. The loop drops only a few of its lines at a time.
 func TestQueueWithUnreadLinesIsForgotten(t *testing.T) {
 	t.Attr("rules", "T13")
-	lower(t, 4, &lineHead)
-	lower(t, 3, &dropsPerTurn)
+	bound(t, 4, &lineHead)
+	bound(t, 3, &dropsPerTurn)
 	for name, before := range map[string]func(r *rig){"long lines": func(*rig) {}, "after a start": (*rig).kill} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(r *rig) {

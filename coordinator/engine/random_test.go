@@ -48,16 +48,16 @@ func TestRandomHistories(t *testing.T) {
 
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
 func small(t *testing.T) {
-	lower(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
-	lower(t, 2, &linesInTurn, &takersPerBatch)
+	bound(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
+	bound(t, 2, &linesInTurn, &takersPerBatch)
 }
 
-// lower lowers bounds for one test.
-func lower(t *testing.T, to int, bounds ...*int) {
-	for _, bound := range bounds {
-		before := *bound
-		t.Cleanup(func() { *bound = before })
-		*bound = to
+// bound sets bounds for one test.
+func bound(tb testing.TB, to int, bounds ...*int) {
+	for _, b := range bounds {
+		before := *b
+		tb.Cleanup(func() { *b = before })
+		*b = to
 	}
 }
 

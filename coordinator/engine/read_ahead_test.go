@@ -62,8 +62,8 @@ func (s *countedReads) View(fn func(store.Reader) error) error {
 // A line that is too long for memory is read from the store in large pieces, also while it grows: here at most one read per 60 tasks. New tasks at the
 // end of the line must not use the memory that the next tasks need.
 func TestLongLineIsNotReadTaskByTask(t *testing.T) {
-	lower(t, 512, &lineHead)
-	lower(t, 2048, &maxIdle)
+	bound(t, 512, &lineHead)
+	bound(t, 2048, &maxIdle)
 	synctest.Test(t, func(t *testing.T) {
 		st := &countedReads{Store: memstore.New()}
 		r := &rig{T: t, st: st}
@@ -95,7 +95,7 @@ func TestLongLineIsNotReadTaskByTask(t *testing.T) {
 // cancelled, leased and given back. Each task is still granted once, and in order.
 func TestReadAheadMissesNothing(t *testing.T) {
 	t.Attr("rules", "T2")
-	lower(t, 1024, &lineHead)
+	bound(t, 1024, &lineHead)
 	for seed := range uint64(2) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))

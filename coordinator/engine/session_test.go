@@ -513,7 +513,7 @@ func TestCommitsThatFollowEachOther(t *testing.T) {
 // A8: if each batch is full at once, every round comes after a wait for the committer, which counts as a stall. Due timers must still be handled.
 func TestTimersDuringAFlood(t *testing.T) {
 	t.Attr("rules", "A8 T8")
-	lower(t, 4, &maxBatchOps)
+	bound(t, 4, &maxBatchOps)
 	run(t, func(r *rig) {
 		const each = 2 * standstill
 		r.submit(work())

@@ -30,7 +30,7 @@ func cancelAll(typ string) Sweep {
 // after it began.
 func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 	t.Attr("rules", "T9")
-	lower(t, 1000, &sweepCall)
+	bound(t, 1000, &sweepCall)
 	run(t, func(r *rig) {
 		n, most := uint64(sweepCall+500), uint64(sweepCall)
 		for range n / 500 {
@@ -67,7 +67,7 @@ func TestSweepGoesOverAllTasksInSteps(t *testing.T) {
 // T9: a sweep decides only on the tasks of its run whose specs match; of a workspace, one call reads a bounded number of tasks, of a run those of the run.
 func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 	t.Attr("rules", "T9")
-	lower(t, 1000, &sweepCall)
+	bound(t, 1000, &sweepCall)
 	run(t, func(r *rig) {
 		for range sweepCall/500 + 1 {
 			r.submit(many(500)...)

@@ -27,7 +27,7 @@ func TestRandomTurnsMatchTheWeights(t *testing.T) {
 	for n := range 4 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			lower(t, n%3, &movesAtOnce) // of two lineups for each key
+			bound(t, n%3, &movesAtOnce) // of two lineups for each key
 			run(t, func(r *rig) {
 				w := &turnsWorld{rig: r, rng: rand.New(rand.NewPCG(seed, 0)), weights: map[string]float64{}, granted: map[string]int{}}
 				w.drawWeights()

@@ -58,8 +58,8 @@ func TestMaxBytes(t *testing.T) {
 // W4: a worker gets the tasks that fit, also if they are only on disk, and the first task of another line is in memory but does not fit.
 func TestMaxBytesWithTasksOnDisk(t *testing.T) {
 	t.Attr("rules", "W4")
-	lower(t, 4, &lineHead)
-	lower(t, 0, &maxReadAheads)
+	bound(t, 4, &lineHead)
+	bound(t, 0, &maxReadAheads)
 	run(t, func(r *rig) {
 		const small = 50
 		sized := func(key string, bytes int) { // tasks of both keys go to the same worker: so their lines are in one lineup
@@ -81,8 +81,8 @@ func TestMaxBytesWithTasksOnDisk(t *testing.T) {
 // W4: so it does if those of its line that are in memory do not fit.
 func TestMaxBytesWithTheRestOfALineOnDisk(t *testing.T) {
 	t.Attr("rules", "W4")
-	lower(t, 4, &lineHead)
-	lower(t, 0, &maxReadAheads)
+	bound(t, 4, &lineHead)
+	bound(t, 0, &maxReadAheads)
 	run(t, func(r *rig) {
 		for _, bytes := range []int{1, 200, 200, 200, 200, 200, 1} {
 			r.submitWith(func(s *lease.Spec) { s.Payload = make([]byte, bytes) })
