@@ -16,14 +16,7 @@ type concurrencyKey struct {
 	holders map[lease.TaskID]uint32 // concurrency_limit of each holder
 	limits  btree.Map[uint32, int]  // number of holders that have each limit, in order: a producer may give each task another limit
 	parked  map[lease.Line]*head[place]
-
-	// What unpark looks at next: inTurn from its end; if news is set, at most linesInTurn lines, which nearly always are enough; next from its end; and then,
-	// if around is set, all lines.
-	inTurn []turnOfLine
-	news   bool
-	next   []lease.Line
-	around bool
-	atOnce int // how many lines unpark looks at before the queues have their turn
+	rota    rota
 
 	mostParked int // see shrunk
 }
@@ -34,9 +27,7 @@ var parkedHead = 256
 func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
 	k := s.keys[key]
 	if k == nil {
-		k = &concurrencyKey{
-			space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, atOnce: 1,
-		}
+		k = &concurrencyKey{space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
 		s.keys[key] = k
 	}
 	return k
@@ -124,7 +115,7 @@ func (e *Engine) updateKey(c *lease.Change) {
 
 // mayHaveRoom makes unpark look at all lines that are parked under the key.
 func (e *Engine) mayHaveRoom(k *concurrencyKey) {
-	k.news, k.around, k.inTurn = true, true, k.inTurn[:0] // the turns may be others now
+	k.rota.begin()
 	e.toUnpark[k] = struct{}{}
 }
 

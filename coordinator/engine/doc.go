@@ -59,7 +59,7 @@
 //	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are refilled
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
-//	concurrency.go unpark.go                   concurrency keys, and which of their tasks come back when there is room
+//	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	committer.go                               batches become durable
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
