@@ -79,10 +79,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 	q.next = nil
 	grants, end := 0, e.tried+triesPerTurn
 	for element != nil && q.waiting > 0 {
-		if block := q.state().Blocked(e.now.Serving); block != lease.NoBlock {
-			if block == lease.BlockedByRate { // whatever ends another block marks the queue
-				e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now.Serving), q})
-			}
+		if e.heldUp(q) {
 			return true
 		}
 		t, next := element.Value.(*taker), element.Next()
@@ -117,6 +114,15 @@ func (e *Engine) recordGrant(q *queue, f *flow) {
 	if r := q.settings.Rate; r.PerSecond != 0 {
 		q.bucket = r.Take(q.bucket, e.now.Serving)
 	}
+}
+
+// heldUp reports whether the settings of a queue allow no grant now. What ends that marks the queue; of a rate limit, unthrottle does.
+func (e *Engine) heldUp(q *queue) bool {
+	block := q.state().Blocked(e.now.Serving)
+	if block == lease.BlockedByRate {
+		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now.Serving), q})
+	}
+	return block != lease.NoBlock
 }
 
 // throttle says when the rate limit of a queue allows the next grant. The loop wakes then.
