@@ -12,6 +12,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
+// watchStep bounds a step of runHistory: it has up to twice as many events, and each of its transactions reads as many tasks.
+var watchStep = 10_000
+
 // runHistory reads the events of a run from the store for catchUp, in steps, in the order of their sequence numbers.
 //
 // The store has the events by task. A run may have millions of tasks, so their events do not fit into memory, and each step must not read all tasks again.
@@ -24,7 +27,6 @@ import (
 // deleted task the watch is told.
 type runHistory struct {
 	*runWatcher
-	step   int    // a step has up to twice as many events, a transaction reads as many tasks
 	number uint32 // of the space
 	last   uint64 // the newest event of the space when the watch began to catch up
 
@@ -50,7 +52,7 @@ const none = math.MaxUint64
 
 // partSize returns how many tasks a new part has. The more parts there are, the larger it is, so that the number of parts grows only with the logarithm of the
 // number of tasks: to some 60,000 for a million tasks, in 3 MB.
-func (h *runHistory) partSize() int { return 8 << min(len(h.parts)/(2*h.step), 20) }
+func (h *runHistory) partSize() int { return 8 << min(len(h.parts)/(2*watchStep), 20) }
 
 // begin finds out how far the history goes.
 func (h *runHistory) begin(r store.Reader) error {
@@ -83,9 +85,9 @@ func inOrder(a, b runEvent) int {
 // due reports whether a part may have events up to bound that are not in events.
 func (h *runHistory) due() bool { return len(h.parts) > 0 && h.parts[0].next <= h.bound }
 
-// readParts reads parts that are due, about h.step tasks.
+// readParts reads parts that are due, about watchStep tasks.
 func (h *runHistory) readParts(r store.Reader) error {
-	for left := h.step; left > 0 && h.due() && h.ctx.Err() == nil; {
+	for left := watchStep; left > 0 && h.due() && h.ctx.Err() == nil; {
 		n, err := h.readPart(r, heap.Pop(&h.parts).(*part), left)
 		if err != nil {
 			return err
@@ -139,15 +141,15 @@ func (h *runHistory) take(t *lease.Task, of *part) {
 			of.held++
 		}
 	}
-	if len(h.events) > 2*h.step {
+	if len(h.events) > 2*watchStep {
 		h.shrink()
 	}
 }
 
-// shrink leaves the first h.step events in events, and those with the number of the last of them: an event, and notes of other tasks.
+// shrink leaves the first watchStep events in events, and those with the number of the last of them: an event, and notes of other tasks.
 func (h *runHistory) shrink() {
 	slices.SortFunc(h.events, inOrder)
-	n := h.step
+	n := watchStep
 	for n < len(h.events) && h.events[n].seq == h.events[n-1].seq {
 		n++
 	}

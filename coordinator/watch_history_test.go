@@ -41,6 +41,13 @@ func newPastWorld(t testing.TB, seed uint64) *pastWorld {
 	}
 }
 
+// setWatchStep sets watchStep for one test.
+func setWatchStep(t *testing.T, to int) {
+	before := watchStep
+	t.Cleanup(func() { watchStep = before })
+	watchStep = to
+}
+
 // View implements store.Store.
 func (w *pastWorld) View(fn func(store.Reader) error) error {
 	w.before()
@@ -169,7 +176,8 @@ func TestCatchUpSendsEveryEventOnceAndInOrder(t *testing.T) {
 				w.commit()
 			}
 		}
-		if err := watch.catchUpInSteps(1 + w.IntN(12)); err != nil {
+		setWatchStep(t, 1+w.IntN(12))
+		if err := watch.catchUp(); err != nil {
 			t.Fatal(err)
 		}
 		if watch.told != end || len(watch.toldOf) != 0 {
@@ -273,10 +281,11 @@ func (w *pastWorld) run(order []int) {
 // read all tasks for each step, a run of a million tasks would take half an hour.
 func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
 	const tasks, step = 4000, 50
+	setWatchStep(t, step)
 	for name, order := range orders(tasks) {
 		w, events := newPastWorld(t, 1), 0
 		w.run(order)
-		if err := w.watch(func(*lessorv1.WatchTaskResponse) { events++ }).catchUpInSteps(step); err != nil || events != 4*tasks {
+		if err := w.watch(func(*lessorv1.WatchTaskResponse) { events++ }).catchUp(); err != nil || events != 4*tasks {
 			t.Errorf("%s: %d events (%v), want %d", name, events, err, 4*tasks)
 		}
 		most := events * 6 / 5
@@ -309,7 +318,7 @@ func BenchmarkCatchUp(b *testing.B) {
 
 // A watch of a run that resumes after all tasks were submitted keeps few parts, however many tasks there are.
 func TestCatchUpKeepsFewParts(t *testing.T) {
-	const step = 40
+	setWatchStep(t, 40)
 	w := newPastWorld(t, 1)
 	for range 4000 {
 		w.submit("run")
@@ -319,7 +328,7 @@ func TestCatchUpKeepsFewParts(t *testing.T) {
 		w.happen(id, -1)
 	}
 	w.commit()
-	h := runHistory{runWatcher: w.watch(nil), step: step}
+	h := runHistory{runWatcher: w.watch(nil)}
 	h.told = submitted
 	if err := w.View(h.begin); err != nil {
 		t.Fatal(err)

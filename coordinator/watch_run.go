@@ -13,8 +13,6 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-const watchStep = 10_000 // see runHistory.step
-
 // runWatcher watches the tasks of a run until the client ends the call.
 //
 // Sequence numbers rise with every commit, so the events in the store can be sent in the order of their numbers. Within one commit, the news come task
@@ -51,10 +49,8 @@ func (s *taskService) newRunWatcher(ctx context.Context, f *convert.Fields, req 
 
 // catchUp sends the events that the store has when catchUp begins. Later ones come with news, for which the watch has subscribed before. The store also holds
 // the events that came with news; catchUp does not send them again.
-func (w *runWatcher) catchUp() error { return w.catchUpInSteps(watchStep) }
-
-func (w *runWatcher) catchUpInSteps(step int) error {
-	h := runHistory{runWatcher: w, step: step}
+func (w *runWatcher) catchUp() error {
+	h := runHistory{runWatcher: w}
 	if err := w.view(h.begin); err != nil {
 		return err
 	}

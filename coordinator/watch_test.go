@@ -659,7 +659,7 @@ func TestWatchOfARunSendsMissedEventsFirst(t *testing.T) {
 func TestWatchOfALongRun(t *testing.T) {
 	t.Attr("rules", "S5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		const tasks = watchStep + 1000 // with two events each
+		tasks := watchStep + 1000 // with two events each
 		specs := slices.Repeat([]*lessorv1.TaskSpec{{Queue: "q", RunId: "run"}}, 1000)
 		for range tasks / len(specs) {
 			if _, err := r.tasks.BatchSubmitTasks(t.Context(), &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {

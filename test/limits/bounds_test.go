@@ -100,6 +100,8 @@ var (
 	maxUnread int
 	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator.maxShownTasks
 	maxShownTasks int
+	//go:linkname watchStep github.com/lessor-dev/lessor/coordinator.watchStep
+	watchStep int
 )
 
 // bounds has the range of each bound in the histories. Bytes are in the order of one task with a small payload, whose assignment counts as 1.5 KiB.
@@ -149,6 +151,7 @@ var bounds = []struct {
 	{&maxPageBytes, 512, 8 << 10},
 	{&maxUnread, 1, 4},
 	{&maxShownTasks, 1, 10},
+	{&watchStep, 1, 12},
 }
 
 // lower sets all bounds for one history, each of them at random. A few keep the value that they have in production. The function that it returns sets all
