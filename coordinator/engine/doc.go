@@ -37,6 +37,24 @@
 //
 // If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (unpark.go).
 //
+// # What a round bounds
+//
+// Who calls waits for the end of a round, and perhaps for the turns of others. So each kind of work ends at a bound, and goes on in a later round or turn:
+//
+//	bound                     of                                                 because these wait meanwhile
+//	runFor, maxBatch...       operations of a round: time; ops, bytes, changes   the callers of these operations
+//	takeAtOnce                operations taken out of the inbox                  those that come in later, of any tenant
+//	dueAtOnce                 timers and alarms of a round, and their changes    operations
+//	lossesPerRound            tasks that an alarm gives up                       operations, other alarms
+//	sweepStep, dropsPerTurn   tasks of a sweep; empty lines of a queue           other operations
+//	triesPerTurn              tasks tried: by match, in the turn of a queue ...  operations, other queues
+//	takersPerBatch            calls and sessions that get tasks                  everybody: they are all ready at once
+//	grantsPerTurn             grants of a queue                                  other queues
+//	unparksPerTurn            parked tasks tried                                 queues
+//	linesInTurn               lines of parked tasks compared                     queues
+//	movesAtOnce               lineups that move with the turn of their flow      all
+//	mostPassed, mostSearched  tasks for which a taker has no room                other takers
+//
 // # What is in memory
 //
 // The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads
