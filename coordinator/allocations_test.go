@@ -13,7 +13,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// The number of allocations for writing a frame does not grow with its items, because the buffers of sent frames are reused.
+// Writing a frame allocates once, however many items it has, because the buffers of sent frames are reused.
 func TestAllocationsOfAFrame(t *testing.T) {
 	m := &lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Verdicts{Verdicts: &lessorv1.Verdicts{
 		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),
@@ -25,8 +25,8 @@ func TestAllocationsOfAFrame(t *testing.T) {
 		}
 		b.Free()
 	})
-	if n > 20 {
-		t.Errorf("%v allocations for a frame of 100 items, want at most 20", n)
+	if n > 1 {
+		t.Errorf("%v allocations for a frame of 100 items, want at most 1", n)
 	}
 }
 
