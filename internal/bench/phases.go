@@ -17,13 +17,15 @@ type phase struct {
 
 // phases returns the phases that the configuration asks for.
 func (c *Config) phases() []phase {
-	return slices.DeleteFunc(c.allPhases(), func(p phase) bool {
-		return len(c.Phases) > 0 && !slices.ContainsFunc(c.Phases, func(name string) bool { return matches(p.name, name) })
-	})
+	return slices.DeleteFunc(c.allPhases(), func(p phase) bool { return !c.asksFor(p.name) })
 }
 
-// allPhases returns all phases that there are with this number of producers and waiting tasks. Those with a backlog restart the coordinator, so
-// one that runs elsewhere gets none.
+// asksFor reports whether Phases selects a phase.
+func (c *Config) asksFor(phase string) bool {
+	return len(c.Phases) == 0 || slices.ContainsFunc(c.Phases, func(name string) bool { return matches(phase, name) })
+}
+
+// allPhases returns all phases that there are with this number of producers and waiting tasks.
 func (c *Config) allPhases() []phase {
 	all := []phase{
 		enqueue("enqueue_bulk", c.Tasks, submitBulk),
@@ -38,9 +40,6 @@ func (c *Config) allPhases() []phase {
 			enqueue(forProducers("enqueue_unary", n), tasks, submitUnary(n)),
 			endToEnd(forProducers("end_to_end_shared", n), tasks, submitShared(n)),
 		)
-	}
-	if c.Addr != "" {
-		return all
 	}
 	for _, n := range c.Backlogs {
 		all = append(all, phase{forBacklog("backlog", n), backlog(n)})

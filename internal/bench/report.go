@@ -23,7 +23,7 @@ type Machine struct {
 	Version     string  `json:"version"`
 }
 
-// Load is the load that was asked for; see Config.
+// Load is the load of the run; see Config.
 type Load struct {
 	Addr      string `json:"addr,omitempty"`
 	Producers []int  `json:"producers"`
@@ -99,7 +99,9 @@ func (m metric) bound(found map[string][]float64) (names []string, bound float64
 	for i, name := range m.limits {
 		limits[i] = summarize(found[name]).Median
 	}
-	bound = boundOf(m.unit, limits)
+	if bound = boundOf(m.unit, limits); bound == 0 {
+		return nil, 0 // what this metric is compared with was not measured
+	}
 	for i, name := range m.limits {
 		if m.unit == unitTime || limits[i] == bound {
 			names = append(names, name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -41,9 +42,13 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	c.Producers, c.Backlogs = inOrder(c.Producers), inOrder(c.Backlogs)
+	if c.Addr != "" {
+		c.Backlogs = nil // the phases with a backlog restart the coordinator
+	}
 	if err := c.validatePhases(); err != nil {
 		return nil, err
 	}
+	c.Backlogs = slices.DeleteFunc(c.Backlogs, func(n int) bool { return !c.asksFor(forBacklog("backlog", n)) }) // the report tells what was measured
 	defer relaxGC()()
 	if err := c.checkReachable(ctx); err != nil {
 		return nil, err
