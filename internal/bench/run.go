@@ -147,7 +147,10 @@ func (c *Config) measure(ctx context.Context, s *coordinator, p phase) (samples,
 		return nil, err
 	}
 	got, err := p.run(ctx, r)
-	err = errors.Join(err, r.cleanUp(context.WithoutCancel(ctx)))
+	if left := r.cleanUp(context.WithoutCancel(ctx)); left != nil {
+		c.progress("%s: its tasks in workspace %s were not deleted", p.name, r.workspace) // the error may be another one
+		err = errors.Join(err, left)
+	}
 	_ = r.conn.Close() // nothing is under way
 	return got, err
 }
