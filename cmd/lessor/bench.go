@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/lessor-dev/lessor/internal/bench"
@@ -15,12 +14,12 @@ import (
 type benchCmd struct {
 	Addr      string        `type:"nonempty" placeholder:"HOST:PORT" help:"Measure the coordinator at this address instead of starting one."`
 	Tenant    string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`
-	Producers []int         `type:"nonempty" default:"64" placeholder:"N" help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
+	Producers []int         `type:"nonempty" default:"64" placeholder:"N,..." help:"Goroutines that submit single tasks, 1 to 10,000; several numbers are measured one after the other."`
 	Workers   int           `default:"2" placeholder:"N" help:"Workers, each with a connection, 1 to 1,000."`
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
 	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
-	Backlog   []int         `type:"nonempty" default:"100000" placeholder:"N" help:"Waiting tasks with which memory and restart are measured, up to 10,000,000; 0 skips that."`
+	Backlog   []int         `type:"nonempty" default:"100000" placeholder:"N,..." help:"Waiting tasks with which memory, restart and drain are measured, up to 10,000,000; several numbers are measured one after the other; 0 skips that."`
 	Phases    []string      `type:"nonempty" placeholder:"NAME,..." help:"Measure only these phases, such as drain, or enqueue for all that begin so; by default all."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
 	LimitSpan time.Duration `default:"200ms" placeholder:"DURATION" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`
@@ -60,7 +59,7 @@ func (c benchCmd) Run(a *app) error {
 		return fail(exitUsage, "", "%v", unknown)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return fail(exitUsage, "--dir and --profile must name writable directories, --plot a file in a writable directory", "%v", err)
+		return fail(exitUsage, "--dir and --profile must name writable directories", "%v", err)
 	}
 	return err
 }
@@ -72,23 +71,23 @@ func (benchCmd) print(a *app, report *bench.Report) error {
 	return printReport(a.out, report)
 }
 
-// measure runs the benchmark and draws it. It creates the file of the picture first, because a run takes long.
-func (c benchCmd) measure(a *app, config bench.Config) (*bench.Report, error) {
+// measure runs the benchmark and draws it. It begins the file of the picture first, because a run takes long.
+func (c benchCmd) measure(a *app, config bench.Config) (report *bench.Report, err error) {
 	if c.Plot == "" {
 		return bench.Run(a.ctx, config)
 	}
-	picture, err := os.CreateTemp(filepath.Dir(c.Plot), filepath.Base(c.Plot)+".")
+	picture, err := newPendingFile(c.Plot, true)
 	if err != nil {
 		return nil, err
 	}
-	report, err := bench.Run(a.ctx, config)
-	if err == nil {
-		err = report.Plot(picture)
+	defer func() { err = errors.Join(err, picture.discard()) }()
+	if report, err = bench.Run(a.ctx, config); err != nil {
+		return report, err
 	}
-	if err = errors.Join(err, picture.Close()); err != nil {
-		return report, errors.Join(err, os.Remove(picture.Name()))
+	if err = report.Plot(picture); err != nil {
+		return report, err
 	}
-	return report, os.Rename(picture.Name(), c.Plot)
+	return report, picture.keep()
 }
 
 // config returns the configuration of the benchmark, whose ranges are not checked yet.
