@@ -78,6 +78,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 	}
 	q.next = nil
 	grants, end := 0, e.tried+triesPerTurn
+	inRow, share := 0, q.share()
 	for element != nil && q.waiting > 0 {
 		if e.heldUp(q) {
 			return true
@@ -85,16 +86,24 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 		t, next := element.Value.(*taker), element.Next()
 		if t.free() <= 0 {
 			t.withdraw(q)
-		} else if l, at := e.bestInQueue(q, t); l != nil {
+			inRow = 0
+		} else if l, at := e.bestInQueue(q, t); l == nil {
+			inRow = 0 // the taker keeps its place
+		} else {
 			if grants++; grants > grantsPerTurn {
 				return false
 			}
 			e.grantAt(l, at, t)
-			q.available.MoveToBack(element)
-			if next == nil {
+			if inRow++; inRow < share {
 				next = element
+			} else {
+				inRow = 0
+				q.available.MoveToBack(element)
+				if next == nil {
+					next = element
+				}
 			}
-		} // else the queue has no task for the taker, and the taker keeps its place
+		}
 		if element = next; element != nil && e.tried >= end {
 			q.next = element
 			return false
@@ -104,6 +113,16 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 		e.mark(q)
 	}
 	return true
+}
+
+// maxShare is how many tasks of a queue a taker gets in a row at most.
+const maxShare = 16
+
+// share returns how many tasks a taker gets in a row: what each would get if all had room for it. Where many calls wait for many tasks, each takes several with
+// it, and need not come back after one.
+func (q *queue) share() int {
+	tasks := q.counts[countReady] - q.parked
+	return int(min(max(tasks/uint64(max(q.available.Len(), 1)), 1), maxShare))
 }
 
 // recordGrant records a grant for the order of the queues, the turns of the flows, and the rate limit.

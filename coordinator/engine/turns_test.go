@@ -473,6 +473,33 @@ func (w *turnsWorld) checkSingleTask(i int) {
 	}
 }
 
+// Where there are tasks for all, a call that waits gets about as many as it asks for, however many others wait: otherwise each would have to come back for every
+// task.
+func TestManyCallsGetSeveralTasksEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 10
+		r := &rig{T: t, st: memstore.New()}
+		r.start(Config{})
+		var calls []func() []Granted
+		for range 4 * takersPerBatch {
+			calls = append(calls, r.leaseAside(LeaseRequest{Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}}, Max: most, Wait: time.Minute}))
+		}
+		synctest.Wait()
+		specs := make([]*lease.Spec, most*len(calls))
+		for i := range specs {
+			specs[i] = work()
+		}
+		r.submit(specs...)
+		synctest.Wait()
+		for i, c := range calls {
+			if got := len(c()); got < most/2 {
+				t.Errorf("call %d got %d tasks, want at least %d", i, got, most/2)
+			}
+		}
+		r.shutDown()
+	})
+}
+
 // T12, X5: calls and sessions that can all get a task at once get them in several batches: all that get one in a batch become ready with its commit, and everybody
 // else waits for them.
 func TestABatchHandsOutToFewTakers(t *testing.T) {
