@@ -43,7 +43,7 @@ type turn struct {
 
 func turnLess(a, b turn) bool { return a.last < b.last }
 
-// match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for one task
+// match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for its share
 // (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep).
 func (e *Engine) match() {
 	for end := e.tried + triesPerTurn; e.tried < end && !e.handedOut(); {
