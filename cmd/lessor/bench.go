@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -47,6 +48,9 @@ func (c benchCmd) Run(a *app) error {
 	config, err := c.config(a)
 	if err != nil {
 		return err
+	}
+	if c.Addr != "" {
+		defer context.AfterFunc(a.ctx, func() { a.note("stopping: the tasks are deleted; a second signal leaves them there") })()
 	}
 	report, err := c.measure(a, config)
 	if report != nil { // also if only what came after the measurement failed
@@ -111,6 +115,6 @@ func (c benchCmd) config(a *app) (config bench.Config, err error) {
 	config.Command, config.Dir, config.Addr = []string{self, "serve"}, c.Dir, c.Addr
 	config.Producers, config.Workers, config.Slots, config.Payload = c.Producers, c.Workers, c.Slots, int(c.Payload)
 	config.Tasks, config.Backlogs, config.Repeat, config.LimitSpan, config.Phases = c.Tasks, c.Backlog, c.Repeat, c.LimitSpan, c.Phases
-	config.Profile, config.Version, config.Progress = c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
+	config.Kill, config.Profile, config.Version, config.Progress = a.stopNow.Done(), c.Profile, buildVersion(), func(what string) { a.note("%s", what) }
 	return config, nil
 }

@@ -40,6 +40,8 @@ type Config struct {
 	// Profile is a directory for profiles, of an additional run that is not measured. There are three for each phase: CPU and heap of the
 	// coordinator, and CPU of the load, all during what is measured. Empty: none.
 	Profile string
+	// Kill is closed if a run whose context has ended should not even delete its tasks. nil: never.
+	Kill <-chan struct{}
 	// Version is the version of the program, for the report.
 	Version string
 	// Progress is called with a description of each step that begins. It may be nil.

@@ -84,20 +84,26 @@ func (r *rig) checkCompleted(ctx context.Context, acknowledged int, committed in
 	return nil
 }
 
-// cleanUp deletes the workspace's tasks from a coordinator at Addr.
+// cleanUp deletes the workspace's tasks from a coordinator at Addr, even if ctx has ended.
 func (r *rig) cleanUp(ctx context.Context) error {
 	if r.Addr == "" {
 		return nil
 	}
 	for token := ""; ; {
-		res, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{
-			Filter: &lessorv1.TaskFilter{WorkspaceId: r.workspace}, All: true, Force: true, PageToken: token,
-		})
-		if err != nil {
+		next, err := r.deleteTasks(ctx, token)
+		if err != nil || next == "" {
 			return err
 		}
-		if token = res.GetResult().GetNextPageToken(); token == "" {
-			return nil
-		}
+		token = next
 	}
+}
+
+// deleteTasks makes one call of cleanUp, and returns the token of the next one, or "".
+func (r *rig) deleteTasks(ctx context.Context, token string) (next string, err error) {
+	ctx, done := r.patient(ctx)
+	defer done()
+	res, err := r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{
+		Filter: &lessorv1.TaskFilter{WorkspaceId: r.workspace}, All: true, Force: true, PageToken: token,
+	})
+	return res.GetResult().GetNextPageToken(), err
 }

@@ -36,7 +36,7 @@ func relaxGC() (restore func()) {
 }
 
 // Run measures everything, Repeat times in turn. If ctx ends, the error is its cause. If only the profiles fail, Run returns the report with the
-// error. No process or directory is left behind.
+// error. No process or directory is left behind, and no task, unless the coordinator at Addr does not answer; then Progress is told about them.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func (c *Config) measure(ctx context.Context, s *coordinator, p phase) (samples,
 		return nil, err
 	}
 	got, err := p.run(ctx, r)
-	if left := r.cleanUp(context.WithoutCancel(ctx)); left != nil {
-		c.progress("%s: its tasks in workspace %s were not deleted", p.name, r.workspace) // the error may be another one
+	if left := r.cleanUp(ctx); left != nil {
+		c.progress("%s: its tasks in workspace %s were not deleted; \"lessor task delete --workspace %[2]s --all --force --yes\" does that", p.name, r.workspace) // the error may be another one
 		err = errors.Join(err, left)
 	}
 	_ = r.conn.Close() // nothing is under way

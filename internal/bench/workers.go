@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,22 +34,27 @@ type workerGroup struct {
 // run starts the workers. They end with stop.
 func (c *workerGroup) run(ctx context.Context) {
 	c.finished = make(chan struct{})
+	patient, done := c.rig.patient(ctx)
 	ctx, c.stop = context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range c.rig.Workers {
 		c.ready.Add(1)
-		group.Go(func() error { return c.work(ctx, fmt.Sprintf("bench-%d", i+1)) })
+		group.Go(func() error { return c.work(ctx, patient, fmt.Sprintf("bench-%d", i+1)) })
 	}
 	ended := make(chan struct{})
 	c.ended = ended
 	go func() {
 		defer close(ended)
+		defer done()
 		c.err = group.Wait()
 	}()
 }
 
-// work runs one worker on a connection of its own.
-func (c *workerGroup) work(ctx context.Context, name string) error {
+// maxBackoff is the longest wait of a worker before it reconnects, and so before it notices that patience is over.
+const maxBackoff = time.Second
+
+// work runs one worker on a connection of its own. The end of ctx drains it, that of patient ends it at once.
+func (c *workerGroup) work(ctx, patient context.Context, name string) error {
 	registered := sync.OnceFunc(c.ready.Done)
 	defer registered()
 	conn, err := c.rig.server.connect()
@@ -56,10 +62,12 @@ func (c *workerGroup) work(ctx context.Context, name string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(patient, func() { _ = conn.Close() })()
 	ctx, fail := context.WithCancelCause(ctx)
 	w, err := worker.New(conn, []string{queue}, worker.Config{
 		Tenant: c.rig.Tenant,
 		Name:   name, Workspace: c.rig.workspace, Concurrency: c.rig.Slots, Logger: slog.New(slog.DiscardHandler), Metrics: omitFullness,
+		MaxBackoff: maxBackoff,
 		Hooks: worker.Hooks{
 			OnState: func(s worker.State) {
 				if s >= worker.StateRegistered {
