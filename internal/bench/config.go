@@ -62,9 +62,13 @@ func (e *RangeError) Error() string {
 type PhaseError struct {
 	Name  string
 	Known []string // the names of all phases
+	Local bool     // there is such a phase, but not with Addr
 }
 
 func (e *PhaseError) Error() string {
+	if e.Local {
+		return fmt.Sprintf("--phases: %s cannot be measured with --addr: it restarts the coordinator", e.Name)
+	}
 	return fmt.Sprintf("--phases: no phase is called %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
@@ -103,7 +107,7 @@ func (c *Config) validatePhases() error {
 	}
 	for _, name := range c.Phases {
 		if !slices.ContainsFunc(known, func(phase string) bool { return matches(phase, name) }) {
-			return &PhaseError{name, known}
+			return &PhaseError{name, known, c.Addr != "" && matches(name, "backlog")}
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func TestPhasesByName(t *testing.T) {
 			t.Errorf("%q selects %v, want %v", name, got, want)
 		}
 		unknown := (*PhaseError)(nil)
-		if err := c.validatePhases(); errors.As(err, &unknown) != (want == nil) || want == nil && (unknown.Name != name || len(unknown.Known) != 11) {
+		if err := c.validatePhases(); errors.As(err, &unknown) != (want == nil) || want == nil && (unknown.Name != name || len(unknown.Known) != 11 || unknown.Local) {
 			t.Errorf("%q: error %v, want one: %t", name, err, want == nil)
 		}
 	}
