@@ -54,7 +54,7 @@ func (t backupInfo) String() string {
 
 func (c backupCmd) Run(a *app) (err error) {
 	defer a.catchSignals()()
-	file, err := newPendingFile(c.File, c.Force)
+	file, err := newPendingFile(c.File, c.Force, secret)
 	if err != nil {
 		return err
 	}

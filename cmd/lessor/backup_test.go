@@ -18,7 +18,7 @@ func TestCheckOfAReceivedBackup(t *testing.T) {
 		{"cannot be read back", true, exitCannotStart},
 	} {
 		name := filepath.Join(t.TempDir(), "copy.db")
-		file, err := newPendingFile(name, false)
+		file, err := newPendingFile(name, false, secret)
 		if err != nil {
 			t.Fatal(err)
 		}

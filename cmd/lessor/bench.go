@@ -80,7 +80,7 @@ func (c benchCmd) measure(a *app, config bench.Config) (report *bench.Report, er
 	if c.Plot == "" {
 		return bench.Run(a.ctx, config)
 	}
-	picture, err := newPendingFile(c.Plot, true)
+	picture, err := newPendingFile(c.Plot, true, public)
 	if err != nil {
 		return nil, err
 	}

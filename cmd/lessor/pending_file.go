@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -18,9 +19,15 @@ type pendingFile struct {
 	sync  func(dir string) error
 }
 
+// Permissions of a pendingFile.
+const (
+	secret = 0o600 // only its owner may read it
+	public = 0o666 // less the umask
+)
+
 // newPendingFile begins a file. It refuses a name that exists already, unless force is set. Even then it replaces only a regular file: otherwise root
 // could replace /dev/stdout for every process of the machine. It also refuses -, which elsewhere means standard output.
-func newPendingFile(name string, force bool) (*pendingFile, error) {
+func newPendingFile(name string, force bool, perm fs.FileMode) (*pendingFile, error) {
 	if name == "-" {
 		return nil, fail(exitUsage, "name a file; one whose name is - is ./-", "-: only a file can be flushed and get its name in one step, not standard output")
 	}
@@ -33,7 +40,7 @@ func newPendingFile(name string, force bool) (*pendingFile, error) {
 	case err == nil && !force:
 		return nil, existsError(name)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-*") // only its owner may read it
+	temp, err := os.OpenFile(name+".partial-"+rand.Text()[:10], os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return nil, writeError(name, err)
 	}

@@ -22,7 +22,7 @@ func TestPendingFileWithoutLinks(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		name := filepath.Join(dir, "file")
-		u, err := newPendingFile(name, c.force)
+		u, err := newPendingFile(name, c.force, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestPendingFileWithoutLinks(t *testing.T) {
 // If the directory of a file cannot be flushed, the file has its name already: the error does not say that nothing was changed.
 func TestPendingFileWhoseDirectoryCannotBeFlushed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	u, err := newPendingFile(name, false)
+	u, err := newPendingFile(name, false, secret)
 	if err != nil {
 		t.Fatal(err)
 	}

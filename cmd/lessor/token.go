@@ -59,7 +59,7 @@ func (c tokenCreateCmd) Run(a *app) error {
 
 // write issues a token and writes it to --out. It begins the file first, so that no token is issued that cannot be written.
 func (c tokenCreateCmd) write(a *app) error {
-	out, err := newPendingFile(c.Out, true)
+	out, err := newPendingFile(c.Out, true, secret)
 	if err != nil {
 		return fail(exitCannotStart, "nothing was issued", "--out: %v", err)
 	}
