@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/lessor-dev/lessor/internal/bench"
 )
@@ -43,8 +46,11 @@ Examples:
   lessor bench --producers 1,64,256 --tasks 200000 --backlog 1000000 --dir /var/lib/lessor --json > bench.json`
 }
 
-func (c benchCmd) Run(a *app) error {
+func (c benchCmd) Run(a *app, line *kong.Context) error {
 	defer a.catchSignals()()
+	if err := c.refuseIdle(line); err != nil {
+		return err
+	}
 	config, err := c.config(a)
 	if err != nil {
 		return err
@@ -66,6 +72,16 @@ func (c benchCmd) Run(a *app) error {
 		return fail(exitUsage, "--dir and --profile must name writable directories", "%v", err)
 	}
 	return err
+}
+
+// refuseIdle refuses flags that do nothing with --addr, or nothing without it.
+func (c benchCmd) refuseIdle(line *kong.Context) error {
+	if c.Addr == "" {
+		return refuseIdle(line, withoutAddr, isConnection)
+	}
+	return refuseIdle(line, "cannot be used with --addr; only coordinators that the command starts are restarted", func(flag *kong.Flag) bool {
+		return flag.Name == "backlog" && !slices.Equal(c.Backlog, []int{0})
+	})
 }
 
 func (benchCmd) print(a *app, report *bench.Report) error {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/diskroom"
 	"github.com/lessor-dev/lessor/internal/pipe"
@@ -66,9 +68,9 @@ Examples:
   lessor run --data ./work --input urls.txt --timeout 30s -- curl -sSf {}`
 }
 
-func (c runCmd) Run(a *app) (err error) {
+func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 	defer a.catchSignals()()
-	if err := c.check(); err != nil {
+	if err := cmp.Or(c.refuseIdle(line), c.check()); err != nil {
 		return err
 	}
 	for _, v := range a.strays() {
@@ -98,6 +100,16 @@ func (c runCmd) resumeWait() string {
 		return ""
 	}
 	return fmt.Sprintf("; one that another process was running waits up to %s until its lease expires", runner.SharedHeartbeatTimeout)
+}
+
+// refuseIdle refuses flags that do nothing without --addr or --data.
+func (c runCmd) refuseIdle(line *kong.Context) error {
+	return cmp.Or(
+		refuseIdle(line, withoutAddr, func(flag *kong.Flag) bool { return c.Addr == "" && isConnection(flag) }),
+		refuseIdle(line, "only with --data, which keeps a run", func(flag *kong.Flag) bool {
+			return c.Data == "" && (flag.Name == "retry-failed" || flag.Name == "force")
+		}),
+	)
 }
 
 // check refuses what the coordinator would refuse later, when the data directory already holds the run.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator"
@@ -45,7 +46,12 @@ Examples:
   lessor token create --token-file ann.token --role worker --subject gpu-fleet --ttl 168h --out worker.token`
 }
 
-func (c tokenCreateCmd) Run(a *app) error {
+func (c tokenCreateCmd) Run(a *app, line *kong.Context) error {
+	if c.Data != "" {
+		if err := refuseIdle(line, "not with --data, which issues the token without a coordinator", isConnection); err != nil {
+			return err
+		}
+	}
 	defer a.catchSignals()() // so that no partial file is left, and a token that was issued is written
 	if c.Out != "" {
 		return c.write(a)
