@@ -22,8 +22,8 @@ type Chunk struct {
 	Channel string
 	// MIMEType is the type of Data. Empty: text/plain if Data is valid UTF-8, else application/octet-stream.
 	MIMEType string
-	// Data is the content; at most 64 KiB. Together with Metadata and 64 bytes more it must fit into Config.OutputBuffer, whose default is
-	// 64 KiB as well.
+	// Data is the content; at most 64 KiB. Together with Metadata and 64 bytes more it must fit into Config.OutputBuffer, or else it is
+	// dropped.
 	Data []byte
 	// Metadata is free text: at most 63 entries, keys and values of at most 256 bytes. Anything beyond these limits is cut off. Control
 	// characters become spaces, in Channel and MIMEType too.

@@ -68,7 +68,8 @@ type Config struct {
 	ReportTries int
 
 	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow. If there is more, the oldest output is
-	// dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default 64 KiB.
+	// dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default: what the largest Chunk takes, nearly 96 KiB, or a quarter of
+	// MaxMessageBytes if that is less.
 	OutputBuffer int
 	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. The coordinator's limit must not be smaller. An
 	// outcome that does not fit is reported as a failure. At least 256 KiB. Default 4 MiB.
@@ -104,8 +105,8 @@ func (c Config) withDefaults() Config {
 	c.MinBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(10*time.Second, c.MinBackoff))
 	c.ReportTries = cmp.Or(c.ReportTries, 8)
-	c.OutputBuffer = cmp.Or(c.OutputBuffer, 64<<10)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
+	c.OutputBuffer = cmp.Or(c.OutputBuffer, min(largestChunk, c.MaxMessageBytes/4))
 	return c
 }
 

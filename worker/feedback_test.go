@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,6 +179,33 @@ func TestChunks(t *testing.T) {
 			{Channel: "llm", Index: 5, Body: big},
 			{Channel: "big", Index: 1, Body: &lessorv1.FeedbackChunk_Text{Text: "end"}, Metadata: map[string]string{worker.MetadataDropped: "9216"}},
 		})
+		f, _ := s.outcome()
+		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// With the defaults, the largest chunk that the coordinator takes is sent.
+func TestLargestChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		hold := make(chan struct{})
+		largest := worker.Chunk{Channel: "llm", Data: bytes.Repeat([]byte("z"), 64<<10), Metadata: map[string]string{}}
+		for i := range 63 {
+			largest.Metadata[fmt.Sprintf("%0256d", i)] = strings.Repeat("v", 256)
+		}
+		r := c.run(worker.Config{}, func(_ context.Context, task *worker.Task) ([]byte, error) {
+			task.Emit(largest)
+			<-hold
+			return nil, nil
+		})
+		s := c.accept()
+		s.dispatch("t1")
+		s.started("t1")
+		checkChunks(t, s, []*lessorv1.FeedbackChunk{{
+			Channel: "llm", Body: &lessorv1.FeedbackChunk_Text{Text: string(largest.Data)}, Metadata: largest.Metadata,
+		}})
+		close(hold)
 		f, _ := s.outcome()
 		s.commit(f)
 		r.shutdown()

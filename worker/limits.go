@@ -42,6 +42,8 @@ const (
 	// room for MetadataDropped.
 	maxChunkData     = 64 << 10
 	maxChunkMetadata = 63
+	// largestChunk is the size of the largest chunk with its metadata, as the output buffer counts it, in bytes.
+	largestChunk = chunkOverhead + maxChunkData + maxChunkMetadata*2*maxID
 	// itemOverhead is an upper bound, in bytes, for a heartbeat without its checkpoint, or an item of feedback without its output: ids and
 	// a progress.
 	itemOverhead = 2 << 10
