@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -161,6 +162,10 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 	switch {
 	case c.Data == "": // type:"file" would refuse an empty LESSOR_DATA even if the flag is given
 		return cfg, fail(exitUsage, "name a directory", "--data: must not be empty")
+	case c.HTTP == "" && c.Pprof:
+		return cfg, fail(exitUsage, "", "--pprof: needs --http")
+	case c.HTTP == "" && c.CallbackURL != "":
+		return cfg, fail(exitUsage, "", "--callback-url: needs --http")
 	case c.Reserve < 0 || c.Reserve > maxReserve:
 		return cfg, fail(exitUsage, "a plain number is MiB; name the unit, such as 512MiB or 2GB", "--disk-reserve: is %d MiB; the range is 0 to %d MiB", c.Reserve, maxReserve)
 	}
@@ -196,9 +201,45 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 		return cfg, err
 	}
 	if err = cfg.Validate(); err != nil {
-		return cfg, fail(exitUsage, "", "%v", err)
+		return cfg, fail(exitUsage, "", "%s", withFlags(err))
 	}
 	return cfg, nil
+}
+
+// settingFlags are what the errors of coordinator.Config.Validate begin with, and the flags that set that.
+var settingFlags = [][2]string{
+	{"the payload limit is", "--limit-payload: is"},
+	{"the output limit is", "--limit-output: is"},
+	{"the checkpoint limit is", "--limit-checkpoint: is"},
+	{"the discarded limit is", "--limit-discarded: is"},
+	{"the batch limit is", "--limit-batch: is"},
+	{"the audit retention is", "--audit-retention: is"},
+	{"the backup timeout is", "--backup-timeout: is"},
+	{"the backup stall time is", "--backup-stall: is"},
+	{"task token ttl is", "--task-token-ttl: is"},
+	{"callback URL", "--callback-url:"},
+	{"the limit of connections is", "--max-connections: is"},
+	{"the heartbeat interval of sessions is", "--session-heartbeat-interval: is"},
+	{"the idle timeout of sessions is", "--session-idle-timeout: is"},
+	{"the send timeout of sessions is", "--session-send-timeout: is"},
+	{"the resource wait of sessions is", "--session-resource-wait: is"},
+	{"the memory threshold is", "--health-mem: is"},
+	{"the disk threshold is", "--health-disk: is"},
+	{"the number of missed heartbeats is", "--health-missed: is"},
+	{"the time until a worker is saturated is", "--health-saturated-after: is"},
+}
+
+// withFlags returns the text of an error of coordinator.Config.Validate, with the flags that set what is wrong.
+func withFlags(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		for _, names := range settingFlags {
+			if rest, ok := strings.CutPrefix(line, names[0]); ok {
+				lines[i] = names[1] + rest
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1), or --insecure.
