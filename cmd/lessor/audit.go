@@ -36,6 +36,9 @@ func (c auditListCmd) Run(a *app) error {
 	if c.Since.After(time.Now()) {
 		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
 	}
+	if !c.Until.IsZero() && !c.Until.After(c.Since.Time) {
+		return fail(exitUsage, "--since is -24h unless it is set", "--until: %s is not after --since, %s", c.Until.Format(time.RFC3339), c.Since.Format(time.RFC3339))
+	}
 	return c.with(a, func(cl *client) error {
 		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
