@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -81,6 +82,9 @@ func explain(err error) *failure {
 func usageOf(err error) error {
 	if broken, ok := errors.AsType[*config.Error](err); ok {
 		return fail(exitUsage, "--config or $LESSOR_CONFIG names this file; docs/configuration.md lists its keys", "%v", broken)
+	}
+	if written, ok := errors.AsType[*fs.PathError](err); ok && written.Op == "write" { // the text of --help or --version
+		return written
 	}
 	help := "lessor --help"
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {

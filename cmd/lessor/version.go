@@ -37,9 +37,11 @@ type versionFlag bool
 
 // BeforeReset is called as soon as kong sees the flag, even if required arguments are missing.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
-	_, err := fmt.Fprintln(k.Stdout, versionLine())
+	if _, err := fmt.Fprintln(k.Stdout, versionLine()); err != nil {
+		return err
+	}
 	k.Exit(exitOK)
-	return err
+	return nil
 }
 
 // buildVersion returns the release; if there is none, the module version or the commit that the go command recorded; else "devel".
