@@ -33,3 +33,23 @@ func (g *givingUp) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// unansweredAfter is how long reports of a worker may wait for their verdicts when the command has to stop at once.
+const unansweredAfter = 5 * time.Second
+
+// closeUnanswered closes the connection of a worker that does not end when the command has to stop at once, because the coordinator does not answer. A worker
+// without its connection ends. release must be called when the worker has ended.
+func (a *app) closeUnanswered(conn io.Closer) (release func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(a.stopNow, func() {
+		select {
+		case <-time.After(unansweredAfter):
+			_ = conn.Close()
+		case <-ended:
+		}
+	})
+	return func() {
+		stop()
+		close(ended)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -51,5 +53,37 @@ func wantInterrupted(t *testing.T, cmd *exec.Cmd, dir string, by ...syscall.Sign
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left in %s: %v, %v", dir, left, err)
+	}
+}
+
+type closer chan time.Time
+
+func (c closer) Close() error {
+	c <- time.Now()
+	return nil
+}
+
+// The second signal gives a worker a while for its reports, and ends it then.
+func TestConnectionOfAnUnansweredWorkerIsClosed(t *testing.T) {
+	for ends, closed := range map[time.Duration]bool{unansweredAfter - 1: false, unansweredAfter + 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			stopNow, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			conn, began := make(closer, 1), time.Now()
+			release := (&app{stopNow: stopNow}).closeUnanswered(conn)
+			time.Sleep(time.Minute + ends)
+			release()
+			time.Sleep(time.Hour)
+			select {
+			case at := <-conn:
+				if took := at.Sub(began); !closed || took != time.Minute+unansweredAfter {
+					t.Errorf("worker that ends %v after the signal: the connection was closed after %v, want closed: %t", ends, took, closed)
+				}
+			default:
+				if closed {
+					t.Errorf("worker that ends %v after the signal: the connection was not closed", ends)
+				}
+			}
+		})
 	}
 }

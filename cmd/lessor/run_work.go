@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/execworker"
@@ -92,6 +94,7 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	working, stopWork := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancelCause(alive)
 	ended := make(chan struct{})
+	defer r.closeUnanswered(cl)()
 	go func() {
 		defer close(ended)
 		stopFollowing(r.endCause(w.Run(working)))
@@ -113,6 +116,9 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	}
 	stopWork()
 	<-ended
+	if status.Code(err) == codes.Canceled { // closeUnanswered has closed the connection
+		err = stopped(r.ctx, err)
+	}
 	return summary, err
 }
 

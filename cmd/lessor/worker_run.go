@@ -84,7 +84,12 @@ func (c workerRunCmd) Run(a *app) error {
 		if len(c.Type) == 0 {
 			w.HandleDefault(handler)
 		}
-		return workerError(w.Run(a.ctx))
+		defer a.closeUnanswered(cl)()
+		err = w.Run(a.ctx)
+		if errors.Is(err, worker.ErrConnClosed) {
+			return fail(exitUnavailable, "the log names the tasks; others get them when their leases expire", "the coordinator did not answer the last reports for %v", unansweredAfter)
+		}
+		return workerError(err)
 	})
 }
 
