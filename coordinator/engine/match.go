@@ -1,8 +1,12 @@
 package engine
 
-import "github.com/lessor-dev/lessor/lease"
+import (
+	"container/list"
 
-// grantsPerTurn is how many tasks a queue hands out before another one has its turn.
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// grantsPerTurn is how many tasks a queue hands out at most before another one has its turn; it begins no share of a taker that would not fit.
 var grantsPerTurn = 64
 
 // triesPerTurn is how many tasks match tries in a round, to be granted or unparked, before other operations have their turn; how many all calls that do not
@@ -79,32 +83,35 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 	q.next = nil
 	grants, end := 0, e.tried+triesPerTurn
 	inRow, share := 0, q.share()
+	var next *list.Element // after the taker that gets its share
 	for element != nil && q.waiting > 0 {
 		if e.heldUp(q) {
 			return true
 		}
-		t, next := element.Value.(*taker), element.Next()
+		t := element.Value.(*taker)
+		if inRow == 0 {
+			next = element.Next()
+		}
 		if t.free() <= 0 {
 			t.withdraw(q)
-			inRow = 0
+			inRow, element = 0, next
 		} else if l, at := e.bestInQueue(q, t); l == nil {
-			inRow = 0 // the taker keeps its place
+			inRow, element = 0, next // a taker that got nothing keeps its place
 		} else {
-			if grants++; grants > grantsPerTurn {
+			if inRow == 0 && grants+share > grantsPerTurn {
 				return false
 			}
+			grants++
 			e.grantAt(l, at, t)
-			if inRow++; inRow < share {
-				next = element
-			} else {
+			q.available.MoveToBack(element) // with the first task: whatever ends its share early, the others come before it next time
+			if inRow++; inRow == share || e.tried >= end {
 				inRow = 0
-				q.available.MoveToBack(element)
-				if next == nil {
-					next = element
+				if next != nil {
+					element = next
 				}
 			}
 		}
-		if element = next; element != nil && e.tried >= end {
+		if element != nil && e.tried >= end {
 			q.next = element
 			return false
 		}
@@ -122,7 +129,7 @@ const maxShare = 16
 // it, and need not come back after one.
 func (q *queue) share() int {
 	tasks := q.counts[countReady] - q.parked
-	return int(min(max(tasks/uint64(max(q.available.Len(), 1)), 1), maxShare))
+	return int(min(max(tasks/uint64(max(q.available.Len(), 1)), 1), maxShare, uint64(grantsPerTurn)))
 }
 
 // recordGrant records a grant for the order of the queues, the turns of the flows, and the rate limit.

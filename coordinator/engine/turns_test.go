@@ -500,6 +500,50 @@ func TestManyCallsGetSeveralTasksEach(t *testing.T) {
 	})
 }
 
+// The takers of a queue take turns also where a turn of the queue grants less than the share of one, because of a limit or because few of its tasks suit them.
+func TestTakersTakeTurnsOfOneTask(t *testing.T) {
+	const tasks = 10
+	for name, give := range map[string]func(r *rig){
+		"rate limit": func(r *rig) {
+			r.setQueue(func(s *lease.Settings) { s.Rate = lease.Rate{PerSecond: tasks, Burst: 1} })
+			r.submit(many(10 * tasks)...)
+			time.Sleep((tasks - 1) * time.Second / tasks)
+		},
+		"max_inflight": func(r *rig) {
+			r.setQueue(func(s *lease.Settings) { s.MaxInflight = 1 })
+			r.submit(many(10 * tasks)...)
+			for n := range uint32(tasks) {
+				r.setQueue(func(s *lease.Settings) { s.MaxInflight = n + 1 })
+			}
+		},
+		"tasks for others": func(r *rig) {
+			others := many(10 * tasks)
+			for _, s := range others {
+				s.Type = "other"
+			}
+			r.submit(others...)
+			for range tasks {
+				r.submit(work())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(r *rig) {
+				var workers []*testSession
+				for _, name := range []string{"a", "b"} {
+					workers = append(workers, r.joinFor(Wants{Space: home, Worker: name, Queues: []string{"q"}, Types: []string{""}}, 10*tasks))
+				}
+				give(r)
+				for _, w := range workers {
+					if got := len(w.grants()); got != tasks/2 {
+						t.Errorf("worker %s got %d of %d tasks, want half", w.Wants.Worker, got, tasks)
+					}
+				}
+			})
+		})
+	}
+}
+
 // T12, X5: calls and sessions that can all get a task at once get them in several batches: all that get one in a batch become ready with its commit, and everybody
 // else waits for them.
 func TestABatchHandsOutToFewTakers(t *testing.T) {
