@@ -46,7 +46,7 @@ func (worker *testWorker) sendMetrics(metrics map[string]float64) {
 func TestMissedHeartbeats(t *testing.T) {
 	t.Attr("rules", "W9")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		worker := r.openSession(t, "w", 2)
+		worker := r.openSession(t, "w", 3)
 		id := r.submit(t, nil).GetTaskId()
 		a := worker.receiveAssignments(1)[0]
 		wantCommitted(t, worker.report(started(a)))
@@ -63,6 +63,8 @@ func TestMissedHeartbeats(t *testing.T) {
 		worker.wantHealth(healthy)
 		pass(2 * time.Second)
 		worker.wantHealth(warn)
+		r.submit(t, nil) // it still gets tasks
+		wantCommitted(t, worker.report(started(worker.receiveAssignments(1)[0])))
 		pass(10 * time.Second)
 		worker.wantHealth(degraded)
 		r.submit(t, nil)
@@ -152,9 +154,14 @@ func TestSaturatedWorkerIsShown(t *testing.T) {
 			worker.wantHealth(healthy)
 			time.Sleep(10 * time.Second)
 		}
+		worker.sendMetrics(map[string]float64{"inflight": 2})
 		worker.wantHealth(saturated)
 		r.submitAll(t, 1)
+		submitted := time.Now()
 		a := worker.receiveAssignments(1)
+		if waited := time.Since(submitted); waited > 0 {
+			t.Errorf("the worker got the task only after %v", waited)
+		}
 		worker.sendMetrics(map[string]float64{"inflight": 1})
 		worker.wantHealth(healthy)
 		worker.send(&lessorv1.Capacity{MaxParallel: 1})
