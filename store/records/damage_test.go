@@ -80,6 +80,9 @@ func readTask(r store.Reader, id lease.TaskID) error {
 	_, err2 := records.Payload(r, id)
 	err3 := records.Tasks(r, id.Space, "", id.Seq-1, func(*lease.Task) bool { return false })
 	err4 := records.LeasedTasks(r, func(*lease.Task) error { return nil })
+	if err != nil && err3 == nil {
+		return errors.New("Tasks reads a task that Task refuses")
+	}
 	if err == nil {
 		return errors.Join(err2, err3, err4)
 	}
