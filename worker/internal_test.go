@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -660,5 +661,15 @@ func TestTaskThatIsStoppedBeforeItBegins(t *testing.T) {
 				t.Errorf("the reports are %v, want one of a task that was %s", got, name)
 			}
 		})
+	}
+}
+
+// A worker forgets a key of which nothing runs any more: there may be another concurrency key for each task.
+func TestCountDownForgets(t *testing.T) {
+	counts := map[string]int{"a": 2, "b": 1}
+	countDown(counts, "a")
+	countDown(counts, "b")
+	if want := (map[string]int{"a": 1}); !maps.Equal(counts, want) {
+		t.Errorf("the counts are %v, want %v", counts, want)
 	}
 }
