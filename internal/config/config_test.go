@@ -196,6 +196,7 @@ func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 		"value for a section":   {"worker: 4\n", `lessor.yaml:1: section "worker" must hold keys and values`},
 		"a list on top":         {"- a\n", `lessor.yaml:1: the file must hold keys and values`},
 		"nested list":           {"worker: {run: {queue: [[a]]}}", `lessor.yaml:1: key "worker.run.queue": must be a list of plain values`},
+		"nested table":          {"worker: {run: {label: {a: {b: c}}}}", `lessor.yaml:1: key "worker.run.label": must be a table of plain values`},
 		"the file names itself": {"config: other.yaml\n", `lessor.yaml:1: unknown key "config"`},
 		"a list for a text":     {"addr: [x]\n", `lessor.yaml:1: key "addr": must be a single value`},
 		"a table for a number":  {"serve: {size: {a: b}}\n", `lessor.yaml:1: key "serve.size": must be a single value`},

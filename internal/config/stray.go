@@ -58,7 +58,7 @@ const mostMistakes = 2
 func similar(name string, variables map[string]string) (best string) {
 	fewest := mostMistakes + 1
 	for near, variable := range variables {
-		if n := distance(name, near); n < fewest || n == fewest && best != "" && variable < best {
+		if n := distance(name, near); n < fewest || n == fewest && variable < best {
 			best, fewest = variable, n
 		}
 	}
