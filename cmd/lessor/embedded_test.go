@@ -19,6 +19,19 @@ func TestRunOnFullMachine(t *testing.T) {
 	}
 }
 
+// Only this user reaches the socket: anybody else could have commands run as this user.
+func TestSocketIsPrivate(t *testing.T) {
+	t.Chdir(t.TempDir())
+	path, lis, err := listenSocket("socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	if dir, err := os.Stat(filepath.Dir(path)); err != nil || path != "socket/grpc" || dir.Mode().Perm() != 0o700 {
+		t.Errorf("%s in %v (error %v), want socket/grpc in a directory with mode 0700", path, dir, err)
+	}
+}
+
 // The worker of `lessor run` ends soon after the embedded coordinator has ended, as it does when its store fails. The worker does not go on trying to reach
 // the coordinator, which does not come back.
 func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
