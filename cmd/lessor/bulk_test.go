@@ -26,19 +26,19 @@ func (p *pages) call(_ context.Context, token string) (bulkAnswer, error) {
 // T9: a bulk command repeats the call until an answer has no page token, and prints the sum of all answers. A call that changed nothing is no progress.
 func TestBulkCommandReadsAllPages(t *testing.T) {
 	p := &pages{results: []*lessorv1.BatchResult{
-		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Changed: 3},
+		{Changed: 2, Skipped: 1, NextPageToken: "x"}, {NextPageToken: "y"}, {Skipped: 1, NextPageToken: "z"}, {Changed: 3},
 	}}
 	var out, err bytes.Buffer
 	if e := changeAll(&app{ctx: t.Context(), streams: streams{out: &out, err: &err}}, "deleted", p.call); e != nil {
 		t.Fatal(e)
 	}
-	if want := []string{"", "x", "y"}; !slices.Equal(p.tokens, want) {
+	if want := []string{"", "x", "y", "z"}; !slices.Equal(p.tokens, want) {
 		t.Errorf("called with the tokens %q, want %q", p.tokens, want)
 	}
-	if got, want := out.String(), "5 deleted, 1 skipped\n"; got != want {
+	if got, want := out.String(), "5 deleted, 2 skipped\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
 	}
-	if got, want := err.String(), "2 deleted, 1 skipped so far\n"; got != want {
+	if got, want := err.String(), "2 deleted, 1 skipped so far\n2 deleted, 2 skipped so far\n"; got != want {
 		t.Errorf("standard error has %q, want %q", got, want)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/internal/runner"
 	"github.com/lessor-dev/lessor/store"
 )
 
@@ -40,6 +41,7 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		{Field: "task.queue", Description: "must not be empty"}, {Field: "task.payload", Description: "has 3 bytes; the limit is 2"},
 	}}
 	taken := &errdetails.ErrorInfo{Metadata: map[string]string{"task_id": "t1"}}
+	quotaTasks := &errdetails.ErrorInfo{Reason: "QUOTA_TASKS"}
 	wait := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
 	for name, test := range map[string]struct {
 		err  error
@@ -79,6 +81,33 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 		"store failed":   {refusal.Status(engine.ErrStore), 3, "error: the coordinator is unavailable: the store failed\nhint: try again in 1s\n"},
 		"backup busy":    {refusal.Status(refusal.ErrBackupBusy), 3, "error: another backup is under way\nhint: try again in 10s\n"},
 		"disk full":      {refusal.Status(engine.ErrDiskFull), 3, "error: " + engine.ErrDiskFull.Error() + "\nhint: try again in 5s; the log of the coordinator says how much room it needs\n"},
+		"over the quota": {withDetail(t, codes.ResourceExhausted, "too many tasks", quotaTasks), 3, "error: too many tasks\nhint: try again later; \"lessor status\" shows the quotas\n"},
+		"exists, no id":  {status.Error(codes.AlreadyExists, "is taken"), 1, "error: is taken\n"},
+		"conflict":       {status.Error(codes.Aborted, "another change came first"), 3, "error: another change came first\nhint: try again\n"},
+		"no answer yet":  {status.Error(codes.DeadlineExceeded, "too late"), 3, "error: no answer in time\nhint: the coordinator may have done it anyway; check before you repeat the command\n"},
+		"call cancelled": {status.Error(codes.Canceled, "context canceled"), 1, "error: the call was cancelled\n"},
+		"unknown call":   {status.Error(codes.Unimplemented, "unknown method"), 1, "error: the coordinator does not know this call: unknown method\nhint: compare \"lessor version\" with \"lessor status\"\n"},
+		"serve stopped":  {serveError(context.Canceled), 0, ""},
+		"commit failed at the start": {
+			startError("d", &store.CommitError{Err: errors.New("disk")}), 70,
+			"error: the outcome of changes that were not acknowledged is unknown: disk\nhint: acknowledged changes are safe, others may be lost: check the disk, then start again\n",
+		},
+		"disk of the store is full": {
+			storeError("d", &os.PathError{Op: "write", Path: "d/lessor.db", Err: syscall.ENOSPC}), 5,
+			"error: no space left on the disk of data directory d\nhint: free space on that disk, or raise the quota of the user\n",
+		},
+		"store of another user": {
+			storeError("d", &os.PathError{Op: "open", Path: "d/lessor.db", Err: syscall.EACCES}), 5,
+			"error: no permission for data directory d\nhint: the data directory and its files must belong to the user who runs lessor\n",
+		},
+		"corrupt store": {
+			storeError("d", &store.CorruptError{Keyspace: store.Spec, Key: []byte{1}, Problem: "the checksum does not match"}), 5,
+			"error: corrupt record in spec under key 01: the checksum does not match\nhint: " + hintDamaged + "\n",
+		},
+		"port below 1024": {
+			listenError("http", "127.0.0.1:80", &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}), 5,
+			"error: not permitted to listen on 127.0.0.1:80\nhint: ports below 1024 need root\n",
+		},
 		"limit of keys": {
 			refusal.Status(&auth.LimitError{What: "keys", Most: 8}), 1,
 			"error: the tenant has reached its limit of 8 keys\nhint: \"lessor token list\" shows the tokens, \"lessor key list\" the keys\n",
@@ -120,6 +149,22 @@ func TestErrorsHaveAMessageAndAnExitCode(t *testing.T) {
 			storeError("d", &store.TornError{Path: "d/lessor.db", Problem: "page 7 is missing"}), 5,
 			"error: the last commit to d/lessor.db is incomplete: page 7 is missing\nhint: a loss of power can cut off a commit, which was then not acknowledged: " +
 				"lessor serve takes it back; start it on the directory, stop it, then verify again\n",
+		},
+		"several": {
+			joined([]*failure{fail(4, "look", "a"), fail(1, "wait", "b")}), 4,
+			"error: a\nerror: b\nhint: look\n",
+		},
+		"unheard": {
+			unheard(&os.PathError{Op: "write", Path: "out", Err: syscall.EPIPE}, "look", "%d done", 2), 141,
+			"error: 2 done, but the answer cannot be written: write out: broken pipe\nhint: look\n",
+		},
+		"run in use": {
+			openError("d", &runner.InUseError{Dir: "d", PID: "7"}), 5,
+			"error: data directory d is in use by pid 7\nhint: wait for that process to end, or name another directory\n",
+		},
+		"line too long": {
+			openError("d", &runner.LineTooLongError{Line: 7}), 2,
+			fmt.Sprintf("error: line 7 has more than %d bytes\nhint: write the data to files and use the names of the files as lines\n", runner.MaxLine),
 		},
 		"newer store": {
 			storeError("d", &store.NewerFormatError{Have: 9, Want: 1}), 5,

@@ -134,6 +134,41 @@ func TestSubmitLinesStopsAfterTheBatch(t *testing.T) {
 	}
 }
 
+// A coordinator that stays away ends it after a while, and a signal at once.
+func TestSubmitLinesGivesUp(t *testing.T) {
+	for signal, within := range map[bool]time.Duration{false: callTimeout + time.Second, true: 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			if signal {
+				time.AfterFunc(within, func() { stop(&interruptedError{signal: os.Interrupt}) })
+			}
+			tasks := &batches{most: 1, away: map[int]bool{}}
+			for call := 2; call < 1000; call++ {
+				tasks.away[call] = true
+			}
+			l := newLineSubmits(&app{streams: streams{out: io.Discard}, ctx: ctx, stopNow: t.Context()}, tasks, &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k"})
+			l.most = 1
+			began := time.Now()
+			f := explain(l.explained(l.run(strings.NewReader(linesTo(2)))))
+			if wrong := (f.code == 130) != signal; wrong || l.last != 1 || time.Since(began) > within {
+				t.Errorf("signal %t: exit code %d after %v and %d lines", signal, f.code, time.Since(began), l.last)
+			}
+		})
+	}
+}
+
+// A refusal names the line, whose number is not that of the task in the batch.
+func TestRefusedLine(t *testing.T) {
+	for field, hint := range map[string]string{"payload": largeHint, "queue": ""} {
+		err := refusal.Status(&lease.FieldError{Field: "tasks[1]." + field, Problem: "is bad"})
+		f := explain(aboutLine(err, []inputLine{{number: 4}, {number: 9}}))
+		if want := "line 9: " + field + ": is bad"; f.text != want || f.hint != hint || f.code != exitUsage {
+			t.Errorf("exit code %d, %q, hint %q, want 2, %q, %q", f.code, f.text, f.hint, want, hint)
+		}
+	}
+}
+
 // A second signal ends it even if nobody reads the ids.
 func TestSubmitLinesThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -50,7 +50,7 @@ func TestTokenListShowsRetiredKeys(t *testing.T) {
 }
 
 // A signal ends a command that waits for the coordinator, and it leaves no partial file behind.
-func TestSignalLeavesNoPartialToken(t *testing.T) {
+func TestSignalLeavesNoPartialFile(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -60,20 +60,22 @@ func TestSignalLeavesNoPartialToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	cmd := exec.Command(self, "token", "create", "--addr", lis.Addr().String(), "--role", "viewer", "--subject", "s", "--out", filepath.Join(dir, "token"))
-	cmd.Args[0] = "lessor"
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, args := range []string{"token create --role viewer --subject s --out file", "backup file"} {
+		cmd := exec.Command(self, append(strings.Fields(args), "--addr", lis.Addr().String())...)
+		cmd.Args[0] = "lessor"
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := lis.Accept() // the coordinator never answers
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		wantInterrupted(t, cmd, cmd.Dir, syscall.SIGINT)
+		_ = conn.Close()
 	}
-	conn, err := lis.Accept() // the coordinator never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	wantInterrupted(t, cmd, dir, syscall.SIGINT)
 }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// A queue is shown with each of its numbers under its own name.
+func TestNumbersOfAQueue(t *testing.T) {
+	q := &lessorv1.Queue{Name: "q", Ready: 5, Blocked: 1, Scheduled: 2, Leased: 3, Takers: 4}
+	if got, want := strings.Join(queueCells(q)[:5], " "), "q 5 1 2 3"; got != want {
+		t.Errorf("the row is %q, want %q", got, want)
+	}
+	var out strings.Builder
+	if err := printQueue(&out, q); err != nil {
+		t.Fatal(err)
+	}
+	want := "queue:      q\nready:      5, 1 of them blocked by their concurrency key\nscheduled:  2\nleased:     3\nworkers:    4\n"
+	if out.String() != want {
+		t.Errorf("the queue is\n%s\nwant\n%s", &out, want)
+	}
+}
+
+// A change of a worker says how many of its sessions the answer has.
+func TestSessionsOfAWorker(t *testing.T) {
+	one := &lessorv1.Worker{Leases: 2}
+	for want, answer := range map[string]*lessorv1.KickWorkerResponse{
+		"w\tKICKED\t2 leased":                              {Workers: []*lessorv1.Worker{one}, Sessions: 1},
+		"w\tKICKED\t4 leased, 2 sessions":                  {Workers: []*lessorv1.Worker{one, one}},
+		"w\tKICKED\t4 leased by the first 2 of 3 sessions": {Workers: []*lessorv1.Worker{one, one}, Sessions: 3},
+	} {
+		if got := workersLine("w", "KICKED", answer); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The output of a task is written as it is, whatever else the task has. If it is elsewhere, or if there is none, the error says so.
+func TestOutputOfATask(t *testing.T) {
+	const completed, failed = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED
+	elsewhere := []*lessorv1.Artifact{{ResourceId: "a.1", SizeBytes: 9}}
+	for name, c := range map[string]struct {
+		task       *lessorv1.Task
+		want, said string
+	}{
+		"output":              {&lessorv1.Task{State: completed, Output: []byte("x\n")}, "x\n", ""},
+		"and an artifact":     {&lessorv1.Task{State: completed, Output: []byte("x\n"), Artifacts: elsewhere}, "x\n", ""},
+		"empty":               {&lessorv1.Task{State: completed}, "", ""},
+		"an inline artifact":  {&lessorv1.Task{State: completed, Artifacts: []*lessorv1.Artifact{{Inline: true}}}, "", ""},
+		"only elsewhere":      {&lessorv1.Task{TaskId: "t1", State: completed, Artifacts: elsewhere}, "", "error: t1 has its output elsewhere: a.1, 9 B\nhint: read it there\n"},
+		"none, and never one": {&lessorv1.Task{TaskId: "t1", State: failed, FinishedAt: timestamppb.Now()}, "", "error: t1 is FAILED; it has no output\nhint: \"lessor task explain t1\" tells why\n"},
+	} {
+		var out, stderr strings.Builder
+		report(streams{err: &stderr}, writeOutput(&out, c.task))
+		if out.String() != c.want || stderr.String() != c.said {
+			t.Errorf("%s: wrote %q and said %q, want %q and %q", name, &out, &stderr, c.want, c.said)
+		}
+	}
+}
+
+// A task is shown with everything that people ask for, under its own name.
+func TestDetailsOfATask(t *testing.T) {
+	at := func(seconds int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(seconds, 0)) }
+	var out strings.Builder
+	err := printTask(&out, &lessorv1.Task{
+		Quarantined: true, CreatedAt: at(1), RetryAt: at(2), FinishedAt: at(3), Spec: &lessorv1.TaskSpec{Deadline: at(4)},
+		Lease:             &lessorv1.LeaseInfo{WorkerId: "w", FencingToken: 5, StartedAt: at(6), HeartbeatAt: at(7), ExpiresAt: at(8)},
+		CancelRequestedAt: at(9), CancelReason: "no more", Error: &lessorv1.TaskError{Message: "m", StackTrace: "at main"},
+		CancelledDuringPhase: "upload", PartialProgress: []byte("half"), HistoryDropped: 10, History: []*lessorv1.HistoryEvent{{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"quarantined": "yes: its workers were lost too often", "created": clock(at(1)), "due": clock(at(2)), "finished": clock(at(3)), "deadline": clock(at(4)),
+		"worker": "w", "fencing token": "5", "started": clock(at(6)), "heartbeat": clock(at(7)), "lease ends": clock(at(8)),
+		"cancel asked": clock(at(9)) + " no more", "stack": "at main", "stopped during": "upload", "partial progress": "half",
+	} {
+		if line := fmt.Sprintf("\n%-19s%s\n", name+":", value); !strings.Contains(out.String(), line) {
+			t.Errorf("%s is not shown as %s in\n%s", name, value, &out)
+		}
+	}
+	if !strings.Contains(out.String(), "\n10 older events are no longer kept\n") {
+		t.Errorf("the task does not say that 10 events are no longer kept:\n%s", &out)
+	}
+}
+
+// How much of a number is used is shown; a rate has no such number, and without a limit there is nothing to show.
+func TestQuotas(t *testing.T) {
+	for value, want := range map[string]string{"100": "7 of 100", "5/s": "5/s", "5/s:20": "5/s:20", "none": ""} {
+		if got := quotaText(&lessorv1.Quota{Value: value, Used: 7}); got != want {
+			t.Errorf("%s: got %q, want %q", value, got, want)
+		}
+	}
+}
+
+// Of what an attempt has told, a task shows the progress and the last lines.
+func TestFeedbackOfATask(t *testing.T) {
+	for want, task := range map[string]*lessorv1.Task{
+		"": {Progress: &lessorv1.Progress{}},
+		"progress:  50 % load rows ms=1.235 n=7\n": {
+			Progress: &lessorv1.Progress{Fraction: 0.5, Stage: "load", Message: "rows", Metrics: map[string]float64{"n": 7, "ms": 1.2346}},
+		},
+		"progress:  0 % n=7\n": {Progress: &lessorv1.Progress{Metrics: map[string]float64{"n": 7}}},
+		"last lines:  stdout: x" + strings.Repeat("\n             stdout: x", shownLines-1) + "\n": {
+			Feedback: []*lessorv1.FeedbackChunk{{Channel: "stdout", Body: &lessorv1.FeedbackChunk_Text{Text: strings.Repeat("x\n", shownLines+1)}}},
+		},
+	} {
+		var out strings.Builder
+		d := newDetails(&out)
+		d.addFeedback(task)
+		if err := d.flush(); err != nil || out.String() != want {
+			t.Errorf("got\n%s(error %v)\nwant\n%s", &out, err, want)
+		}
+	}
+}
