@@ -67,7 +67,7 @@ func (c *chunk) size() int {
 
 // accepts reports whether new output of the channel may be appended to c.
 func (c *chunk) accepts(channel string) bool {
-	return !c.complete && c.channel == channel && len(c.data) <= maxChunk-utf8.UTFMax
+	return !c.complete && c.channel == channel
 }
 
 // proto converts a chunk before which lost bytes of its channel were dropped. Data that is not valid UTF-8 is sent as bytes.

@@ -67,9 +67,9 @@ type Config struct {
 	// or fails at it. A report that has its verdict is never sent again. Default 8.
 	ReportTries int
 
-	// OutputBuffer is how many bytes of Task.Output one attempt keeps while the stream is slow. If there is more, the oldest output is
-	// dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default: what the largest Chunk takes, nearly 96 KiB, or a quarter of
-	// MaxMessageBytes if that is less.
+	// OutputBuffer is how many bytes of Task.Output one attempt keeps until they are sent, 100 ms later or when the stream is less slow. If there
+	// is more, the oldest output is dropped. At least 8 KiB, at most a quarter of MaxMessageBytes. Default: what the largest Chunk takes, nearly
+	// 96 KiB, or a quarter of MaxMessageBytes if that is less.
 	OutputBuffer int
 	// MaxMessageBytes is the size of the largest frame that the worker sends, in bytes. The coordinator's limit must not be smaller. An
 	// outcome that does not fit is reported as a failure. At least 256 KiB. Default 4 MiB.

@@ -1,12 +1,15 @@
 package worker
 
 import (
+	"bytes"
 	"maps"
 	"sync"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
+
+var newline = []byte{'\n'}
 
 // metricOverhead is counted for each gauge in addition to its name, in bytes.
 const metricOverhead = 16
@@ -72,7 +75,7 @@ func (f *feedback) write(channel string, p []byte) {
 	f.scheduleLocked()
 }
 
-// appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of p.
+// appendLocked adds the beginning of p to the last chunk, or to a new one, and returns the rest of p. A full chunk ends with a line if it can.
 func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	last := len(f.mu.chunks) - 1
 	if last < 0 || !f.mu.chunks[last].accepts(channel) {
@@ -83,7 +86,10 @@ func (f *feedback) appendLocked(channel string, p []byte) []byte {
 	c := &f.mu.chunks[last]
 	cut := len(p)
 	if free := maxChunk - len(c.data); free < cut {
-		cut = runeStart(p, free)
+		c.complete = true
+		if cut = bytes.LastIndexByte(p[:free], '\n') + 1; cut == 0 && !bytes.HasSuffix(c.data, newline) {
+			cut = runeStart(p, free) // a line that is longer than a chunk, or began in the middle of this one
+		}
 	}
 	c.data = append(c.data, p[:cut]...)
 	f.mu.size += cut

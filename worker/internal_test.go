@@ -204,6 +204,36 @@ func TestFeedbackChannels(t *testing.T) {
 	f.close()
 }
 
+// Lines are not spread over two chunks unless they are longer than one, whether they are written alone or many at once.
+func TestFeedbackLines(t *testing.T) {
+	var lines []string
+	for i := range 3000 {
+		lines = append(lines, fmt.Sprintf("line %d%s\n", i, strings.Repeat("é", i%50)))
+	}
+	all := strings.Join(lines, "")
+	for name, writes := range map[string][]string{"alone": lines, "many": {all}, "pieces": {all[:20_001], all[20_001:50_001], all[50_001:]}} {
+		f := &feedback{limit: len(all) + 100*chunkOverhead, owner: nobody{}}
+		for _, w := range writes {
+			f.write("out", []byte(w))
+		}
+		var got strings.Builder
+		chunks := 0
+		for _, item := range f.take() {
+			for _, c := range item.GetChunks() {
+				if text := c.GetText(); !strings.HasSuffix(text, "\n") || len(text) > maxChunk {
+					t.Errorf("%s: chunk %d has %d bytes and ends with %q, want a whole line within %d", name, c.GetIndex(), len(text), text[max(0, len(text)-9):], maxChunk)
+				}
+				got.WriteString(c.GetText())
+				chunks++
+			}
+		}
+		if want := len(all)/maxChunk + 3; got.String() != all || chunks > want {
+			t.Errorf("%s: %d chunks with %d bytes, want at most %d chunks with all %d bytes", name, chunks, got.Len(), want, len(all))
+		}
+		f.close()
+	}
+}
+
 // clip cuts a text at the boundary of a rune, and replaces what is not UTF-8.
 func TestClip(t *testing.T) {
 	for _, test := range []struct {

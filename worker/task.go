@@ -150,14 +150,13 @@ func (t *Task) SetMetric(name string, value float64) {
 	}
 }
 
-// Emit sends a chunk of output to watchers, in order with what is written to Output. It never blocks: when the stream is slow the oldest
-// output is dropped, and the next chunk of the channel says how many bytes were dropped (MetadataDropped). A chunk that is too large is
-// dropped at once.
+// Emit sends a chunk of output to watchers, in order with what is written to Output, and as that is: it never blocks, and the oldest output may be
+// dropped. The next chunk of the channel then says how many bytes were dropped (MetadataDropped). A chunk that is too large is dropped at once.
 func (t *Task) Emit(c Chunk) { t.a.feedback.addChunk(c.copied()) }
 
 // Output returns a writer for what the attempt prints on a channel such as "stdout" or "log". Watchers see it while the task runs. It is
-// not stored, and when the stream is slow the oldest output is dropped (W11). Write never blocks and never fails. For a logger:
-// slog.New(slog.NewTextHandler(t.Output("log"), nil)).
+// not stored. It is sent every 100 ms; what is more than Config.OutputBuffer by then, or while the stream is slow, is dropped, the oldest first
+// (W11). Write never blocks and never fails. For a logger: slog.New(slog.NewTextHandler(t.Output("log"), nil)).
 func (t *Task) Output(channel string) io.Writer {
 	return outputWriter{feedback: &t.a.feedback, channel: clipID(channel)}
 }
