@@ -32,8 +32,16 @@ func (d details) addFeedback(t *lessorv1.Task) {
 	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {
 		d.add("progress", progressText(p))
 	}
-	var lines []string
+	var chunks []*lessorv1.FeedbackChunk
 	for _, c := range t.GetFeedback() {
+		if last := len(chunks) - 1; last >= 0 && goesOn(chunks[last], c) {
+			chunks[last] = joinChunks(chunks[last], c)
+		} else {
+			chunks = append(chunks, c)
+		}
+	}
+	var lines []string
+	for _, c := range chunks {
 		lines = append(lines, strings.Split(chunkText(c), "\n")...)
 	}
 	d.add("last lines", strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))

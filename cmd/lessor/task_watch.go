@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
@@ -46,21 +43,58 @@ func (c taskWatchCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		done := make(chan struct{})
+		defer close(done)
+		events := receiveAll(done, stream.Recv)
+		p := &watchPrinter{out: a.out, json: a.json, ofRun: c.RunID != ""}
 		var last *lessorv1.WatchTaskResponse
 		for seen := c.After; ; {
-			event, err := stream.Recv()
-			switch {
-			case errors.Is(err, io.EOF):
-				return c.outcome(a, cl, last)
-			case err != nil:
-				return cutOff(withID(c.TaskID, err), seen)
+			select {
+			case <-p.late:
+				err = p.flush()
+			case r := <-events:
+				if r.err != nil {
+					if err := p.flush(); err != nil {
+						return err
+					}
+					if errors.Is(r.err, io.EOF) {
+						return c.outcome(a, cl, last)
+					}
+					return cutOff(withID(c.TaskID, r.err), seen)
+				}
+				last, seen = r.event, max(seen, r.event.GetSequence())
+				err = p.print(r.event)
 			}
-			last, seen = event, max(seen, event.GetSequence())
-			if err := c.printEvent(a, event); err != nil {
+			if err != nil {
 				return err
 			}
 		}
 	})
+}
+
+// received is an event of a watch, or why there are no more.
+type received struct {
+	event *lessorv1.WatchTaskResponse
+	err   error
+}
+
+// receiveAll passes on what recv returns, until it returns an error or done is closed.
+func receiveAll(done <-chan struct{}, recv func() (*lessorv1.WatchTaskResponse, error)) <-chan received {
+	events := make(chan received)
+	go func() {
+		for {
+			event, err := recv()
+			select {
+			case events <- received{event, err}:
+			case <-done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return events
 }
 
 // outcome is what the command returns at the end of the watch. last is the last event; nil if there was none after --after.
@@ -90,88 +124,4 @@ func cutOff(f *failure, seen uint64) *failure {
 		f.hint = fmt.Sprintf("continue with --after %d once the coordinator answers", seen)
 	}
 	return f
-}
-
-func (c taskWatchCmd) printEvent(a *app, e *lessorv1.WatchTaskResponse) error {
-	if a.json {
-		return printJSON(a.out, e)
-	}
-	at := e.GetHistory().GetAt()
-	if at == nil {
-		at = timestamppb.Now()
-	}
-	lead := []string{clock(at)}
-	if c.RunID != "" {
-		lead = append(lead, printable(e.GetTaskId())) // events that were missed may be of several tasks
-	}
-	state := "-" // for events that were missed, and for the end of a task
-	if e.GetTaskState() != lessorv1.TaskState_TASK_STATE_UNSPECIFIED {
-		state = words.Name(e.GetTaskState())
-	}
-	lead = append(lead, state)
-	text := strings.TrimRight(eventText(e), "\n")
-	for line := range strings.SplitSeq(text, "\n") {
-		if _, err := fmt.Fprintf(a.out, "%s\t%s\n", strings.Join(lead, "\t"), printable(line)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func eventText(e *lessorv1.WatchTaskResponse) string {
-	switch event := e.GetEvent().(type) {
-	case *lessorv1.WatchTaskResponse_History:
-		return historyText(event.History)
-	case *lessorv1.WatchTaskResponse_Progress:
-		return "progress " + progressText(event.Progress)
-	case *lessorv1.WatchTaskResponse_Chunk:
-		return chunkText(event.Chunk)
-	case *lessorv1.WatchTaskResponse_Missed:
-		return fmt.Sprintf("missed %d durable and %d volatile events", event.Missed.GetDurable(), event.Missed.GetVolatile())
-	case *lessorv1.WatchTaskResponse_Deleted:
-		return "deleted"
-	}
-	return "an event that this version does not know"
-}
-
-func historyText(e *lessorv1.HistoryEvent) string {
-	text := strings.ToLower(words.Event(e))
-	if e.GetAttempt() > 0 {
-		text += fmt.Sprintf(" %sattempt %d", ofResult(e), e.GetAttempt())
-	}
-	if e.GetActor() != "" {
-		text += " " + role(e) + " " + e.GetActor()
-	}
-	if reason := words.Why(e); reason != "" {
-		text += ": " + reason
-	}
-	return text
-}
-
-// ofResult returns the words that stand between an adoption and its attempt.
-func ofResult(e *lessorv1.HistoryEvent) string {
-	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_ADOPTED {
-		return "result of "
-	}
-	return ""
-}
-
-// role returns the word in front of the actor: who did it, or whose report was refused.
-func role(e *lessorv1.HistoryEvent) string {
-	if e.GetType() == lessorv1.HistoryEventType_HISTORY_EVENT_TYPE_REFUSED {
-		return "from"
-	}
-	return "by"
-}
-
-func chunkText(c *lessorv1.FeedbackChunk) string {
-	text := c.GetText()
-	if data := c.GetData(); data != nil {
-		text = words.Bytes(uint64(len(data))) + " of data"
-	}
-	var lines []string
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		lines = append(lines, c.GetChannel()+": "+line)
-	}
-	return strings.Join(lines, "\n")
 }
