@@ -16,9 +16,11 @@ import (
 // Drain makes the instances to which the given sessions belong drain; a nil d ends that drain. There must be at least one session, and all must
 // be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime.
 func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
-	for _, ss := range some {
-		r.rememberDrain(lease.InstanceOf(ss.id), d)
+	instances := make([]string, len(some))
+	for i, ss := range some {
+		instances[i] = lease.InstanceOf(ss.id)
 	}
+	r.rememberDrain(d, instances...)
 	all := r.sameInstances(some)
 	for _, ss := range all {
 		ss.updateDrain(r)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 type Registry struct {
 	mu     sync.Mutex
 	all    map[*Session]struct{}
+	open   map[string]int             // how many of them an instance has
 	drains map[string]rememberedDrain // by instance
 
 	counters
@@ -33,15 +35,18 @@ const drainMemory = time.Hour
 
 // NewRegistry returns a registry without sessions.
 func NewRegistry() *Registry {
-	return &Registry{all: map[*Session]struct{}{}, drains: map[string]rememberedDrain{}, counters: newCounters()}
+	return &Registry{
+		all: map[*Session]struct{}{}, open: map[string]int{}, drains: map[string]rememberedDrain{}, counters: newCounters(),
+	}
 }
 
 // add adds an open session. It returns the drain that an operator asked of its instance before, or nil.
 func (r *Registry) add(ss *Session) *lessorv1.Drain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all[ss] = struct{}{}
 	instance := lease.InstanceOf(ss.id)
+	r.all[ss] = struct{}{}
+	r.open[instance]++
 	d, ok := r.drains[instance]
 	if !ok {
 		return nil
@@ -60,8 +65,11 @@ func (r *Registry) remove(ss *Session) {
 	if _, ok := r.all[ss]; !ok {
 		return
 	}
-	delete(r.all, ss)
 	instance := lease.InstanceOf(ss.id)
+	delete(r.all, ss)
+	if r.open[instance]--; r.open[instance] == 0 {
+		delete(r.open, instance)
+	}
 	if d, ok := r.drains[instance]; ok {
 		r.keepDrain(instance, d.drain)
 	}
@@ -69,32 +77,28 @@ func (r *Registry) remove(ss *Session) {
 
 // keepDrain keeps the drain of an instance: for drainMemory if no stream of the instance is open.
 func (r *Registry) keepDrain(instance string, d *lessorv1.Drain) {
-	kept := rememberedDrain{drain: d, until: time.Now().Add(drainMemory)}
-	for ss := range r.all {
-		if lease.InstanceOf(ss.id) == instance {
-			kept.until = time.Time{}
-			break
-		}
+	kept := rememberedDrain{drain: d}
+	if r.open[instance] == 0 {
+		kept.until = time.Now().Add(drainMemory)
 	}
 	r.drains[instance] = kept
 }
 
 func (d rememberedDrain) expired() bool { return !d.until.IsZero() && time.Now().After(d.until) }
 
-// rememberDrain remembers the drain that an operator asked of an instance; a nil d forgets it.
-func (r *Registry) rememberDrain(instance string, d *lessorv1.Drain) {
+// rememberDrain remembers the drain that an operator asked of instances; a nil d forgets it. A worker may have 20,000 of them, and other sessions cannot begin
+// or end meanwhile: so it looks only once for drains that have expired.
+func (r *Registry) rememberDrain(d *lessorv1.Drain, instances ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for other, old := range r.drains {
-		if old.expired() {
-			delete(r.drains, other)
+	maps.DeleteFunc(r.drains, func(_ string, old rememberedDrain) bool { return old.expired() })
+	for _, instance := range instances {
+		if d == nil {
+			delete(r.drains, instance)
+			continue
 		}
+		r.keepDrain(instance, d) // the streams of the instance may have ended since the caller listed them
 	}
-	if d == nil {
-		delete(r.drains, instance)
-		return
-	}
-	r.keepDrain(instance, d) // the streams of the instance may have ended since the caller listed them
 }
 
 // drainOf returns the drain that is remembered of an instance with an open stream, or nil.

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -40,16 +41,16 @@ func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, one := NewRegistry(), &Session{id: "one-1"}
 		r.add(one)
-		r.rememberDrain("one", &lessorv1.Drain{})
-		r.rememberDrain("gone", &lessorv1.Drain{})
+		r.rememberDrain(&lessorv1.Drain{}, "one")
+		r.rememberDrain(&lessorv1.Drain{}, "gone")
 		r.remove(one)
 		time.Sleep(drainMemory)
-		r.rememberDrain("two", &lessorv1.Drain{})
+		r.rememberDrain(&lessorv1.Drain{}, "two")
 		if r.add(one) == nil || r.add(&Session{id: "gone-1"}) == nil {
 			t.Error("an hour after its stream has ended, an instance is not drained any more")
 		}
 		time.Sleep(drainMemory + 1) // "one" and "gone" have streams
-		r.rememberDrain("three", &lessorv1.Drain{})
+		r.rememberDrain(&lessorv1.Drain{}, "three")
 		for instance, want := range map[string]bool{"one": true, "gone": true, "two": false, "three": true} {
 			if _, kept := r.drains[instance]; kept != want {
 				t.Errorf("the drain of instance %q is kept: %v, want %v", instance, kept, want)
@@ -68,7 +69,7 @@ func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 			if another {
 				r.add(ends)
 			}
-			r.rememberDrain("one", &lessorv1.Drain{})
+			r.rememberDrain(&lessorv1.Drain{}, "one")
 			r.remove(ends)
 			time.Sleep(2 * drainMemory)
 			if r.add(&Session{id: "one-3"}) == nil {
@@ -129,5 +130,25 @@ func TestNamedSessionsAreSorted(t *testing.T) {
 	}
 	if some := r.Named("acme", "w", "one-3"); len(some) != 1 || some[0].id != "one-3" {
 		t.Errorf("%d sessions have the id one-3, want that one", len(some))
+	}
+}
+
+// BenchmarkDrain drains a worker with many instances. One operation is one of them. The cost must not rise with their number: whoever drains a worker would keep
+// all other workers from opening sessions.
+func BenchmarkDrain(b *testing.B) {
+	for _, instances := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("instances=%d", instances), func(b *testing.B) {
+			r := NewRegistry()
+			all := make([]*Session, instances)
+			for i := range all {
+				all[i] = &Session{id: fmt.Sprintf("instance%d-1", i), view: view{info: &lessorv1.WorkerInfo{Name: "w"}, state: handshaking}}
+				all[i].health.limits = defaultThresholds()
+				all[i].log = slog.New(slog.DiscardHandler)
+				r.add(all[i])
+			}
+			for left := b.N; left > 0; left -= instances {
+				r.Drain(all[:min(left, instances)], &lessorv1.Drain{})
+			}
+		})
 	}
 }
