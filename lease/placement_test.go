@@ -13,7 +13,7 @@ import (
 func TestCapabilitiesMeetRequirements(t *testing.T) {
 	t.Attr("rules", "W12")
 	worker := Capabilities{
-		Runtimes: []string{"python3", "node"}, Features: []string{"avx"},
+		Runtimes: []string{"node", "python3"}, Features: []string{"avx"},
 		Labels: map[string]string{"zone": "b", "empty": ""}, Resources: map[string]float64{"vram_gb": 80, "nothing": 0},
 	}
 	for _, c := range []struct {
@@ -56,6 +56,11 @@ func TestCapabilitiesMeetRequirements(t *testing.T) {
 		}
 		if got := worker.Meet(c.requires); got != (c.lacks == nil) {
 			t.Errorf("%s: Meet = %v, want %v", c.name, got, c.lacks == nil)
+		}
+		for _, most := range []int{2, 100} {
+			if got, want := worker.Missing(c.requires, most), min(len(c.lacks), most); got != want {
+				t.Errorf("%s: Missing = %d, want %d", c.name, got, want)
+			}
 		}
 	}
 	if none := new(Capabilities); !none.Meet(nil) || none.Meet(&Requirements{Runtimes: []string{"x"}}) {

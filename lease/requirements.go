@@ -18,7 +18,7 @@ type Requirements struct {
 
 // Capabilities are what a worker registers that it has (W12).
 type Capabilities struct {
-	Runtimes  []string
+	Runtimes  []string // sorted when the methods below compare them with requirements, like Features
 	Features  []string
 	Labels    map[string]string
 	Resources map[string]float64 // finite, >= 0
@@ -29,10 +29,17 @@ const MaxCapabilities = 256
 
 // Meet reports whether a worker with capabilities c has everything that r requires. A nil r requires nothing.
 func (c *Capabilities) Meet(r *Requirements) bool {
+	return c.Missing(r, 1) == 0
+}
+
+// Missing returns how many of the things that r requires a worker with capabilities c does not have. It does not count further than to most.
+func (c *Capabilities) Missing(r *Requirements, most int) (n int) {
 	for range c.missing(r) {
-		return false
+		if n++; n == most {
+			break
+		}
 	}
-	return true
+	return n
 }
 
 // Lack returns in words, sorted, what r requires and a worker with capabilities c does not have. It returns nil if c meets r.
@@ -58,12 +65,12 @@ func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 			return
 		}
 		for _, name := range r.Runtimes {
-			if !slices.Contains(c.Runtimes, name) && !yield("runtime", name) {
+			if _, has := slices.BinarySearch(c.Runtimes, name); !has && !yield("runtime", name) {
 				return
 			}
 		}
 		for _, name := range r.Features {
-			if !slices.Contains(c.Features, name) && !yield("feature", name) {
+			if _, has := slices.BinarySearch(c.Features, name); !has && !yield("feature", name) {
 				return
 			}
 		}

@@ -19,18 +19,19 @@ func (e *Engine) workersFor(t *lease.Task) lease.Finding {
 // attendance counts the takers of a queue that pass one test after the other for a task: each number counts only takers that were counted in
 // the number before.
 type attendance struct {
-	attending  int      // they ask for work of the queue
-	handling   int      // they handle the type of the task
-	meeting    int      // they have what the task requires
-	eligible   int      // they belong to the worker to which the task is pinned or bound; all, if it is neither
-	accepting  int      // they take new work at present: they do not drain, are healthy, and have slots
-	withSlot   int      // they have a free slot
-	responsive int      // nothing that they did or left out keeps work from them
-	withRoom   int      // their limits for the type and for bytes leave room for the task
-	withKey    int      // they may run the concurrency key of the task in addition to their present tasks
-	unwilling  string   // why one of the takers takes no new work
-	lacks      []string // of the takers that do not meet the requirements: what the one lacks that lacks least
-	delay      delay    // why one of the takers with a free slot gets no work
+	attending  int    // they ask for work of the queue
+	handling   int    // they handle the type of the task
+	meeting    int    // they have what the task requires
+	eligible   int    // they belong to the worker to which the task is pinned or bound; all, if it is neither
+	accepting  int    // they take new work at present: they do not drain, are healthy, and have slots
+	withSlot   int    // they have a free slot
+	responsive int    // nothing that they did or left out keeps work from them
+	withRoom   int    // their limits for the type and for bytes leave room for the task
+	withKey    int    // they may run the concurrency key of the task in addition to their present tasks
+	unwilling  string // why one of the takers takes no new work
+	closest    *taker // of the takers that do not meet the requirements: the one that lacks least
+	lacking    int    // how many things it lacks
+	delay      delay  // why one of the takers with a free slot gets no work
 }
 
 // delay is why a taker with a free slot gets no work, and what changes that. Both are empty if it gets work.
@@ -75,9 +76,9 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 		return
 	}
 	a.handling++
-	if lacks := w.wants.Capabilities.Lack(t.Spec.Requirements); len(lacks) > 0 {
-		if a.lacks == nil || len(lacks) < len(a.lacks) {
-			a.lacks = lacks
+	if n := w.wants.Capabilities.Missing(t.Spec.Requirements, a.lacking); n > 0 { // not in words: there may be thousands of takers
+		if a.closest == nil || n < a.lacking {
+			a.closest, a.lacking = w, n
 		}
 		return
 	}
@@ -129,7 +130,8 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 		f.Remedy = remedy
 	case a.meeting == 0:
 		f.Code, f.Message = lease.FoundRequirements,
-			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.handling, strings.Join(a.lacks, ", "))
+			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.handling,
+				strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", "))
 		f.Remedy = "a worker connects that meets them"
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -247,4 +248,49 @@ func TestExplainHidesTasksOfOtherTenants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// X5, S6: what ExplainTask costs for a worker that does not meet the requirements of the task is small, whatever that worker lacks: the loop looks at all of them,
+// and everybody waits for it.
+func TestExplainWritesDownOneWorker(t *testing.T) {
+	t.Attr("rules", "X5 S6")
+	const few, many = 10, 1000
+	allocations := func(takers int) float64 {
+		h := newManualEngine(t, takers, 1)
+		specs, digests := h.specs(1)
+		specs[0].Requirements = &lease.Requirements{Runtimes: []string{"a", "b"}, Features: []string{"c", "d"}}
+		h.submitSpecs(specs, digests)
+		h.endBatch()
+		return testing.AllocsPerRun(10, func() {
+			x, err := h.explain(home.Tenant, lease.TaskID{Space: 1, Seq: 1})
+			if err != nil || x.Findings[0].Code != lease.FoundRequirements {
+				t.Fatalf("the findings are %+v (error %v), want that no worker meets the requirements", x.Findings, err)
+			}
+		})
+	}
+	if a, b := allocations(few), allocations(many); b-a > many-few {
+		t.Errorf("ExplainTask allocates %v times beside %d workers, and %v times beside %d, want about the same", a, few, b, many)
+	}
+}
+
+// BenchmarkExplain explains a task whose requirements no worker meets, beside 1,000 workers with as many capabilities as they may have.
+func BenchmarkExplain(b *testing.B) {
+	h := newManualEngine(b, 0, 1)
+	var has lease.Capabilities
+	for i := range lease.MaxCapabilities {
+		has.Runtimes = append(has.Runtimes, fmt.Sprintf("runtime %03d", i))
+		has.Features = append(has.Features, fmt.Sprintf("feature %03d", i))
+	}
+	for i := range 1000 {
+		w := newTaker(Wants{Space: home, Worker: fmt.Sprint("w", i), Queues: []string{"q"}, Capabilities: has}, 1)
+		h.attend(w)
+	}
+	specs, digests := h.specs(1)
+	r := &lease.Requirements{Runtimes: has.Runtimes[:lease.MaxRequired-1], Features: has.Features[:lease.MaxRequired-1], Resources: map[string]float64{"cores": 1}}
+	specs[0].Requirements = r
+	h.submitSpecs(specs, digests)
+	h.endBatch()
+	for b.Loop() {
+		_, _ = h.explain(home.Tenant, lease.TaskID{Space: 1, Seq: 1})
+	}
 }

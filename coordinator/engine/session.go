@@ -26,9 +26,9 @@ func Instance(tenant, worker, instance string) string {
 // Join makes a session known: from now on it gets work. It takes over the leases that an earlier session of the same instance holds or held. If
 // that instance still has a stream, the stream is displaced. Join does not wait.
 func (e *Engine) Join(m *Member) {
+	t := newTaker(m.Wants, m.Slots)
+	t.member = m
 	e.later(m.Wants.Space.Tenant, func() {
-		t := newTaker(m.Wants, m.Slots)
-		t.member = m
 		instance := lease.InstanceOf(m.Session)
 		e.displace(instance, newerStream)
 		e.sessions[m.Session], e.current[instance] = t, m.Session
@@ -118,9 +118,10 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 
 // Update replaces what a session wants and how many slots it has. If it has more live leases than slots, none is revoked.
 func (e *Engine) Update(session string, wants Wants, slots int) {
+	wants = wants.sorted()
 	e.withSession(wants.Space.Tenant, session, func(t *taker) {
 		wants.SingleFlight = wants.SingleFlight || t.forcedSingle
-		t.wants, t.slots, t.fits = wants.sorted(), slots, nil
+		t.wants, t.slots, t.fits = wants, slots, nil
 		e.recountUsage(t)
 		e.attend(t)
 	})

@@ -41,10 +41,13 @@ func (w *Wants) handles(typ string) bool {
 	return found || len(w.Types) == 0
 }
 
-// sorted returns the wants with the types in order: handles is called for each pool that a grant looks at, and there may be a thousand types.
+// sorted returns the wants with the types and capabilities in order: handles is called for each pool that a grant looks at, and there may be a thousand types;
+// and a task is compared with the capabilities of each of thousands of takers. It must not be called on the loop.
 func (w Wants) sorted() Wants {
-	if !slices.IsSorted(w.Types) {
-		w.Types = slices.Sorted(slices.Values(w.Types))
+	for _, names := range []*[]string{&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features} {
+		if !slices.IsSorted(*names) {
+			*names = slices.Sorted(slices.Values(*names))
+		}
 	}
 	return w
 }
