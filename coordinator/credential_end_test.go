@@ -325,6 +325,59 @@ func TestRevokedCredentialIssuesNoToken(t *testing.T) {
 	})
 }
 
+// X3: a bulk verb whose credential is revoked takes no further step, however many tasks are left.
+func TestBulkVerbEndsWithItsCredential(t *testing.T) {
+	t.Attr("rules", "X3")
+	const tasks, perBatch = 3000, 1000
+	st := &slowStore{Store: memstore.New()}
+	serveWith(t, st, Config{Auth: &gate.Auth{}}, func(t *testing.T, r *rig) {
+		stolen, id := r.issue(t, "acme", auth.Operator)
+		token, _ := r.issue(t, "acme", auth.Operator)
+		owner := withToken(t.Context(), token)
+		specs := make([]*lessorv1.TaskSpec, perBatch)
+		for i := range specs {
+			specs[i] = &lessorv1.TaskSpec{Queue: "q"}
+		}
+		for range tasks / perBatch {
+			if _, err := r.tasks.BatchSubmitTasks(owner, &lessorv1.BatchSubmitTasksRequest{Tasks: specs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := func() uint64 {
+			res, err := r.admin.GetQueue(owner, &lessorv1.GetQueueRequest{Name: "q"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetQueue().GetReady()
+		}
+		st.commitTime.Store(int64(time.Second))
+		for what, call := range map[string]func(context.Context) error{
+			"BatchDeleteTasks": func(ctx context.Context) error {
+				return errOf(r.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{All: true}))
+			},
+			"PurgeQueue": func(ctx context.Context) error {
+				return errOf(r.admin.PurgeQueue(ctx, &lessorv1.PurgeQueueRequest{Name: "q"}))
+			},
+		} {
+			ended := make(chan error, 1)
+			go func() { ended <- call(withToken(t.Context(), stolen)) }()
+			time.Sleep(time.Second / 2)
+			if _, err := lessorv1.NewAuthServiceClient(r.conn).RevokeToken(owner, &lessorv1.RevokeTokenRequest{TokenId: id}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			after := left()
+			if err := <-ended; problemOf(err) != string(auth.Revoked) {
+				t.Errorf("%s: %v, want UNAUTHENTICATED because the credential is revoked", what, err)
+			}
+			if now := left(); now != after {
+				t.Errorf("%s went on for more than a second after its credential was revoked: %d tasks were left then, and %d at the end", what, after, now)
+			}
+			stolen, id = r.issue(t, "acme", auth.Operator)
+		}
+	})
+}
+
 // wantRefusalInAudit checks that the audit has a refusal of a call because of its credential.
 func (r *rig) wantRefusalInAudit(t *testing.T, token, action string) {
 	t.Helper()

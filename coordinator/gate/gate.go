@@ -106,7 +106,16 @@ func (g *Gate) FirstEnd() time.Time { return g.calls.firstEnd() }
 // such a jump. stop ends the goroutine and waits for its end.
 func (g *Gate) Start() (stop func()) { return g.calls.start(time.Now) }
 
-// Unary is the interceptor of unary calls. It ends a Lease when its credential ends. Other unary calls are not ended, because they do not wait for long, or use UntilEnded.
+// endWithCredential lists the unary calls that may take long: a Lease waits for work, and the bulk verbs take many steps. The others do not, or use UntilEnded.
+var endWithCredential = map[string]bool{
+	lessorv1.WorkerService_Lease_FullMethodName:          true,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,
+	lessorv1.TaskService_BatchRetryTasks_FullMethodName:  true,
+	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: true,
+	lessorv1.AdminService_PurgeQueue_FullMethodName:      true,
+}
+
+// Unary is the interceptor of unary calls. It ends a call that may take long when its credential ends.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	in, who, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -117,7 +126,7 @@ func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 		return nil, g.refuseByQuota(in, who, info.FullMethod, req, err)
 	}
 	defer end()
-	if info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName {
+	if endWithCredential[info.FullMethod] {
 		var done func()
 		in, done = g.calls.track(in, who)
 		defer done()
