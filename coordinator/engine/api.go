@@ -124,6 +124,7 @@ type TenantCounts struct {
 	Unended uint64 // tasks that have not ended
 	Leases  uint64 // live leases
 	spaces  int    // spaces that have a number
+	set     int    // what was set on queues; see settingsOf
 }
 
 // Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.

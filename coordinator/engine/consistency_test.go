@@ -168,6 +168,9 @@ func (i *inspection) checkCounts() {
 	for _, s := range i.spaces {
 		of := has[s.name.Tenant]
 		of.spaces++
+		for _, q := range s.queues {
+			of.set += settingsOf(q.settings)
+		}
 		has[s.name.Tenant] = of
 	}
 	for tenant, n := range i.tenants {

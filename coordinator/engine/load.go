@@ -129,6 +129,7 @@ func (e *Engine) loadSettings(r store.Reader) error {
 			return err
 		}
 		q.settings = s
+		q.space.tenant.set += settingsOf(s)
 		return nil
 	})
 }

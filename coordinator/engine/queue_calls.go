@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -50,13 +51,20 @@ func (q *queue) info() QueueInfo {
 // set fields of the copy, but must not write to its map. The error may be a *lease.FieldError; then nothing has changed.
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (_ QueueInfo, changed bool, err error) {
-		settings := lease.Settings{}
+		before := &noSettings
 		if s := e.byName[name]; s != nil && s.queues[queue] != nil {
-			settings = *s.queues[queue].settings
+			before = s.queues[queue].settings
 		}
+		settings := *before
 		change(&settings)
 		if err := settings.Check(e.rules.Limits); err != nil {
 			return QueueInfo{}, false, err
+		}
+		more := settingsOf(&settings) - settingsOf(before)
+		if n := e.tenants[name.Tenant]; more > 0 && n != nil && n.set+more > maxSet {
+			return QueueInfo{}, false, &lease.FieldError{
+				Field: "name", Problem: fmt.Sprintf("would get settings beyond the limit of %d queues with settings, and fairness weights, of a tenant", maxSet),
+			}
 		}
 		s := e.spaceOf(name)
 		if err := e.assignNumber(s); err != nil {
@@ -64,8 +72,21 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 			return QueueInfo{}, false, err
 		}
 		e.dir.add(s.name, s.number)
+		s.tenant.set += more
 		return e.applySettings(e.queue(s, queue), &settings), true, nil
 	})
+}
+
+// maxSet is how much a tenant may set on all its queues, as settingsOf counts it. Settings are never forgotten, nor are their queues, so without a limit a tenant
+// could use up the memory, at each start again.
+const maxSet = 100_000
+
+// settingsOf returns how much was set on a queue: the queue itself and each fairness weight count as one.
+func settingsOf(s *lease.Settings) int {
+	if s == &noSettings {
+		return 0
+	}
+	return 1 + len(s.Weights)
 }
 
 // applySettings applies settings to a queue, and marks the queue for matching, because tasks that the old settings blocked may be granted now.

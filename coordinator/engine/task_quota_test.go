@@ -208,3 +208,50 @@ func TestLimitOfWorkspaces(t *testing.T) {
 		r.shutDown()
 	})
 }
+
+// X5: a tenant may set a limited number of things on its queues, and another tenant as many: settings are never forgotten. What was set can be changed at the
+// limit, too.
+func TestLimitOfSettings(t *testing.T) {
+	t.Attr("rules", "X5 T13")
+	run(t, func(r *rig) {
+		pause := func(s *lease.Settings) { s.Paused = !s.Paused }
+		weigh := func(keys ...string) func(*lease.Settings) {
+			return func(s *lease.Settings) {
+				s.Weights = map[string]float64{}
+				for _, key := range keys {
+					s.Weights[key] = 2
+				}
+			}
+		}
+		for i, c := range []struct {
+			tenant, queue string
+			change        func(*lease.Settings)
+			left          int // how much the tenant may still set
+			allowed       bool
+		}{
+			{"acme", "first", pause, 1, true},
+			{"acme", "second", pause, 0, false},
+			{"acme", "first", pause, 0, true},
+			{"acme", "first", weigh("a"), 0, false},
+			{"acme", "first", weigh("a", "b"), 1, false},
+			{"acme", "first", weigh("a", "b"), 2, true},
+			{"acme", "first", weigh("c", "d"), 0, true},
+			{"acme", "first", weigh("c"), 0, true},
+			{"acme", "second", pause, 1, true},
+			{"other", "first", pause, maxSet, true},
+		} {
+			others := 0
+			onLoop(r, func() int { // to set so much takes long
+				n := r.countsOf(c.tenant)
+				others = maxSet - c.left - n.set
+				n.set += others
+				return 0
+			})
+			_, err := r.UpdateQueue(r.Context(), Space{c.tenant, "w"}, c.queue, c.change)
+			if field := (*lease.FieldError)(nil); (err == nil) != c.allowed || err != nil && !errors.As(err, &field) {
+				r.Errorf("update %d: %v, want it to be allowed: %t", i, err, c.allowed)
+			}
+			onLoop(r, func() int { r.tenants[c.tenant].set -= others; return 0 })
+		}
+	})
+}

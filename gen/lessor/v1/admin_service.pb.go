@@ -463,7 +463,8 @@ func (x *GetQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
-// UpdateQueueRequest changes the settings that it names; the others stay as they are.
+// UpdateQueueRequest changes the settings that it names; the others stay as they are. A tenant may have 100,000 queues with settings, where each fairness
+// weight counts like a queue.
 type UpdateQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Workspace. Empty means "default".
