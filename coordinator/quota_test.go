@@ -15,6 +15,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -337,6 +338,33 @@ func TestQuotaOfStreams(t *testing.T) {
 				end()
 			}
 			synctest.Wait()
+		}
+	})
+}
+
+// X5: a health watch with a credential counts as a stream, because that credential lifts the limit of those without one. Nothing else is asked of health checks.
+func TestQuotaOfHealthWatches(t *testing.T) {
+	t.Attr("rules", "X5")
+	serveWith(t, nil, Config{Auth: &gate.Auth{}, Quotas: quota.Config{Tenant: quota.Limits{Streams: 1}}}, func(t *testing.T, r *rig) {
+		ctx := r.operatorContext(t, "acme")
+		watch := func(ctx context.Context) error {
+			stream, err := r.health.Watch(ctx, &healthv1.HealthCheckRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		}
+		if err := watch(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wantQuotaError(t, watch(ctx), quota.Streams, "tenant", "1")
+		for range 3 {
+			if err := watch(t.Context()); err != nil {
+				t.Errorf("a health watch without a credential: %v", err)
+			}
+			if _, err := r.health.Check(ctx, &healthv1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a health check: %v", err)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
@@ -36,17 +37,24 @@ var counted = map[string][]quota.Limit{
 	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
 	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
 	lessorv1.TaskService_WatchTask_FullMethodName:                          {quota.Streams, quota.Watches},
+	healthv1.Health_Watch_FullMethodName:                                   {quota.Streams},
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {quota.Streams},
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {quota.Streams},
 }
 
 // count charges a call to the quotas of its caller, or refuses it. end must be called at the end of the call.
 func (g *Gate) count(ctx context.Context, who Identity, method string) (end func(), err error) {
-	if unguarded[method] || exempt[method] {
+	switch {
+	case exempt[method]:
 		return func() {}, nil
-	}
-	if err := g.quotas.Spend(who.Caller(), quota.Calls, 1); err != nil {
-		return nil, g.delayRefusal(ctx, who, err)
+	case unguarded[method]: // no rate refuses a health check
+		if who, _ = ctx.Value(checkedKey{}).(Identity); who.Tenant == "" { // package preauth bounds those without a credential
+			return func() {}, nil
+		}
+	default:
+		if err := g.quotas.Spend(who.Caller(), quota.Calls, 1); err != nil {
+			return nil, g.delayRefusal(ctx, who, err)
+		}
 	}
 	var leave []func()
 	end = func() {
