@@ -101,10 +101,10 @@ func (w *world) inspectStreams() {
 // empty checks that nothing is left in memory after all workers have left.
 func (w *world) empty() {
 	all := w.streams.resumes
-	w.open.rememberDrain(nil) // also forgets the drains that have expired
+	w.open.rememberDrain(home.Tenant, "", nil) // also forgets the drains that have expired
 	for what, n := range map[string]int{
 		"known sessions": len(all.byID), "newest sessions": len(all.newest), "kept sessions": all.kept.Len(), "bytes of kept sessions": all.bytes,
-		"open sessions": w.open.Len(), "instances": len(w.open.open), "remembered drains": len(w.open.drains),
+		"open sessions": w.open.Len(), "instances": len(w.open.open), "remembered drains": len(w.open.drains) + len(w.open.ended),
 	} {
 		if n != 0 {
 			w.Errorf("%d %s are left after all workers have left, want none", n, what)

@@ -16,11 +16,9 @@ import (
 // Drain makes the instances to which the given sessions belong drain; a nil d ends that drain. There must be at least one session, and all must
 // be of one worker. Drain returns all open sessions of these instances, also those that were opened in the meantime.
 func (r *Registry) Drain(some []*Session, d *lessorv1.Drain) []*Session {
-	instances := make([]string, len(some))
-	for i, ss := range some {
-		instances[i] = lease.InstanceOf(ss.id)
+	for _, ss := range some {
+		r.rememberDrain(ss.who.Tenant, lease.InstanceOf(ss.id), d)
 	}
-	r.rememberDrain(d, instances...)
 	all := r.sameInstances(some)
 	for _, ss := range all {
 		ss.updateDrain(r)

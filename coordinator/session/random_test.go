@@ -767,7 +767,7 @@ func (w *world) heal() {
 		}
 	}
 	for _, instance := range w.book.drainedOnes() {
-		w.open.rememberDrain(nil, instance)
+		w.open.rememberDrain(home.Tenant, instance, nil)
 		w.book.drained(instance, false)
 	}
 	w.mu.Lock()

@@ -2,7 +2,7 @@ package session
 
 import (
 	"cmp"
-	"maps"
+	"container/list"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +17,9 @@ import (
 type Registry struct {
 	mu     sync.Mutex
 	all    map[*Session]struct{}
-	open   map[string]int             // how many of them an instance has
-	drains map[string]rememberedDrain // by instance
+	open   map[string]int              // how many of them an instance has
+	drains map[string]*rememberedDrain // by instance
+	ended  map[string]*list.List       // by tenant: the instances without a stream that have a drain, the first to expire first
 
 	counters
 }
@@ -26,17 +27,24 @@ type Registry struct {
 // rememberedDrain is the drain that an operator asked of an instance. It outlives the stream. Otherwise the worker would get work again as soon
 // as it connects again.
 type rememberedDrain struct {
-	drain *lessorv1.Drain
-	until time.Time // when it expires; zero while a stream of the instance is open
+	tenant string
+	drain  *lessorv1.Drain
+	until  time.Time     // when it expires; zero while a stream of the instance is open
+	place  *list.Element // in Registry.ended; nil while a stream of the instance is open
 }
 
-// drainMemory is how long a drain is remembered after the last stream of its instance has ended.
-const drainMemory = time.Hour
+// drainMemory is how long a drain is remembered after the last stream of its instance has ended. maxDrains is how many instances of a tenant that have no
+// stream may have one, so that instances which come, are drained and go do not fill the memory. The oldest are forgotten first.
+const (
+	drainMemory = time.Hour
+	maxDrains   = 100_000
+)
 
 // NewRegistry returns a registry without sessions.
 func NewRegistry() *Registry {
 	return &Registry{
-		all: map[*Session]struct{}{}, open: map[string]int{}, drains: map[string]rememberedDrain{}, counters: newCounters(),
+		all: map[*Session]struct{}{}, open: map[string]int{}, drains: map[string]*rememberedDrain{}, ended: map[string]*list.List{},
+		counters: newCounters(),
 	}
 }
 
@@ -47,15 +55,12 @@ func (r *Registry) add(ss *Session) *lessorv1.Drain {
 	instance := lease.InstanceOf(ss.id)
 	r.all[ss] = struct{}{}
 	r.open[instance]++
-	d, ok := r.drains[instance]
-	if !ok {
+	r.forgetExpired(ss.who.Tenant) // or else remove would remember the drain for another hour
+	d := r.drains[instance]
+	if d == nil {
 		return nil
 	}
-	if d.expired() {
-		delete(r.drains, instance) // or else remove would remember the drain for another hour
-		return nil
-	}
-	r.drains[instance] = rememberedDrain{drain: d.drain} // a stream is open now
+	r.keepDrain(ss.who.Tenant, instance, d.drain) // a stream is open now
 	return d.drain
 }
 
@@ -70,42 +75,78 @@ func (r *Registry) remove(ss *Session) {
 	if r.open[instance]--; r.open[instance] == 0 {
 		delete(r.open, instance)
 	}
-	if d, ok := r.drains[instance]; ok {
-		r.keepDrain(instance, d.drain)
+	if d := r.drains[instance]; d != nil {
+		r.keepDrain(ss.who.Tenant, instance, d.drain)
 	}
 }
 
 // keepDrain keeps the drain of an instance: for drainMemory if no stream of the instance is open.
-func (r *Registry) keepDrain(instance string, d *lessorv1.Drain) {
-	kept := rememberedDrain{drain: d}
-	if r.open[instance] == 0 {
-		kept.until = time.Now().Add(drainMemory)
-	}
+func (r *Registry) keepDrain(tenant, instance string, d *lessorv1.Drain) {
+	r.forgetDrain(instance)
+	kept := &rememberedDrain{tenant: tenant, drain: d}
 	r.drains[instance] = kept
+	if r.open[instance] > 0 {
+		return
+	}
+	of := r.ended[tenant]
+	if of == nil {
+		of = list.New()
+		r.ended[tenant] = of
+	}
+	kept.until, kept.place = time.Now().Add(drainMemory), of.PushBack(instance)
+	if of.Len() > maxDrains {
+		r.forgetDrain(of.Front().Value.(string))
+	}
 }
 
-func (d rememberedDrain) expired() bool { return !d.until.IsZero() && time.Now().After(d.until) }
+// forgetDrain forgets the drain of an instance, if there is one.
+func (r *Registry) forgetDrain(instance string) {
+	d := r.drains[instance]
+	if d == nil {
+		return
+	}
+	delete(r.drains, instance)
+	if d.place == nil {
+		return
+	}
+	if of := r.ended[d.tenant]; of.Len() == 1 {
+		delete(r.ended, d.tenant)
+	} else {
+		of.Remove(d.place)
+	}
+}
 
-// rememberDrain remembers the drain that an operator asked of instances; a nil d forgets it. A worker may have 20,000 of them, and other sessions cannot begin
-// or end meanwhile: so it looks only once for drains that have expired.
-func (r *Registry) rememberDrain(d *lessorv1.Drain, instances ...string) {
+// forgetExpired forgets the drains of a tenant that have expired.
+func (r *Registry) forgetExpired(tenant string) {
+	for r.ended[tenant] != nil {
+		first := r.ended[tenant].Front().Value.(string)
+		if !time.Now().After(r.drains[first].until) {
+			return
+		}
+		r.forgetDrain(first)
+	}
+}
+
+// rememberDrain remembers the drain that an operator asked of an instance of a tenant; a nil d forgets it.
+func (r *Registry) rememberDrain(tenant, instance string, d *lessorv1.Drain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.drains, func(_ string, old rememberedDrain) bool { return old.expired() })
-	for _, instance := range instances {
-		if d == nil {
-			delete(r.drains, instance)
-			continue
-		}
-		r.keepDrain(instance, d) // the streams of the instance may have ended since the caller listed them
+	r.forgetExpired(tenant)
+	if d == nil {
+		r.forgetDrain(instance)
+		return
 	}
+	r.keepDrain(tenant, instance, d) // the streams of the instance may have ended since the caller listed them
 }
 
 // drainOf returns the drain that is remembered of an instance with an open stream, or nil.
 func (r *Registry) drainOf(instance string) *lessorv1.Drain {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.drains[instance].drain
+	if d := r.drains[instance]; d != nil {
+		return d.drain
+	}
+	return nil
 }
 
 // Len returns how many sessions are open.

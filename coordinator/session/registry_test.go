@@ -41,16 +41,16 @@ func TestDrainForgetsOnlyExpiredDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, one := NewRegistry(), &Session{id: "one-1"}
 		r.add(one)
-		r.rememberDrain(&lessorv1.Drain{}, "one")
-		r.rememberDrain(&lessorv1.Drain{}, "gone")
+		r.rememberDrain("", "one", &lessorv1.Drain{})
+		r.rememberDrain("", "gone", &lessorv1.Drain{})
 		r.remove(one)
 		time.Sleep(drainMemory)
-		r.rememberDrain(&lessorv1.Drain{}, "two")
+		r.rememberDrain("", "two", &lessorv1.Drain{})
 		if r.add(one) == nil || r.add(&Session{id: "gone-1"}) == nil {
 			t.Error("an hour after its stream has ended, an instance is not drained any more")
 		}
 		time.Sleep(drainMemory + 1) // "one" and "gone" have streams
-		r.rememberDrain(&lessorv1.Drain{}, "three")
+		r.rememberDrain("", "three", &lessorv1.Drain{})
 		for instance, want := range map[string]bool{"one": true, "gone": true, "two": false, "three": true} {
 			if _, kept := r.drains[instance]; kept != want {
 				t.Errorf("the drain of instance %q is kept: %v, want %v", instance, kept, want)
@@ -69,13 +69,31 @@ func TestDrainHoldsWhileAStreamIsOpen(t *testing.T) {
 			if another {
 				r.add(ends)
 			}
-			r.rememberDrain(&lessorv1.Drain{}, "one")
+			r.rememberDrain("", "one", &lessorv1.Drain{})
 			r.remove(ends)
 			time.Sleep(2 * drainMemory)
 			if r.add(&Session{id: "one-3"}) == nil {
 				t.Errorf("another stream has ended: %v: an instance with an open stream is not drained any more after %v", another, 2*drainMemory)
 			}
 		})
+	}
+}
+
+// W10, X5: a tenant has a limited number of remembered drains of instances without a stream, apart from those of other tenants; the oldest are forgotten.
+func TestLimitOfDrains(t *testing.T) {
+	t.Attr("rules", "W10 X5")
+	r := NewRegistry()
+	open := &Session{id: "open-1", who: Caller{Identity: auth.Identity{Tenant: "acme"}}}
+	r.add(open)
+	r.rememberDrain("acme", "open", &lessorv1.Drain{})
+	r.rememberDrain("other", "of another tenant", &lessorv1.Drain{})
+	for i := range maxDrains + 1 {
+		r.rememberDrain("acme", strconv.Itoa(i), &lessorv1.Drain{})
+	}
+	for instance, want := range map[string]bool{"open": true, "of another tenant": true, "0": false, "1": true, strconv.Itoa(maxDrains): true} {
+		if kept := r.drainOf(instance) != nil; kept != want {
+			t.Errorf("the drain of instance %q is kept: %v, want %v", instance, kept, want)
+		}
 	}
 }
 
