@@ -712,16 +712,23 @@ func TestLineRetriedWhileTasksAreListed(t *testing.T) {
 	})
 }
 
-// A task of the run that is none of its lines, such as one that a command has submitted with LESSOR_RUN_ID, does not keep the run from ending, and does not
-// hide that a line is missing.
+// A task of the run that is none of its lines, such as one that a command has submitted with LESSOR_RUN_ID, does not keep the run from ending, does not hide
+// that a line is missing, and is not printed, even if it has the task key of a line.
 func TestTaskThatIsNoLineDoesNotCount(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fake := newFakeCoordinator()
 			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
 			fake.mu.Lock()
-			fake.tasks = append(fake.tasks, &lessorv1.Task{TaskId: "t4", Spec: &lessorv1.TaskSpec{}, State: lessorv1.TaskState_TASK_STATE_READY})
+			for i, key := range []string{"", "4", "1", "2"} {
+				fake.tasks = append(fake.tasks, &lessorv1.Task{
+					TaskId: fmt.Sprintf("t%d", 4+i), State: lessorv1.TaskState_TASK_STATE_READY,
+					Spec: &lessorv1.TaskSpec{RunId: r.job.RunID(), TaskKey: key, IdempotencyKey: key},
+				})
+			}
 			fake.mu.Unlock()
+			fake.end(7, completed)
+			synctest.Wait()
 			fake.remove(1)
 			synctest.Wait()
 			fake.end(2, completed)

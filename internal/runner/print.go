@@ -80,10 +80,13 @@ func (p *printer) forget(task *lessorv1.Task) error {
 	return nil
 }
 
-// lineOf returns the number of a task's line, or 0 if the task is not of this run.
+// lineOf returns the number of a task's line, or 0 if the task is none of the lines of its run. The task key does not tell: commands may submit tasks with
+// the run id and task key of their own line.
 func lineOf(task *lessorv1.Task) int64 {
-	line, err := strconv.ParseInt(task.GetSpec().GetTaskKey(), 10, 64)
-	if err != nil {
+	spec := task.GetSpec()
+	number, ours := strings.CutPrefix(spec.GetIdempotencyKey(), keyPrefix(spec.GetRunId()))
+	line, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || !ours {
 		return 0
 	}
 	return line

@@ -29,7 +29,7 @@ func newTestPrinter(t *testing.T, out, errs io.Writer) *printer {
 func testTask(state lessorv1.TaskState, output string, artifacts ...*lessorv1.Artifact) *lessorv1.Task {
 	return &lessorv1.Task{
 		TaskId: "t1", State: state, Attempt: 2, Output: []byte(output), Artifacts: artifacts,
-		Spec: &lessorv1.TaskSpec{TaskKey: "1", Payload: []byte("a")}, Error: &lessorv1.TaskError{Message: "exit status 1"},
+		Spec: &lessorv1.TaskSpec{RunId: "r", IdempotencyKey: "r/1", Payload: []byte("a")}, Error: &lessorv1.TaskError{Message: "exit status 1"},
 	}
 }
 

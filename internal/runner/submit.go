@@ -193,6 +193,9 @@ func nameLine(err error, tasks []*lessorv1.TaskSpec) error {
 	return status.Errorf(status.Code(err), "line %s: %s", tasks[i].GetTaskKey(), problem)
 }
 
+// keyPrefix is what the idempotency keys of a run's lines begin with; the number of the line follows.
+func keyPrefix(runID string) string { return runID + "/" }
+
 // spec returns the spec of the task of one line. It must be the same in every process that works on the run (T1).
 func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 	m, key := j.manifest, strconv.FormatInt(number, 10)
@@ -203,7 +206,7 @@ func (j *Job) spec(number int64, line []byte) *lessorv1.TaskSpec {
 		Payload:        append([]byte(nil), line...),
 		RunId:          m.RunID,
 		TaskKey:        key,
-		IdempotencyKey: m.RunID + "/" + key,
+		IdempotencyKey: keyPrefix(m.RunID) + key,
 		RetryPolicy:    &lessorv1.RetryPolicy{MaxAttempts: m.Options.MaxAttempts},
 
 		Retention:         durationpb.New(embeddedRetention),
