@@ -72,7 +72,7 @@ func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 			err = copyRest(sink, r)
 		}
 		_ = r.Close()
-		if err != nil && !errors.Is(err, os.ErrClosed) {
+		if err != nil {
 			pl.mu.Lock()
 			defer pl.mu.Unlock()
 			pl.mu.err = errors.Join(pl.mu.err, err)

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -40,8 +39,7 @@ func awaitRoom(ctx context.Context) error {
 
 // isNoRoom reports whether a call was refused because the tenant's quota of tasks has no room for what it would make.
 func isNoRoom(err error) bool {
-	st := status.Convert(err)
-	return st.Code() == codes.ResourceExhausted && detail.Of[*errdetails.ErrorInfo](st).GetReason() == "QUOTA_TASKS"
+	return detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetReason() == "QUOTA_TASKS"
 }
 
 // RefuseAtOnce is an interceptor for the connection of a run. The connection repeats what a quota refuses, after a wait (see worker.Dial), but there may

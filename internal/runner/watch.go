@@ -44,7 +44,6 @@ func (w *watcher) run(ctx context.Context) error {
 		err := retryWhileAway(ctx, func() error { return w.follow(ctx) })
 		if status.Code(err) == codes.InvalidArgument && w.sequence != 0 { // a restore has lost the event with that sequence
 			w.sequence = 0
-			w.signalEventsMissed()
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
