@@ -76,11 +76,14 @@ func (f *fakeCoordinator) BatchRetryTasks(context.Context, *lessorv1.BatchRetryT
 }
 
 // RetryTask opens a task that has failed, if the quota of tasks has room for it.
-func (f *fakeCoordinator) RetryTask(_ context.Context, req *lessorv1.RetryTaskRequest, _ ...grpc.CallOption) (*lessorv1.RetryTaskResponse, error) {
+func (f *fakeCoordinator) RetryTask(ctx context.Context, req *lessorv1.RetryTaskRequest, _ ...grpc.CallOption) (*lessorv1.RetryTaskResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, err := f.find(req.GetTaskId())
 	switch {
+	case f.quota < 0: // the coordinator does not answer
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
 		return nil, err
 	case f.tasks[i].GetState() != failed:
@@ -133,22 +136,25 @@ func TestRetryFailedAsTheQuotaHasRoom(t *testing.T) {
 
 // A run that has to end while lines are left says why, and prints nothing: the next one prints all lines.
 func TestRetryOfTheRestEndsWithTheRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake, dir := newFakeCoordinator(), t.TempDir()
-		r := startRun(t, fake, dir, 2, false)
-		fake.end(1, failed)
-		fake.end(2, failed)
-		r.finish("")
-		fake.quota = 1
-		r = startRunAfter(t, fake, dir, 2, false, func(job *Job) {
-			if _, left, err := job.RetryFailed(t.Context(), fake); left != 1 || err != nil {
-				t.Errorf("%d lines are left, %v; want 1", left, err)
+	for _, quota := range []int{1, -1} { // the end comes during a pause, and during a call
+		synctest.Test(t, func(t *testing.T) {
+			fake, dir := newFakeCoordinator(), t.TempDir()
+			r := startRun(t, fake, dir, 2, false)
+			fake.end(1, failed)
+			fake.end(2, failed)
+			r.finish("")
+			fake.quota = 1
+			r = startRunAfter(t, fake, dir, 2, false, func(job *Job) {
+				if _, left, err := job.RetryFailed(t.Context(), fake); left != 1 || err != nil {
+					t.Errorf("%d lines are left, %v; want 1", left, err)
+				}
+				fake.quota = quota
+			})
+			r.cancel(errKilled)
+			r.finish("")
+			if !errors.Is(r.err, errKilled) || r.summary != (Summary{Lines: 2, Missing: 2}) {
+				t.Errorf("summary %+v, error %v; want that of the end", r.summary, r.err)
 			}
 		})
-		r.cancel(errKilled)
-		r.finish("")
-		if !errors.Is(r.err, errKilled) || r.summary != (Summary{Lines: 2, Missing: 2}) {
-			t.Errorf("summary %+v, error %v; want that of the end", r.summary, r.err)
-		}
-	})
+	}
 }

@@ -84,7 +84,7 @@ func (f *fakeCoordinator) BatchSubmitTasks(_ context.Context, req *lessorv1.Batc
 	if err := f.count("submit"); err != nil {
 		return nil, err
 	}
-	if f.batchLimit != 0 && len(req.GetTasks()) > f.batchLimit {
+	if len(req.GetTasks()) == 0 || f.batchLimit != 0 && len(req.GetTasks()) > f.batchLimit {
 		return nil, f.refuse("tasks")
 	}
 	if f.quota > 0 && f.open()+len(req.GetTasks()) > f.quota {
@@ -217,6 +217,9 @@ func (w *fakeWatch) Recv() (*lessorv1.WatchTaskResponse, error) {
 	}
 }
 
+// testWorkspace has the runs of startRun.
+const testWorkspace = "w"
+
 // WatchTask sends the events of the run after a sequence, or the events of a task from now on. It refuses a sequence that no event has had.
 func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTaskRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[lessorv1.WatchTaskResponse], error) {
 	f.mu.Lock()
@@ -234,6 +237,9 @@ func (f *fakeCoordinator) WatchTask(ctx context.Context, req *lessorv1.WatchTask
 	}
 	if req.GetTaskId() == "" {
 		f.after = append(f.after, req.GetAfterSequence())
+		if req.GetWorkspaceId() != testWorkspace {
+			return nil, status.Error(codes.NotFound, "the run is in another workspace")
+		}
 	}
 	if req.GetAfterSequence() > f.sequence {
 		return nil, status.Error(codes.InvalidArgument, "no event of the workspace has had this sequence")
@@ -325,6 +331,15 @@ func (f *fakeCoordinator) endUnseen(line int, missed *lessorv1.Missed) {
 	}
 }
 
+// sendOther sends something to all streams that says nothing about a line.
+func (f *fakeCoordinator) sendOther() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.watches {
+		w.events <- &lessorv1.WatchTaskResponse{}
+	}
+}
+
 // endAndRemove completes the task of a line and deletes it, so that nobody sees the task in between.
 func (f *fakeCoordinator) endAndRemove(line int) {
 	f.mu.Lock()
@@ -340,7 +355,7 @@ func (f *fakeCoordinator) breakStreams() {
 	f.endStreams(status.Error(codes.Unavailable, "the stream broke"))
 }
 
-// endStreams ends all streams with an error.
+// endStreams ends all streams with an error, or as if all was said if it is nil.
 func (f *fakeCoordinator) endStreams(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -384,7 +399,9 @@ func startRunAfter(t *testing.T, fake *fakeCoordinator, dir string, lines int, k
 	r := &testRun{t: t, fake: fake, dir: dir, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel = cancel
-	job, err := Open(ctx, dir, testOptions, strings.NewReader(input.String()), false)
+	opts := testOptions
+	opts.Workspace = testWorkspace
+	job, err := Open(ctx, dir, opts, strings.NewReader(input.String()), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,7 +480,7 @@ func TestNothingIsPrintedAfterAGap(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fake, out := newFakeCoordinator(), &fullOnce{}
-			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", testOptions, false)
+			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", Options{Workspace: testWorkspace}, false)
 			ended := make(chan error)
 			go func() {
 				_, err := job.Run(t.Context(), Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, false), KeepOrder: keepOrder})
@@ -655,6 +672,9 @@ func TestDeletedLinesEndTheRunAsMissing(t *testing.T) {
 			if r.err != nil || r.summary.OK() || r.summary != (Summary{Lines: 4, Done: 2, Missing: 2}) {
 				t.Errorf("summary %+v, error %v, want 2 lines done and 2 missing", r.summary, r.err)
 			}
+			if got, want := r.summary.String(), "4 lines: 2 done, 0 failed, 0 retried, 2 deleted by somebody"; got != want {
+				t.Errorf("the summary says %q, want %q", got, want)
+			}
 		})
 	}
 }
@@ -690,6 +710,46 @@ func TestLineDeletedBeforeTheFirstStream(t *testing.T) {
 			t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
 		}
 	})
+}
+
+// The same if an earlier process has worked on the run, and the deletion comes after the first list.
+func TestLineDeletedWhileTheRunIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, dir := newFakeCoordinator(), t.TempDir()
+		r := startRun(t, fake, dir, 2, false)
+		r.cancel(errKilled)
+		r.finish("")
+		fake.listed = func() {
+			fake.listed = nil
+			fake.drop(2)
+		}
+		r = startRun(t, fake, dir, 2, false)
+		fake.end(1, completed)
+		r.finish("<a>")
+		if r.err != nil || r.summary != (Summary{Lines: 2, Done: 1, Missing: 1}) {
+			t.Errorf("summary %+v, error %v, want 1 line done and 1 missing", r.summary, r.err)
+		}
+	})
+}
+
+// The same if lines were still being submitted: the quota of tasks had no room for the last one.
+func TestLineDeletedDuringTheSubmit(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			fake.quota = 2
+			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
+			fake.remove(1)
+			time.Sleep(maxPause)
+			synctest.Wait()
+			fake.end(2, completed)
+			fake.end(3, completed)
+			r.finish("<b><c>")
+			if r.err != nil || r.summary != (Summary{Lines: 3, Done: 2, Missing: 1}) {
+				t.Errorf("summary %+v, error %v, want 2 lines done and 1 missing", r.summary, r.err)
+			}
+		})
+	}
 }
 
 // A line that somebody retries between the list of the tasks and its printing is not missing: the run waits for its end.
@@ -770,6 +830,8 @@ func TestWatchGoesOnAfterTheLastEvent(t *testing.T) {
 		time.Sleep(2 * saveInterval)
 		fake.end(2, completed)
 		synctest.Wait()
+		fake.sendOther() // it has no sequence
+		synctest.Wait()
 		fake.breakStreams()
 		time.Sleep(2 * saveInterval)
 		r.cancel(errKilled)
@@ -831,6 +893,40 @@ func TestRunSurvivesAProxyThatCutsStreams(t *testing.T) {
 			}
 		})
 	}
+}
+
+// However often the streams of a run end, it goes on as long as they bring something: the coordinator is not away then. It ends when it may not watch.
+func TestRunSurvivesStreamsThatOftenEnd(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 1, keepOrder)
+			denied := status.Error(codes.PermissionDenied, "not yours")
+			for _, err := range append(slices.Repeat([]error{status.Error(codes.Unavailable, "the stream broke")}, 10), nil, denied) {
+				time.Sleep(longLived / 2)
+				fake.sendOther()
+				synctest.Wait()
+				fake.endStreams(err)
+			}
+			r.finish("")
+			if status.Code(r.err) != codes.PermissionDenied {
+				t.Errorf("error %v, want PERMISSION_DENIED at the end", r.err)
+			}
+		})
+	}
+}
+
+// A watch that is refused as wrong from its beginning ends the run. Only one after a sequence is begun anew (TestRunSurvivesARestoreOfTheCoordinator).
+func TestRunEndsIfItsWatchIsWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeCoordinator()
+		fake.refusedWatches, fake.refusal = 1, fake.refuse("run_id")
+		r := startRun(t, fake, t.TempDir(), 1, false)
+		r.finish("")
+		if status.Code(r.err) != codes.InvalidArgument {
+			t.Errorf("error %v, want INVALID_ARGUMENT", r.err)
+		}
+	})
 }
 
 // A run that prints in order and cannot watch the next line asks again with pauses.
@@ -1051,8 +1147,8 @@ func TestRunSurvivesARestoreOfTheCoordinator(t *testing.T) {
 	}
 }
 
-// After a restore from a backup that was made before some lines were submitted, the run submits those again that it has not printed. If a line was deleted
-// and the coordinator was not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
+// After a restore from a backup that was made before some lines were submitted, the run submits those again that it has not printed, and says so. If a line
+// was deleted and the coordinator was not restored, it does not (TestDeletedLinesEndTheRunAsMissing).
 func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		for _, keepOrder := range []bool{false, true} {
@@ -1084,13 +1180,43 @@ func TestLinesLostByARestoreAreSubmittedAgain(t *testing.T) {
 						if !r.summary.OK() || r.err != nil {
 							t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
 						}
-						if r.job.manifest.Epoch != fake.epoch {
-							t.Errorf("epoch %d is saved, want %d", r.job.manifest.Epoch, fake.epoch)
+						if r.job.manifest.Epoch != fake.epoch || !strings.Contains(r.errs.String(), "restored from a backup") {
+							t.Errorf("epoch %d is saved, notes %q; want %d and one of the restore", r.job.manifest.Epoch, r.errs.String(), fake.epoch)
+						}
+						again := slices.ContainsFunc(fake.tasks, func(task *lessorv1.Task) bool { return string(task.GetSpec().GetPayload()) == "a" })
+						if printed := !resumed; again != (kept > 0 || !printed) {
+							t.Errorf("the first line has a task: %t; it must not run again after its output was printed", again)
 						}
 					})
 				})
 			}
 		}
+	}
+}
+
+// A restore while lines are submitted loses those that were submitted before it. They are submitted again.
+func TestRestoreDuringTheSubmit(t *testing.T) {
+	for _, keepOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			fake.quota = 2 // the last line waits
+			r := startRun(t, fake, t.TempDir(), 3, keepOrder)
+			fake.restore(nil, 0)
+			fake.mu.Lock()
+			fake.quota = 0
+			fake.mu.Unlock()
+			for range 2 {
+				time.Sleep(10 * time.Second) // longer than the pauses between the calls
+				synctest.Wait()
+				for i := range fake.tasks {
+					fake.end(i+1, completed)
+				}
+			}
+			r.finish("<c><a><b>")
+			if !r.summary.OK() || r.err != nil {
+				t.Errorf("summary %+v, error %v, want all lines done", r.summary, r.err)
+			}
+		})
 	}
 }
 
@@ -1165,6 +1291,25 @@ func TestStoppedRunPrintsTheLinesThatEndedMeanwhile(t *testing.T) {
 	}
 }
 
+// A run that ends says why it ends, and not also that it could not find out which lines have ended meanwhile.
+func TestStoppedRunCannotReachTheCoordinator(t *testing.T) {
+	for refused, failing := range map[string]int{"list": 0, "": 1 << 30} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := newFakeCoordinator()
+			r := startRun(t, fake, t.TempDir(), 1, false)
+			fake.mu.Lock()
+			fake.refused, fake.failingCalls = refused, failing
+			fake.mu.Unlock()
+			r.cancel(errKilled)
+			r.finish("")
+			if r.err == nil || r.err.Error() != errKilled.Error() {
+				t.Errorf("error %v, want only %v", r.err, errKilled)
+			}
+		})
+	}
+}
+
+// A coordinator refuses an empty batch.
 func TestEmptyInputIsDoneAtOnce(t *testing.T) {
 	for _, keepOrder := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

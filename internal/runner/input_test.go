@@ -55,8 +55,13 @@ func TestLongestLineIsReadAndALongerOneRefused(t *testing.T) {
 	if got := linesOf(t, "a\n"+longest+"\n", false); len(got) != 2 || len(got[1]) != MaxLine {
 		t.Errorf("got %d lines, want 2, the second with %d bytes", len(got), MaxLine)
 	}
-	for _, text := range []string{"a\n" + longest + "x\n", "a\n" + longest + "x", "a\n" + longest + longest} {
-		_, err := copyInput(t.Context(), filepath.Join(t.TempDir(), "input"), strings.NewReader(text), false)
+	for text, rest := range map[string]error{
+		"a\n" + longest + "x\n":   io.EOF,
+		"a\n" + longest + "x":     io.EOF,
+		"a\n" + longest + longest: errors.New("a line without an end is not read on"),
+	} {
+		input := io.MultiReader(strings.NewReader(text), iotest.ErrReader(rest))
+		_, err := copyInput(t.Context(), filepath.Join(t.TempDir(), "input"), input, false)
 		var tooLong *LineTooLongError
 		if !errors.As(err, &tooLong) || tooLong.Line != 2 {
 			t.Errorf("error %v, want that line 2 is too long", err)
@@ -100,10 +105,12 @@ func (endless) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("y", lineBytes-1)+"\n"), nil
 }
 
-// An input without an end is not read on if its copy cannot be written.
+// An input of which a part cannot be written is an error, even the shortest. One without an end is not read on then.
 func TestInputIsReadUntilItCannotBeWritten(t *testing.T) {
-	if _, err := copyLines(fullDisk{}, endless{}, false); !errors.Is(err, errDiskFull) {
-		t.Errorf("error %v, want %v", err, errDiskFull)
+	for _, input := range []io.Reader{endless{}, strings.NewReader("a\n")} {
+		if _, err := copyLines(fullDisk{}, input, false); !errors.Is(err, errDiskFull) {
+			t.Errorf("error %v, want %v", err, errDiskFull)
+		}
 	}
 }
 

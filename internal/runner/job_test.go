@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,11 +38,15 @@ func TestSameRunIsResumed(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.Mkdir(first.path("spool"), 0o700), os.WriteFile(first.Spool().Path("t1.1.part"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	second := mustOpen(t, dir, "a\nb\n", testOptions, false)
 	if !second.Resumed || second.RunID() != first.RunID() {
 		t.Errorf("the second run: resumed %t, id %s, want that the run %s is resumed", second.Resumed, second.RunID(), first.RunID())
 	}
-	wantFiles(t, dir, "input", "lock", "run.json")
+	wantFiles(t, dir, "input", "lock", "run.json", "spool")
+	wantFiles(t, second.path("spool")) // not the half of an output that the first process was writing when it died
 }
 
 // wantFiles checks that the directory has these files, in the order of their names, and no others.
@@ -57,7 +62,8 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// A run begins only when its input and its manifest are durable. Otherwise a later process could not resume it, and would run all lines again.
+// A run begins only when its input and its manifest are durable. Otherwise a later process could not resume it, and would run all lines again. A run that it
+// was to replace is either untouched or gone: without its store, its lines would count as deleted.
 func TestRunThatCannotBeStoredDoesNotBegin(t *testing.T) {
 	for _, name := range []string{"input.arrived.new", "input.arrived", "input", "run.json.new"} {
 		dir := t.TempDir()
@@ -70,6 +76,10 @@ func TestRunThatCannotBeStoredDoesNotBegin(t *testing.T) {
 		if j, err := open(dir, "b\n", testOptions, true); err == nil {
 			_ = j.Close()
 			t.Errorf("a run was opened although %s cannot be written", name)
+		}
+		untouched := name == "input.arrived.new" || name == "input.arrived"
+		if known, err := readManifest(first.path("run.json")); (known != nil) != untouched || err != nil {
+			t.Errorf("after %s could not be written, the manifest of the replaced run is %v (%v), want that it is there: %t", name, known, err, untouched)
 		}
 		if err := os.RemoveAll(blocked); err != nil {
 			t.Fatal(err)
@@ -138,10 +148,13 @@ func TestForceReplacesAnotherRunButResumesTheSame(t *testing.T) {
 
 func TestRunCannotBeOpenedTwice(t *testing.T) {
 	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "lock"), []byte(mark+"1234567890\n"), 0o600); err != nil { // of an earlier process
+		t.Fatal(err)
+	}
 	mustOpen(t, dir, "a\n", testOptions, false)
 	_, err := open(dir, "a\n", testOptions, true)
 	var inUse *InUseError
-	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "in use by pid ") {
+	if !errors.As(err, &inUse) || !strings.HasSuffix(err.Error(), fmt.Sprintf(" is in use by pid %d", os.Getpid())) {
 		t.Errorf("error %v, want that the run is in use by this process", err)
 	}
 }
@@ -201,10 +214,20 @@ func TestDirectoryWithUnrelatedFilesIsAccepted(t *testing.T) {
 	}
 }
 
-// A process that was killed between making the lock file and writing it has left an empty one. Another run may take it.
+// A process that was killed between making the lock file and writing it has left an empty one. Another run may take it, unless there are other files, which
+// that process cannot have left.
 func TestEmptyLockFileHasNoOwner(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
+	own := filepath.Join(dir, "store")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600), os.WriteFile(own, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := open(dir, "a\n", testOptions, true)
+	var foreign *ForeignError
+	if !errors.As(err, &foreign) || foreign.Name != "store" {
+		t.Errorf("error %v, want that store is not a file of a run", err)
+	}
+	if err := os.Remove(own); err != nil { // is it still there?
 		t.Fatal(err)
 	}
 	mustOpen(t, dir, "a\n", testOptions, false)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 	"testing"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -98,6 +99,23 @@ func TestOutputThatCannotBeWrittenEndsTheRun(t *testing.T) {
 		p.record = func(io.Writer, *lessorv1.Task) error { return errDiskFull }
 		if err := p.print(task); !errors.Is(err, errDiskFull) {
 			t.Errorf("%s, as a record: %v, want %v", name, err, errDiskFull)
+		}
+	}
+}
+
+// So it does if an output in the spool cannot be read.
+func TestOutputThatCannotBeReadEndsTheRun(t *testing.T) {
+	for name, task := range map[string]*lessorv1.Task{
+		"of a command":        testTask(completed, "", &lessorv1.Artifact{ResourceId: "t1.2"}),
+		"of a failed command": testTask(failed, ""),
+	} {
+		p := newTestPrinter(t, io.Discard, io.Discard)
+		file := p.job.Spool().Path("t1.2")
+		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // the read fails, even for root
+			t.Fatal(err)
+		}
+		if err := p.print(task); !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("%s: %v, want the error of the read", name, err)
 		}
 	}
 }

@@ -56,6 +56,13 @@ func TestTallyCountsRetries(t *testing.T) {
 	if got, _ := tally.now(time.Now()); got != (counts{done: 1, failed: 1, retried: 2}) {
 		t.Errorf("got %+v, want 1 done, 1 failed and 2 retried", got)
 	}
+	var ended counts
+	for attempt := range uint32(4) { // 0: cancelled before the first attempt
+		ended.add(&lessorv1.Task{State: lessorv1.TaskState_TASK_STATE_CANCELLED, Attempt: attempt})
+	}
+	if want := (counts{failed: 4, retried: 0 + 0 + 1 + 2}); ended != want {
+		t.Errorf("got %+v of the ended tasks, want %+v", ended, want)
+	}
 }
 
 func TestRateIsThatOfRecentSamples(t *testing.T) {
@@ -150,7 +157,7 @@ func TestMarksCountEveryLineOnce(t *testing.T) {
 	m := newMarks(130)
 	for line := int64(-1); line <= 200; line++ {
 		want := line >= 1 && line <= 130
-		if m.has(line) || m.mark(line) != want || m.mark(line) || m.has(line) != want {
+		if m.has(line) || m.lacks(line) != want || m.mark(line) != want || m.mark(line) || m.has(line) != want {
 			t.Errorf("line %d: want that it is marked at most once, and only from 1 to 130", line)
 		}
 	}
