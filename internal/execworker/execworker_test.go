@@ -336,13 +336,17 @@ func TestCommandThatWaitsForRoomEndsWithTheWorker(t *testing.T) {
 	}{{"drain", time.Millisecond, false}, {"kill", time.Hour, true}} {
 		t.Run(test.name, func(t *testing.T) {
 			waits, kill := make(chan struct{}), make(chan struct{})
-			b := newRig(t, "cat", Config{Kill: kill, Stderr: &onFirstWrite{call: func(string) { close(waits) }}}, worker.Config{DrainTimeout: test.drain})
+			b := newRig(t, "cat", Config{Kill: kill, Stderr: &onFirstWrite{call: func(string) { close(waits) }}}, worker.Config{
+				DrainTimeout: test.drain,
+				Hooks: worker.Hooks{OnState: func(s worker.State) {
+					if test.kill && s == worker.StateDraining { // before, the worker would take the task again
+						close(kill)
+					}
+				}},
+			})
 			defer useUpFiles(t)()
 			id := b.Submit(b.spec(""))
 			<-waits
-			if test.kill {
-				close(kill)
-			}
 			b.stop()
 			task := b.waitWithoutLease(id)
 			b.wantState(task, ready)
