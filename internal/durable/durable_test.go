@@ -10,6 +10,9 @@ import (
 func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
+	if err := os.WriteFile(path+".new", []byte("left by a process that died"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, text := range []string{"first, longer", "second"} {
 		if err := WriteFile(path, []byte(text)); err != nil {
 			t.Fatal(err)
@@ -20,6 +23,9 @@ func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
 	}
 	if all, _ := os.ReadDir(dir); len(all) != 1 {
 		t.Errorf("the directory has %v, want only the file", all)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want that only its owner may read the file", info, err)
 	}
 }
 

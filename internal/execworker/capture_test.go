@@ -25,6 +25,12 @@ func TestCaptureKeepsSmallOutputInMemory(t *testing.T) {
 
 func TestCaptureWritesAllOfALargeOutputToTheSpool(t *testing.T) {
 	c := newCapture(t, 8)
+	if err := c.spool.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.spool.Path(c.name+partial), []byte("of a process that died"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	write(t, c, "1234", "56789", "ab")
 	if c.inline() {
 		t.Fatal("11 bytes are inline at a limit of 8")
@@ -36,6 +42,20 @@ func TestCaptureWritesAllOfALargeOutputToTheSpool(t *testing.T) {
 	got, err := os.ReadFile(c.spool.Path("t1.2"))
 	if err != nil || string(got) != "123456789ab" || c.size != 11 {
 		t.Errorf("the kept file has %q, size %d, %v; want all 11 bytes", got, c.size, err)
+	}
+}
+
+// An output is as secret as the payload from which it was made.
+func TestOutputIsPrivate(t *testing.T) {
+	c := newCapture(t, 1)
+	write(t, c, "1234")
+	if err := c.keep(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{c.spool.dir: 0o700, c.spool.Path(c.name): 0o600} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%v, %v; want that only its owner may read %s", info, err, name)
+		}
 	}
 }
 

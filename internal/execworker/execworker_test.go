@@ -94,12 +94,12 @@ const (
 )
 
 func TestCommandGetsPayloadAndVariablesOfTheTask(t *testing.T) {
-	b := newRig(t, `cat; echo ":$LESSOR_TASK_ID:$LESSOR_ATTEMPT:$LESSOR_QUEUE:$LESSOR_TYPE:$LESSOR_RUN_ID:$LESSOR_TASK_KEY:$LESSOR_ASSET_ID:"`,
+	b := newRig(t, `cat; echo ":$LESSOR_TASK_ID:$LESSOR_ATTEMPT:$LESSOR_QUEUE:$LESSOR_TYPE:$LESSOR_RUN_ID:$LESSOR_TASK_KEY:$LESSOR_ASSET_ID:$LESSOR_DEADLINE:"`,
 		Config{}, worker.Config{})
 	t.Setenv("LESSOR_ASSET_ID", "of the worker itself")
 	task := b.Do(b.spec("hello"))
 	b.wantState(task, completed)
-	if got, want := string(task.GetOutput()), "hello:"+task.GetTaskId()+":1:q:t:r:k::\n"; got != want {
+	if got, want := string(task.GetOutput()), "hello:"+task.GetTaskId()+":1:q:t:r:k:::\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -314,6 +314,23 @@ func TestCommandWaitsForRoomToStart(t *testing.T) {
 	}
 }
 
+// noFiles is a sink that cannot open the file to which it writes.
+type noFiles struct{}
+
+func (noFiles) Write([]byte) (int, error) { return 0, syscall.EMFILE }
+
+// A command that has started is not run a second time, even if it ends because this machine has no room for its output.
+func TestCommandIsStartedOnce(t *testing.T) {
+	runs := filepath.Join(t.TempDir(), "runs")
+	t.Setenv("RUNS", runs)
+	p, _, _ := shell(`echo begun >> $RUNS; echo output`)
+	p.stdout = noFiles{}
+	state, err := Config{}.runOnceThereIsRoom(t.Context(), &worker.Task{}, p)
+	if text, _ := os.ReadFile(runs); state == nil || !noRoom(err) || string(text) != "begun\n" {
+		t.Errorf("state %v, error %v, the command has written %q; want that it has run once", state, err, text)
+	}
+}
+
 // A command that waits for room does not start any more when the worker stops: its task is given back, which counts in no budget.
 func TestCommandThatWaitsForRoomIsGivenBackAtAStop(t *testing.T) {
 	stop, restore := make(chan struct{}), func() {}
@@ -420,6 +437,21 @@ func TestLostLeaseEndsTheGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.stop()
+}
+
+// So does the end of all commands.
+func TestKillEndsTheGrace(t *testing.T) {
+	kill := make(chan struct{})
+	b := newRig(t, `trap 'echo stopping > $FIFO' TERM; echo up > $FIFO; while :; do sleep 0.01; done`, Config{Kill: kill}, worker.Config{})
+	spec := b.spec("")
+	spec.CancelGrace = durationpb.New(time.Hour)
+	id := b.Submit(spec)
+	b.readFIFO()
+	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
+	b.Cancel(id, "enough")
+	b.readFIFO()
+	close(kill)
+	b.wantState(b.Wait(id), cancelled)
 }
 
 // W10: a command that does not end within the drain timeout is stopped, and its task goes back to READY. That counts neither as a failure nor as a
@@ -538,6 +570,15 @@ func TestCancelledCommandIsKilledBeforeTheGraceEnds(t *testing.T) {
 	} {
 		if got := untilKill(&worker.StopError{Err: worker.ErrCancelled}, grace); got != want {
 			t.Errorf("with a grace of %v the command is killed after %v, want %v", grace, got, want)
+		}
+	}
+}
+
+// The grace of a cancel is only for a cancel: what else stops a command does not wait as long.
+func TestCommandIsKilledSoonIfItWasNotCancelled(t *testing.T) {
+	for cause, want := range map[error]time.Duration{worker.ErrDraining: stopTimeout, worker.ErrLeaseLost: lostGrace} {
+		if got := untilKill(&worker.StopError{Err: cause}, time.Hour); got != want {
+			t.Errorf("%v: the command is killed after %v, want %v", cause, got, want)
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package execworker
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +26,8 @@ func TestExitCodesMapToCategories(t *testing.T) {
 		"exit 126":      worker.Configuration,
 		"exit 127":      worker.Configuration,
 		"exit 128":      worker.UserCode,
-		"exit 137":      worker.Infrastructure, // the shell's code for a child that SIGKILL ended
+		"exit 129":      worker.Infrastructure, // the shell's code for a child that SIGHUP ended
+		"exit 137":      worker.Infrastructure, // the same for SIGKILL
 		"exit 139":      worker.UserCode,       // the same for SIGSEGV
 		"exit 255":      worker.UserCode,
 		"kill -KILL $$": worker.Infrastructure, // what the kernel's OOM killer does
@@ -42,12 +45,17 @@ func TestExitCodesMapToCategories(t *testing.T) {
 }
 
 func TestStartFailuresMapToCategories(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("neither a program nor a script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		args Command
 		want worker.Category
 	}{
 		{Command{"no-such-program-anywhere"}, worker.Configuration},
 		{Command{t.TempDir()}, worker.Configuration},                          // EACCES
+		{Command{garbage}, worker.Configuration},                              // ENOEXEC
 		{Command{"sh", "-c", strings.Repeat("x", 1<<20)}, worker.DataQuality}, // E2BIG
 		{Command{"sh", "-c", ":", "a line with a \x00"}, worker.DataQuality},  // EINVAL
 	} {
@@ -58,6 +66,19 @@ func TestStartFailuresMapToCategories(t *testing.T) {
 	}
 	if got := categoryOfStart(syscall.EAGAIN); got != worker.Infrastructure {
 		t.Errorf("EAGAIN: got %v, want INFRASTRUCTURE", got)
+	}
+}
+
+// A machine has no room for a command if it has reached a limit of processes, memory or open files: the limits of the user and those of the whole machine. A
+// command that cannot be started for another reason does not wait for room.
+func TestNoRoom(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if err := startFailure("true", os.NewSyscallError("fork", errno)); !noRoom(err) {
+			t.Errorf("%v: want that the command waits for room", err)
+		}
+	}
+	if err := startFailure("true", os.NewSyscallError("fork", syscall.ENOENT)); noRoom(err) {
+		t.Errorf("%v: want that the command fails", err)
 	}
 }
 

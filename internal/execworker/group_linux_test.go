@@ -2,7 +2,10 @@ package execworker
 
 import (
 	"errors"
+	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,7 +18,15 @@ import (
 func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command("cat")
+	cat, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := filepath.Join(t.TempDir(), "c) Z 1 1 (x") // the name of a program may look like the state that follows it
+	if err := os.Symlink(cat, odd); err != nil {
+		t.Fatal(err)
+	}
+	cmd := &exec.Cmd{Path: odd, Args: []string{"cat"}}
 	cmd.SysProcAttr = ownGroup()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -49,6 +60,39 @@ func TestCommandHasASessionOfItsOwn(t *testing.T) {
 	}
 	if session, pid, _ := strings.Cut(strings.TrimSpace(stdout.String()), " "); session != pid {
 		t.Errorf("process %s is in the session %s, want its own", pid, session)
+	}
+}
+
+// A command does not outlive its worker, however the worker ends: with its lease lost, the task would run a second time beside it.
+func TestCommandDiesWithItsWorker(t *testing.T) {
+	if os.Getenv("WORKER") != "" { // this process is the worker
+		p, _, _ := shell("exec 3> $FIFO; echo up >&3; exec sleep 1000")
+		_, err := p.run()
+		t.Fatal(err) // not reached
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	worker := exec.Command(os.Args[0], "-test.run=^TestCommandDiesWithItsWorker$")
+	worker.Env = append(os.Environ(), "WORKER=1", "FIFO="+fifo)
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	command, err := os.Open(fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = command.Close() }()
+	if _, err := io.ReadFull(command, make([]byte, len("up\n"))); err != nil {
+		t.Error(err)
+	}
+	if err := worker.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = worker.Wait()
+	if _, err := io.ReadAll(command); err != nil { // ends with the command; if it lives on, the test does not end
+		t.Error(err)
 	}
 }
 

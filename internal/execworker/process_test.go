@@ -3,6 +3,7 @@ package execworker
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -135,6 +136,27 @@ func TestRestOfAPipeIsBounded(t *testing.T) {
 	sink := &refilling{pipe: w}
 	if err := copyRest(sink, r); err != nil || sink.taken < maxPipe || sink.taken > 2*maxPipe {
 		t.Errorf("copied %d bytes, error %v, want about %d", sink.taken, err, maxPipe)
+	}
+}
+
+// All that a pipe holds is copied, to the last byte, or there is an error: a part of an output must not be taken for all of it.
+func TestRestOfAPipeIsComplete(t *testing.T) {
+	const rest = 32<<10 + 1
+	for _, sink := range []io.Writer{&bytes.Buffer{}, &brokenSink{room: rest - 1}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, rest)); err != nil {
+			t.Fatal(err)
+		}
+		err = copyRest(sink, r)
+		if buffer, ok := sink.(*bytes.Buffer); ok && (err != nil || buffer.Len() != rest) || !ok && !errors.Is(err, errFull) {
+			t.Errorf("%T: error %v, want all %d bytes, or %v", sink, err, rest, errFull)
+		}
+		if err := errors.Join(r.Close(), w.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
