@@ -22,7 +22,7 @@ func chunkText(c *lessorv1.FeedbackChunk) string {
 	if data := c.GetData(); data != nil {
 		text = words.Bytes(uint64(len(data))) + " of data"
 	}
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		lines = append(lines, c.GetChannel()+": "+line)
 	}
 	return strings.Join(lines, "\n")
@@ -34,9 +34,10 @@ func dropped(c *lessorv1.FeedbackChunk) uint64 {
 	return n
 }
 
-// goesOn reports whether the last line of the text of a chunk goes on in the next chunk.
+// goesOn reports whether the last line of the text of a chunk goes on in the next chunk. Chunks of another type, such as application/json, have no lines.
 func goesOn(c, next *lessorv1.FeedbackChunk) bool {
-	return c.GetText() != "" && !strings.HasSuffix(c.GetText(), "\n") && next.GetText() != "" &&
+	isText := c.GetMimeType() == "" || strings.HasPrefix(c.GetMimeType(), "text/")
+	return isText && next.GetMimeType() == c.GetMimeType() && c.GetText() != "" && !strings.HasSuffix(c.GetText(), "\n") && next.GetText() != "" &&
 		next.GetChannel() == c.GetChannel() && next.GetIndex() == c.GetIndex()+1 && dropped(next) == 0
 }
 

@@ -56,6 +56,11 @@ func TestWatchedLines(t *testing.T) {
 	ofOther.TaskId = "t2"
 	data := output(2, "")
 	data.GetChunk().Body = &lessorv1.FeedbackChunk_Data{Data: make([]byte, 3)}
+	json := func(index uint64, text string) *lessorv1.WatchTaskResponse {
+		e := output(index, text)
+		e.GetChunk().MimeType = "application/json"
+		return e
+	}
 	deleted := &lessorv1.WatchTaskResponse{TaskId: "t1", Event: &lessorv1.WatchTaskResponse_Deleted{}}
 	for _, c := range []struct {
 		name   string
@@ -65,6 +70,9 @@ func TestWatchedLines(t *testing.T) {
 		{"whole lines", []*lessorv1.WatchTaskResponse{output(1, "a\nb\n"), output(2, "c\n")}, []string{"stderr: a", "stderr: b", "stderr: c"}},
 		{"a line in three", []*lessorv1.WatchTaskResponse{output(1, "a\nb"), output(2, "c"), output(3, "d\ne")}, []string{"stderr: a", "stderr: bcd", "stderr: e"}},
 		{"an empty line", []*lessorv1.WatchTaskResponse{output(1, "a"), output(2, "\n\nb\n")}, []string{"stderr: a", "stderr: ", "stderr: b"}},
+		{"empty lines before the beginning of one", []*lessorv1.WatchTaskResponse{output(1, "a\n\nb"), output(2, "c\n\n"), output(3, "d\n")}, []string{
+			"stderr: a", "stderr: ", "stderr: bc", "stderr: ", "stderr: d",
+		}},
 		{"missing chunks", []*lessorv1.WatchTaskResponse{output(1, "a"), output(3, "b\n")}, []string{"stderr: a", "stderr: b"}},
 		{"dropped output", []*lessorv1.WatchTaskResponse{output(8, "a"), behind(output(9, "more\n"))}, []string{"stderr: a", "dropped 2.0 KiB of stderr", "stderr: more"}},
 		{"dropped output, two lines", []*lessorv1.WatchTaskResponse{output(8, "a"), behind(output(9, "b\nc"))}, []string{
@@ -72,6 +80,9 @@ func TestWatchedLines(t *testing.T) {
 		}},
 		{"another channel", []*lessorv1.WatchTaskResponse{output(1, "a"), other}, []string{"stderr: a", "stdout: out"}},
 		{"another task", []*lessorv1.WatchTaskResponse{output(1, "a"), ofOther}, []string{"stderr: a", "stderr: more"}},
+		{"chunks that are no lines", []*lessorv1.WatchTaskResponse{output(1, "a"), json(2, "{}"), json(3, "[]"), output(4, "b\n")}, []string{
+			"stderr: a", "stderr: {}", "stderr: []", "stderr: b",
+		}},
 		{"data", []*lessorv1.WatchTaskResponse{output(1, "a"), data}, []string{"stderr: a", "stderr: 3 B of data"}},
 		{"another event", []*lessorv1.WatchTaskResponse{output(1, "a"), deleted}, []string{"stderr: a", "deleted"}},
 	} {
