@@ -276,7 +276,7 @@ func (w *Worker) endLocked(a *attempt) {
 	dropped := a.feedback.close()
 	delete(w.mu.attempts, a.leaseID)
 	if dropped > 0 {
-		w.deferLocked(func() { a.log().Warn("output was dropped because the stream is slow", "bytes", dropped) })
+		w.deferLocked(func() { a.log().Warn("output was dropped: more came than could be sent", "bytes", dropped) })
 	}
 	w.checkDrainedLocked()
 }

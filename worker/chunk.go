@@ -12,8 +12,7 @@ import (
 // chunkOverhead is counted for each chunk in addition to its data, in bytes, so that the number of tiny chunks is limited too.
 const chunkOverhead = 64
 
-// MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were dropped right before it because the
-// stream was slow.
+// MetadataDropped is the metadata key under which a chunk says how many bytes of its channel were dropped right before it; see Task.Output.
 const MetadataDropped = "dropped_bytes"
 
 // Chunk is a piece of output that is passed on unchanged, for example a frame of a picture or a token of a language model.
