@@ -333,9 +333,9 @@ func (a *attempt) queueFeedback() {
 	w.wakeWriter()
 }
 
-// appendFeedback appends the unsent feedback of a to items.
-func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt) []*lessorv1.FeedbackItem {
-	for _, item := range a.feedback.take() {
+// appendFeedback appends the unsent feedback of a to items; ends: it is the last.
+func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt, ends bool) []*lessorv1.FeedbackItem {
+	for _, item := range a.feedback.take(ends) {
 		item.TaskId, item.LeaseId = a.task.ID, a.leaseID
 		items = append(items, item)
 	}

@@ -152,7 +152,7 @@ func (s *session) reportsLocked(now time.Time) (frames []*lessorv1.SessionReques
 	}
 	takeUntilFull(waiting, s.budget(), size, func(r *report) {
 		if r.isOutcome() {
-			lastFeedback = appendFeedback(lastFeedback, r.a)
+			lastFeedback = appendFeedback(lastFeedback, r.a, true)
 		}
 		r.tries++
 		reports, items = append(reports, r), append(items, r.item)
@@ -176,7 +176,7 @@ func (s *session) feedbackLocked() []*lessorv1.SessionRequest {
 	size := func(a *attempt) int { return a.feedback.pendingSize() }
 	takeUntilFull(&s.w.mu.outbox.feedback, s.budget(), size, func(a *attempt) {
 		a.feedbackQueued = false
-		items = appendFeedback(items, a)
+		items = appendFeedback(items, a, false)
 	})
 	if len(items) == 0 {
 		return nil

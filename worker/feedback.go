@@ -214,19 +214,44 @@ func (f *feedback) newestSize() int {
 	return f.mu.metricsSize
 }
 
-// take returns the unsent feedback and removes it; it may return nothing. The feedback is not sent again if it is lost with the stream.
-func (f *feedback) take() (items []*lessorv1.FeedbackItem) {
+// take returns the unsent feedback and removes it; it may return nothing. The feedback is not sent again if it is lost with the stream. Unless the attempt
+// ends, the beginning of a rune stays for the write that brings its rest: a chunk that is not valid UTF-8 is not shown as text.
+func (f *feedback) take(ends bool) (items []*lessorv1.FeedbackItem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.timer != nil {
 		f.mu.timer.Stop()
 		f.mu.timer = nil
 	}
+	var channel string
+	var begun []byte
+	if !ends {
+		channel, begun = f.cutRuneLocked()
+	}
 	for f.hasNewLocked() {
 		items = append(items, f.itemLocked())
 	}
 	f.mu.size = 0
+	if len(begun) > 0 {
+		f.appendLocked(channel, begun)
+	}
 	return items
+}
+
+// cutRuneLocked removes the beginning of a rune from the end of the last chunk, if the next write to its channel may bring the rest.
+func (f *feedback) cutRuneLocked() (channel string, begun []byte) {
+	last := len(f.mu.chunks) - 1
+	if last < 0 || f.mu.chunks[last].complete {
+		return "", nil
+	}
+	c := &f.mu.chunks[last]
+	cut := len(c.data) - unfinishedRune(c.data)
+	channel, begun = c.channel, bytes.Clone(c.data[cut:])
+	if c.data = c.data[:cut]; cut == 0 {
+		f.mu.chunks = f.mu.chunks[:last]
+		f.mu.nextIndex[channel]--
+	}
+	return channel, begun
 }
 
 func (f *feedback) hasNewLocked() bool {

@@ -144,7 +144,7 @@ func TestFeedbackBound(t *testing.T) {
 	if got := f.pendingSize(); got > 4*maxChunk+itemOverhead || got <= 2*maxChunk {
 		t.Errorf("%d bytes wait, want more than %d and at most %d", got, 2*maxChunk, 4*maxChunk+itemOverhead)
 	}
-	item := f.take()[0]
+	item := f.take(false)[0]
 	var kept strings.Builder
 	last := item.GetChunks()[0].GetIndex()
 	if last == 0 {
@@ -159,7 +159,7 @@ func TestFeedbackBound(t *testing.T) {
 	if !strings.HasSuffix(text, kept.String()) {
 		t.Error("what was kept is not the end of what was written")
 	}
-	if f.take() != nil {
+	if f.take(false) != nil {
 		t.Error("the second take returned items, want none")
 	}
 	if dropped := f.close(); dropped != len(text)-kept.Len() {
@@ -176,7 +176,7 @@ func TestFeedbackTinyChunks(t *testing.T) {
 		f.write([]string{"out", "err"}[i%2], []byte("x"))
 	}
 	chunks := 0
-	for i, item := range f.take() {
+	for i, item := range f.take(false) {
 		if n := len(item.GetChunks()); n > maxChunks || (i == 0) != (item.GetProgress() == 0.5) {
 			t.Errorf("item %d has %d chunks and progress %v, want at most %d chunks, and progress 0.5 only in item 0", i, n, item.GetProgress(), maxChunks)
 		}
@@ -195,7 +195,7 @@ func TestFeedbackChannels(t *testing.T) {
 		f.write(w, []byte(w))
 	}
 	var got []string
-	for _, c := range f.take()[0].GetChunks() {
+	for _, c := range f.take(false)[0].GetChunks() {
 		got = append(got, fmt.Sprintf("%s%d:%s", c.GetChannel(), c.GetIndex(), c.GetText()))
 	}
 	if want := []string{"a0:aa", "b0:b", "a1:a"}; !slices.Equal(got, want) {
@@ -218,7 +218,7 @@ func TestFeedbackLines(t *testing.T) {
 		}
 		var got strings.Builder
 		chunks := 0
-		for _, item := range f.take() {
+		for _, item := range f.take(false) {
 			for _, c := range item.GetChunks() {
 				if text := c.GetText(); !strings.HasSuffix(text, "\n") || len(text) > maxChunk {
 					t.Errorf("%s: chunk %d has %d bytes and ends with %q, want a whole line within %d", name, c.GetIndex(), len(text), text[max(0, len(text)-9):], maxChunk)
@@ -231,6 +231,27 @@ func TestFeedbackLines(t *testing.T) {
 			t.Errorf("%s: %d chunks with %d bytes, want at most %d chunks with all %d bytes", name, chunks, got.Len(), want, len(all))
 		}
 		f.close()
+	}
+}
+
+// A rune that is written in two pieces is sent in one, also if output is sent in between. At the end of the attempt its beginning is sent alone.
+func TestFeedbackRunes(t *testing.T) {
+	f := &feedback{limit: 1 << 20, owner: nobody{}}
+	defer f.close()
+	var sent []string
+	for _, piece := range []string{"caf\xc3", "\xa9", "\xf0", "\x9f\x98", "\x80\n\xe2\x82", "\xac", "\xff", "\xe2\x82"} {
+		f.write("out", []byte(piece))
+		for _, item := range f.take(false) {
+			for _, c := range item.GetChunks() {
+				sent = append(sent, fmt.Sprintf("%d %s%x", c.GetIndex(), c.GetText(), c.GetData()))
+			}
+		}
+	}
+	if want := []string{"0 caf", "1 é", "2 😀\n", "3 €", "4 ff"}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+	if items := f.take(true); len(items) != 1 || len(items[0].GetChunks()) != 1 || string(items[0].GetChunks()[0].GetData()) != "\xe2\x82" {
+		t.Errorf("at the end of the attempt %v was sent, want the beginning of a rune", items)
 	}
 }
 
@@ -427,7 +448,7 @@ func TestFeedbackIsEmptyAfterTake(t *testing.T) {
 	f := &feedback{limit: 4 * maxChunk, owner: nobody{}}
 	for range 3 {
 		f.write("out", make([]byte, 3*maxChunk))
-		f.take()
+		f.take(false)
 	}
 	if dropped := f.close(); dropped > 0 {
 		t.Errorf("%d bytes dropped, want none", dropped)

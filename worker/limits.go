@@ -144,3 +144,16 @@ func runeStart[T string | []byte](s T, limit int) int {
 	}
 	return limit
 }
+
+// unfinishedRune returns how many bytes at the end of p are the beginning of a rune whose rest is missing.
+func unfinishedRune(p []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
+		if end := p[len(p)-n:]; utf8.RuneStart(end[0]) {
+			if utf8.FullRune(end) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
