@@ -32,7 +32,8 @@ func (c *Capabilities) Meet(r *Requirements) bool {
 	return c.Missing(r, 1) == 0
 }
 
-// Missing returns how many of the things that r requires a worker with capabilities c does not have. It does not count further than to most.
+// Missing returns how many of the things that r requires a worker with capabilities c does not have. It counts no further than to most;
+// 0 is no limit.
 func (c *Capabilities) Missing(r *Requirements, most int) (n int) {
 	for range c.missing(r) {
 		if n++; n == most {

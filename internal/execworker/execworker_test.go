@@ -421,17 +421,24 @@ func TestLostLeaseStopsTheCommand(t *testing.T) {
 	b.stop()
 }
 
-// K2: a cancelled command has time until the end of the grace, but only while its lease is live. When the lease is lost, the command is killed.
-func TestLostLeaseEndsTheGrace(t *testing.T) {
-	t.Attr("rules", "K2")
-	b := newRig(t, `trap 'echo stopping > $FIFO' TERM; echo up > $FIFO; while :; do sleep 0.01; done`, Config{}, worker.Config{})
+// startGrace cancels a task whose command goes on, with a grace of an hour.
+func startGrace(t *testing.T, c Config) (b *rig, id string) {
+	t.Helper()
+	b = newRig(t, `trap 'echo stopping > $FIFO' TERM; echo up > $FIFO; while :; do sleep 0.01; done`, c, worker.Config{})
 	spec := b.spec("")
 	spec.CancelGrace = durationpb.New(time.Hour)
-	id := b.Submit(spec)
+	id = b.Submit(spec)
 	b.readFIFO()
 	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
 	b.Cancel(id, "enough")
 	b.readFIFO()
+	return b, id
+}
+
+// K2: a cancelled command has time until the end of the grace, but only while its lease is live. When the lease is lost, the command is killed.
+func TestLostLeaseEndsTheGrace(t *testing.T) {
+	t.Attr("rules", "K2")
+	b, id := startGrace(t, Config{})
 	_, err := lessorv1.NewTaskServiceClient(b.Conn()).DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: id, Force: true})
 	if err != nil {
 		t.Fatal(err)
@@ -442,14 +449,7 @@ func TestLostLeaseEndsTheGrace(t *testing.T) {
 // So does the end of all commands.
 func TestKillEndsTheGrace(t *testing.T) {
 	kill := make(chan struct{})
-	b := newRig(t, `trap 'echo stopping > $FIFO' TERM; echo up > $FIFO; while :; do sleep 0.01; done`, Config{Kill: kill}, worker.Config{})
-	spec := b.spec("")
-	spec.CancelGrace = durationpb.New(time.Hour)
-	id := b.Submit(spec)
-	b.readFIFO()
-	b.WaitState(id, lessorv1.TaskState_TASK_STATE_RUNNING) // a cancel that comes before the start is recorded would end the task at once (T7)
-	b.Cancel(id, "enough")
-	b.readFIFO()
+	b, id := startGrace(t, Config{Kill: kill})
 	close(kill)
 	b.wantState(b.Wait(id), cancelled)
 }
