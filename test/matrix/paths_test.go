@@ -11,7 +11,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// X2: a path that differs from that of a call in any letter is answered UNIMPLEMENTED with every credential, and changes nothing.
+// X2: a path that differs from that of a call in any letter, or is a call of the supervisor of pools, is answered UNIMPLEMENTED with every credential, and changes nothing.
 func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 	t.Attr("rules", "X2")
 	e := newEnvironment(t)
@@ -22,7 +22,7 @@ func TestPathsSimilarToCallsAreRefused(t *testing.T) {
 			strings.Replace(path, "/RotateKey", "//RotateKey", 1), strings.Replace(path, "/RotateKey", "/./RotateKey", 1),
 			strings.Replace(path, "/RotateKey", "%2FRotateKey", 1), strings.Replace(path, "/RotateKey", "/rotateKey", 1),
 			"/grpc.health.v1.Health/.." + path, "/grpc.health.v1.Health/Check" + path, "/AuthService/RotateKey", "/.lessor.v1.AuthService/RotateKey",
-			"/lessor.v1.AuthService", "/lessor.v1.AuthService/", "/", "//",
+			"/lessor.v1.AuthService", "/lessor.v1.AuthService/", "/", "//", lessorv1.PoolService_ListPools_FullMethodName,
 		} {
 			for _, c := range []credential{{name: "none"}, {name: operator, headers: bearer(h.tokens[acme+" operator"])}} {
 				err := h.conn.Invoke(h.with(c.headers), trick, &emptypb.Empty{}, &emptypb.Empty{})
