@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lessor-dev/lessor/internal/process"
 	"github.com/lessor-dev/lessor/worker"
 )
 
@@ -82,9 +83,9 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 		sinks = append(sinks, lines)
 	}
 	p := c.process(t)
-	p.stdout, p.stderr = out, io.MultiWriter(sinks...)
+	p.Stdout, p.Stderr = out, io.MultiWriter(sinks...)
 	told := false // the command was told to stop
-	p.stops = func(g *group) { told = c.stop(ctx, t, g) }
+	p.Stops = func(g *process.Group) { told = c.stop(ctx, t, g) }
 	state, err := c.runOnceThereIsRoom(ctx, t, p)
 	byItself = state != nil && !told
 	switch {
@@ -102,10 +103,10 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	return true, exitFailure(state, last)
 }
 
-func (c Config) process(t *worker.Task) *process {
-	p := &process{args: c.Command, env: environment(t), stdin: t.Payload, pipeDelay: pipeDelay}
+func (c Config) process(t *worker.Task) *process.Process {
+	p := &process.Process{Args: c.Command, Env: environment(t), Stdin: t.Payload}
 	if c.Arguments {
-		p.args, p.stdin = c.Command.Fill(string(t.Payload)), nil
+		p.Args, p.Stdin = c.Command.Fill(string(t.Payload)), nil
 	}
 	return p
 }
@@ -115,11 +116,15 @@ const startPause = 500 * time.Millisecond
 
 // runOnceThereIsRoom runs the command. If this machine has no room for another process, it waits for room, and says so once: neither the task nor the
 // command is at fault, and most often another command ends soon.
-func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *process) (*os.ProcessState, error) {
+func (c Config) runOnceThereIsRoom(ctx context.Context, t *worker.Task, p *process.Process) (*os.ProcessState, error) {
 	for said := false; ; said = true {
-		state, err := p.run()
-		if state != nil || !noRoom(err) {
+		state, err := p.Run()
+		if state != nil {
 			return state, err
+		}
+		err = startFailure(p.Args[0], err)
+		if !noRoom(err) {
+			return nil, err
 		}
 		if !said {
 			c.note(t, fmt.Sprintf("%v; waiting until there is room\n", err))
@@ -160,20 +165,27 @@ func stopped(cause error, state *os.ProcessState) error {
 	return fmt.Errorf("%w; the command was stopped: %v", cause, state)
 }
 
+// group is a process.Group.
+type group interface {
+	Signal(s syscall.Signal) (sent bool)
+	Exited() <-chan struct{}
+	Ended() bool
+}
+
 // stop ends the command when ctx ends or Kill is closed. It returns false if the command ended by itself before. The whole process group gets the time
 // to stop: a shell that runs one program exits at once at a SIGTERM, and the program may have much left to do.
-func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) {
+func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 	select {
-	case <-g.exited:
+	case <-g.Exited():
 	case <-c.Kill:
 	case <-ctx.Done():
 	}
 	switch {
-	case closed(g.exited): // first: what the command has done counts, even if it has to stop at that moment
+	case closed(g.Exited()): // first: what the command has done counts, even if it has to stop at that moment
 		return false
 	case closed(c.Kill):
-		return g.signal(syscall.SIGKILL)
-	case !g.signal(syscall.SIGTERM):
+		return g.Signal(syscall.SIGKILL)
+	case !g.Signal(syscall.SIGTERM):
 		return false
 	}
 	cause := context.Cause(ctx)
@@ -183,9 +195,9 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) 
 	}
 	patience := time.NewTimer(untilKill(cause, t.CancelGrace))
 	defer patience.Stop()
-	poll := time.NewTicker(groupPoll)
+	poll := time.NewTicker(process.Poll)
 	defer poll.Stop()
-	for !g.ended() {
+	for !g.Ended() {
 		select {
 		case <-poll.C:
 			continue
@@ -193,7 +205,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g *group) (told bool) 
 		case <-lost:
 		case <-c.Kill:
 		}
-		g.signal(syscall.SIGKILL)
+		g.Signal(syscall.SIGKILL)
 		break
 	}
 	return true

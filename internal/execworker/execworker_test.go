@@ -3,6 +3,7 @@ package execworker
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/process"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
@@ -323,8 +325,7 @@ func (noFiles) Write([]byte) (int, error) { return 0, syscall.EMFILE }
 func TestCommandIsStartedOnce(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	t.Setenv("RUNS", runs)
-	p, _, _ := shell(`echo begun >> $RUNS; echo output`)
-	p.stdout = noFiles{}
+	p := &process.Process{Args: []string{"sh", "-c", `echo begun >> $RUNS; echo output`}, Stdout: noFiles{}, Stderr: io.Discard}
 	state, err := Config{}.runOnceThereIsRoom(t.Context(), &worker.Task{}, p)
 	if text, _ := os.ReadFile(runs); state == nil || !noRoom(err) || string(text) != "begun\n" {
 		t.Errorf("state %v, error %v, the command has written %q; want that it has run once", state, err, text)
@@ -540,6 +541,13 @@ func TestKillStopsTheCommandAndReleasesTheTask(t *testing.T) {
 	}
 }
 
+// goneGroup is a group without a process. The channel is closed when it is known that the command has exited.
+type goneGroup chan struct{}
+
+func (g goneGroup) Signal(syscall.Signal) (sent bool) { return false }
+func (g goneGroup) Exited() <-chan struct{}           { return g }
+func (g goneGroup) Ended() bool                       { return closed(g) }
+
 // K6: a command that has ended by itself was not told to stop, whatever ends at the same moment.
 func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 	t.Attr("rules", "K6")
@@ -550,10 +558,10 @@ func TestCommandThatEndsWhenItHasToStopWasNotToldTo(t *testing.T) {
 	cancel()
 	for range 100 { // a select that has a choice takes any
 		for _, exited := range []chan struct{}{exited, make(chan struct{})} { // it is closed a moment after the group has ended
-			if (Config{}).stop(over, &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+			if (Config{}).stop(over, &worker.Task{}, goneGroup(exited)) {
 				t.Fatal("the command that has ended was told to stop, because ctx has ended")
 			}
-			if (Config{Kill: kill}).stop(t.Context(), &worker.Task{}, &group{id: 1 << 30, exited: exited}) {
+			if (Config{Kill: kill}).stop(t.Context(), &worker.Task{}, goneGroup(exited)) {
 				t.Fatal("the command that has ended was told to stop, because all commands are killed")
 			}
 		}

@@ -1,7 +1,6 @@
 package execworker
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -41,27 +40,4 @@ func limitFiles(t *testing.T, limit uint64) (restore func()) {
 			t.Error(err)
 		}
 	}
-}
-
-// A process that finds no room for its second pipe closes the first one: there would never be room for it again.
-func TestProcessWithoutRoomLeavesNoPipe(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := max(r.Fd(), w.Fd())
-	if err := errors.Join(r.Close(), w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	defer limitFiles(t, uint64(last)+1)()
-	p, _, _ := shell("cat")
-	p.stdin = []byte("x")
-	if state, err := p.run(); state != nil || !noRoom(err) {
-		t.Errorf("state %v, error %v, want that there is no room", state, err)
-	}
-	r, w, err = os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = errors.Join(r.Close(), w.Close())
 }

@@ -82,6 +82,8 @@ var arrows = map[string][]string{
 	"internal/pipe": {},
 	// Words only reads messages.
 	"internal/words": {"gen", "google.golang.org/protobuf"},
+	// It knows nothing of tasks.
+	"internal/process": {},
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "internal"},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.

@@ -1,4 +1,4 @@
-package execworker
+package process
 
 import (
 	"bytes"
@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// connect makes the pipes of the command. It gives the command files, not writers, so that cmd.Wait does not wait for other processes that
+// connect makes the pipes of the program. It gives the program files, not writers, so that cmd.Wait does not wait for other processes that
 // inherited them.
-func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
+func (p *Process) connect(cmd *exec.Cmd) (*plumbing, error) {
 	pl := &plumbing{}
-	if len(p.stdin) > 0 {
-		end, err := pl.feed(p.stdin)
+	if len(p.Stdin) > 0 {
+		end, err := pl.feed(p.Stdin)
 		if err != nil {
 			return nil, pl.abandon(err)
 		}
 		cmd.Stdin = end
 	}
-	out, err := pl.drain(p.stdout)
+	out, err := pl.drain(p.Stdout)
 	if err != nil {
 		return nil, pl.abandon(err)
 	}
-	errs, err := pl.drain(p.stderr)
+	errs, err := pl.drain(p.Stderr)
 	if err != nil {
 		return nil, pl.abandon(err)
 	}
@@ -34,10 +34,10 @@ func (p *process) connect(cmd *exec.Cmd) (*plumbing, error) {
 	return pl, nil
 }
 
-// plumbing are the pipes between the worker and one command.
+// plumbing are the pipes between this process and one program.
 type plumbing struct {
-	theirs []*os.File // the command's ends of the pipes; the worker closes its copies of them after the start
-	ours   []*os.File // the worker's ends
+	theirs []*os.File // the program's ends of the pipes; this process closes its copies of them after the start
+	ours   []*os.File // the ends of this process
 	copies sync.WaitGroup
 	mu     struct {
 		sync.Mutex
@@ -45,7 +45,7 @@ type plumbing struct {
 	}
 }
 
-// feed makes a pipe from which the command can read data. The command need not read all of it.
+// feed makes a pipe from which the program can read data. The program need not read all of it.
 func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -59,7 +59,7 @@ func (pl *plumbing) feed(data []byte) (*os.File, error) {
 	return r, nil
 }
 
-// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the command's writes fail.
+// drain makes a pipe whose contents go to sink. If the sink fails, the pipe is closed, so that the program's writes fail.
 func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -81,14 +81,14 @@ func (pl *plumbing) drain(sink io.Writer) (*os.File, error) {
 	return w, nil
 }
 
-// started closes the worker's copies of the command's ends.
+// started closes this process's copies of the program's ends.
 func (pl *plumbing) started() {
 	for _, end := range pl.theirs {
 		_ = end.Close()
 	}
 }
 
-// wait returns when all output is read. Once the command has ended, wait does so after the delay, too, if another process keeps a pipe open; but not before
+// wait returns when all output is read. Once the program has ended, wait does so after the delay, too, if another process keeps a pipe open; but not before
 // what the pipes hold is in the sinks, however slow these are.
 func (pl *plumbing) wait(delay time.Duration) error {
 	late := time.Now().Add(delay)

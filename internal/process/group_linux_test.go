@@ -1,4 +1,4 @@
-package execworker
+package process
 
 import (
 	"errors"
@@ -35,13 +35,13 @@ func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	g := &group{id: cmd.Process.Pid, exited: make(chan struct{})}
+	g := &Group{id: cmd.Process.Pid, exited: make(chan struct{})}
 	close(g.exited)
-	if g.ended() {
+	if g.Ended() {
 		t.Error("the group has ended while its process runs")
 	}
 	_ = in.Close() // cat exits
-	for !g.ended() {
+	for !g.Ended() {
 		time.Sleep(time.Millisecond)
 	}
 	if err := syscall.Kill(-g.id, 0); err != nil { // the exited process is still there
@@ -52,10 +52,10 @@ func TestGroupOfExitedProcessesHasEnded(t *testing.T) {
 	}
 }
 
-// A command has no terminal: it leads a session. In the session of the worker, the kernel would stop it as soon as it asks the terminal for something.
-func TestCommandHasASessionOfItsOwn(t *testing.T) {
+// A program has no terminal: it leads a session. In the session of this process, the kernel would stop it as soon as it asks the terminal for something.
+func TestProcessHasASessionOfItsOwn(t *testing.T) {
 	p, stdout, _ := shell(`read pid name state parent group session rest < /proc/$$/stat; echo "$session $$"`)
-	if state, err := p.run(); err != nil || !state.Success() {
+	if state, err := p.Run(); err != nil || !state.Success() {
 		t.Fatalf("state %v, error %v, want success", state, err)
 	}
 	if session, pid, _ := strings.Cut(strings.TrimSpace(stdout.String()), " "); session != pid {
@@ -63,46 +63,46 @@ func TestCommandHasASessionOfItsOwn(t *testing.T) {
 	}
 }
 
-// A command does not outlive its worker, however the worker ends: with its lease lost, the task would run a second time beside it.
-func TestCommandDiesWithItsWorker(t *testing.T) {
-	if os.Getenv("WORKER") != "" { // this process is the worker
+// A program does not outlive its parent, however the parent ends: otherwise a task would run a second time beside it, once its lease is lost.
+func TestProcessDiesWithItsParent(t *testing.T) {
+	if os.Getenv("PARENT") != "" { // this process is the parent
 		p, _, _ := shell("exec 3> $FIFO; echo up >&3; exec sleep 1000")
-		_, err := p.run()
+		_, err := p.Run()
 		t.Fatal(err) // not reached
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	worker := exec.Command(os.Args[0], "-test.run=^TestCommandDiesWithItsWorker$")
-	worker.Env = append(os.Environ(), "WORKER=1", "FIFO="+fifo)
-	if err := worker.Start(); err != nil {
+	parent := exec.Command(os.Args[0], "-test.run=^TestProcessDiesWithItsParent$")
+	parent.Env = append(os.Environ(), "PARENT=1", "FIFO="+fifo)
+	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	command, err := os.Open(fifo)
+	child, err := os.Open(fifo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = command.Close() }()
-	if _, err := io.ReadFull(command, make([]byte, len("up\n"))); err != nil {
+	defer func() { _ = child.Close() }()
+	if _, err := io.ReadFull(child, make([]byte, len("up\n"))); err != nil {
 		t.Error(err)
 	}
-	if err := worker.Process.Kill(); err != nil {
+	if err := parent.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	_ = worker.Wait()
-	if _, err := io.ReadAll(command); err != nil { // ends with the command; if it lives on, the test does not end
+	_ = parent.Wait()
+	if _, err := io.ReadAll(child); err != nil { // ends with the program; if it lives on, the test does not end
 		t.Error(err)
 	}
 }
 
-// The first process of a container inherits what a command leaves behind. Nobody else would ask for the exit codes, and the process ids would run out.
+// The first process of a container inherits what a program leaves behind. Nobody else would ask for the exit codes, and the process ids would run out.
 // A subreaper inherits in the same way.
-func TestWorkerReapsWhatItInherits(t *testing.T) {
+func TestInheritedProcessesAreReaped(t *testing.T) {
 	setSubreaper(t, 1)
 	defer setSubreaper(t, 0)
 	p, stdout, _ := shell("sleep 1000 & (sleep 1000 & sleep 1000) & echo $$")
-	if _, err := p.run(); err != nil {
+	if _, err := p.Run(); err != nil {
 		t.Fatal(err)
 	}
 	group, err := strconv.Atoi(strings.TrimSpace(stdout.String()))
@@ -121,4 +121,38 @@ func setSubreaper(t *testing.T, on uintptr) {
 	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, prSetChildSubreaper, on, 0); errno != 0 {
 		t.Fatal(errno)
 	}
+}
+
+// A process that finds no room for its second pipe closes the first one: there would never be room for it again.
+func TestProcessWithoutRoomLeavesNoPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := max(r.Fd(), w.Fd())
+	if err := errors.Join(r.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(last) + 1, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, _, _ := shell("cat")
+	p.Stdin = []byte("x")
+	if state, err := p.Run(); state != nil || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("state %v, error %v, want %v", state, err, syscall.EMFILE)
+	}
+	r, w, err = os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = errors.Join(r.Close(), w.Close())
 }

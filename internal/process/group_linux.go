@@ -1,4 +1,4 @@
-package execworker
+package process
 
 import (
 	"bytes"
@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// ownGroup makes a command the leader of its own process group. The kernel kills the command when the worker dies.
+// ownGroup makes a program the leader of its own process group. The kernel kills the program when this process dies.
 //
-// The group is in a session of its own, which has no terminal. In the session of the worker it would be in the background, and the kernel would stop
-// a command that asks for a password, say, until somebody continues it.
+// The group is in a session of its own, which has no terminal. In the session of this process it would be in the background, and the kernel would
+// stop a program that asks for a password, say, until somebody continues it.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 // runs reports whether a process of the group has not exited. A process that has exited stays in its group until its parent asks for its exit code. Nobody
-// asks in many containers, once the command, which was its parent, has exited.
-func (g *group) runs() bool {
+// asks in many containers, once the program, which was its parent, has exited.
+func (g *Group) runs() bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
