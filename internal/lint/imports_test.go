@@ -67,7 +67,9 @@ var arrows = map[string][]string{
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
 	"worker": {"gen", "internal/await", "internal/detail", "internal/pipe", "internal/wire", "internal/words", anyModule},
 	// Resources of a worker use the types of the SDK.
-	"worker/resource":   {"worker"},
+	"worker/resource": {"worker"},
+	// Any program can say that it is ready, without gRPC.
+	"worker/readiness":  {},
 	"worker/workertest": {"worker", "gen", "coordinator", "store", anyModule},
 
 	// Code that the coordinator, the worker and the command share is in internal. It depends on none of them.
