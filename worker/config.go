@@ -27,6 +27,8 @@ type Config struct {
 	Tenant string
 	// Workspace is the namespace of the queues. Default: "default", the default of the coordinator.
 	Workspace string
+	// PoolID is the pool that the worker is of; shown to operators, nothing depends on it. Default: none. At most 256 bytes.
+	PoolID string
 	// Concurrency is how many handlers run at once, 1 to 10,000. Default: the number of CPUs that Go may use.
 	Concurrency int
 
@@ -125,6 +127,7 @@ func (c Config) validate() error {
 		checkName("Config.Name", c.Name),
 		checkName("Config.Tenant", cmp.Or(c.Tenant, firstTenant)),
 		checkName("Config.Workspace", cmp.Or(c.Workspace, "default")),
+		checkID("Config.PoolID", c.PoolID),
 		checkRange("Concurrency", c.Concurrency, 1, maxParallel),
 		checkTypeLimits(c.PerTypeLimits),
 		checkLeast("MaxBytes", c.MaxBytes, 0),

@@ -309,6 +309,7 @@ func TestConfig(t *testing.T) {
 		"Name":            {Name: strings.Repeat("n", maxID+1)},
 		"Tenant":          {Tenant: "\xff"},
 		"Workspace":       {Workspace: strings.Repeat("w", maxID+1)},
+		"PoolID":          {PoolID: strings.Repeat("p", maxID+1)},
 		"Concurrency":     {Concurrency: -1},
 		"DrainTimeout":    {DrainTimeout: -1},
 		"StopTimeout":     {StopTimeout: -1},

@@ -275,6 +275,7 @@ func (s *session) registerFrame() *lessorv1.SessionRequest {
 		Capabilities: capabilities,
 		Queues:       s.w.queues,
 		WorkspaceId:  s.w.cfg.Workspace,
+		PoolId:       s.w.cfg.PoolID,
 	}}}, time.Now())
 	s.registration = f.GetId()
 	s.declaredCapacity = declared

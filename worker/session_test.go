@@ -16,7 +16,7 @@ func TestHappyPath(t *testing.T) {
 	t.Attr("rules", "W1")
 	synctest.Test(t, func(t *testing.T) {
 		c := startCoordinator(t)
-		r := c.run(worker.Config{Version: "1.2"}, echo)
+		r := c.run(worker.Config{Version: "1.2", PoolID: "gpu"}, echo)
 		s := c.accept()
 		checkOpening(t, s)
 
@@ -54,8 +54,8 @@ func checkOpening(t *testing.T, s *stream) {
 	}
 	reg := s.register.GetRegister()
 	if !slices.Equal(reg.GetQueues(), []string{"q"}) || !slices.Equal(reg.GetCapabilities().GetTypes(), []string{"work"}) ||
-		reg.GetCapabilities().GetConcurrency().GetMaxParallel() != 1 {
-		t.Errorf("register = %v, want queue q, type work and max_parallel 1", reg)
+		reg.GetCapabilities().GetConcurrency().GetMaxParallel() != 1 || reg.GetPoolId() != "gpu" {
+		t.Errorf("register = %v, want queue q, type work, max_parallel 1 and pool gpu", reg)
 	}
 }
 
