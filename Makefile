@@ -62,7 +62,7 @@ test: ## Run the quick tests
 
 .PHONY: race
 race: ## Run the quick tests with the race detector, and list which rule of docs/rules.md each checks; fails where one has none
-	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
 
 .PHONY: simulate
 simulate: ## Simulate 10 million steps of the authority and its workers, 350 histories of the engine, 200 of sessions, and 12 of the whole (docs/testing/models.md)

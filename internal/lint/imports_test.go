@@ -86,6 +86,8 @@ var arrows = map[string][]string{
 	"internal/words": {"gen", "google.golang.org/protobuf"},
 	// It knows nothing of tasks.
 	"internal/process": {},
+	// A supervisor and its processes agree on names; else it knows nothing of workers.
+	"internal/pool": {"gen", "internal", "worker/readiness", anyModule},
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "internal"},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.

@@ -1,7 +1,7 @@
 // Command rules reads the output of `go test -json`, and prints which tests checked which rules. It fails if a test failed, or if no test checked a
 // rule of the required groups:
 //
-//	go test -json ./... | go run ./test/rules -require AHKSTVWX docs/rules.md
+//	go test -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
 //
 // A test declares the rules that it checks with t.Attr("rules", "A3 V10"). That counts if the test passed and no part of it was skipped.
 package main

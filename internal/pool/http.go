@@ -1,0 +1,177 @@
+package pool
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// pages serves the JSON form of the notifications, and metrics.
+func (s *Supervisor) pages() http.Handler {
+	calls := service{Supervisor: s}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v2/internal/workers/ready", func(w http.ResponseWriter, r *http.Request) {
+		var n readyJSON
+		s.answer(w, r, &n, func() error {
+			req, err := n.request()
+			if err == nil {
+				_, err = calls.NotifyReady(r.Context(), req)
+			}
+			return err
+		})
+	})
+	mux.HandleFunc("POST /v2/internal/workers/{worker_id}/failed", func(w http.ResponseWriter, r *http.Request) {
+		var n failedJSON
+		s.answer(w, r, &n, func() error {
+			req, err := n.request(r.PathValue("worker_id"))
+			if err == nil {
+				_, err = calls.NotifyFailed(r.Context(), req)
+			}
+			return err
+		})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{}))
+	return mux
+}
+
+// answer reads the body of a request into n, makes the call and writes what came of it.
+func (s *Supervisor) answer(w http.ResponseWriter, r *http.Request, n any, call func() error) {
+	began := time.Now()
+	err := s.authorized(r.Header.Values("Authorization"))
+	if err == nil {
+		err = readJSON(http.MaxBytesReader(w, r.Body, maxBody), n)
+	}
+	if err == nil {
+		err = call()
+	}
+	s.notified(began, err)
+	w.Header().Set("Content-Type", "application/json")
+	if err == nil {
+		_, _ = io.WriteString(w, "{}\n")
+		return
+	}
+	code := httpStatus(err)
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": status.Convert(err).Message()})
+}
+
+// httpStatus returns the status of P3.
+func httpStatus(err error) int {
+	switch status.Code(err) {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.AlreadyExists, codes.FailedPrecondition:
+		return http.StatusConflict
+	case codes.ResourceExhausted:
+		return http.StatusRequestEntityTooLarge
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// readyJSON is the body of a ready notification.
+type readyJSON struct {
+	WorkerID      string            `json:"worker_id"`
+	PoolID        string            `json:"pool_id"`
+	Status        string            `json:"status"`
+	Endpoint      string            `json:"endpoint"`
+	VRAMUsedBytes uint64            `json:"vram_used_bytes"`
+	Capabilities  *capabilitiesJSON `json:"capabilities"`
+}
+
+type capabilitiesJSON struct {
+	GPUDevice     *uint32 `json:"gpu_device"`
+	SlotsTotal    uint32  `json:"slots_total"`
+	ModelRef      string  `json:"model_ref"`
+	EngineVersion string  `json:"engine_version"`
+}
+
+func (n *readyJSON) request() (*lessorv1.NotifyReadyRequest, error) {
+	said, err := workerStatus(n.Status)
+	if err != nil {
+		return nil, err
+	}
+	req := &lessorv1.NotifyReadyRequest{WorkerId: n.WorkerID, PoolId: n.PoolID, Status: said, Endpoint: n.Endpoint, VramUsedBytes: n.VRAMUsedBytes}
+	if c := n.Capabilities; c != nil {
+		req.Capabilities = &lessorv1.WorkerCapabilities{
+			GpuDevice: c.GPUDevice, SlotsTotal: c.SlotsTotal, ModelRef: c.ModelRef, EngineVersion: c.EngineVersion,
+		}
+	}
+	return req, nil
+}
+
+// failedJSON is the body of a failed notification. Its worker is in the path, and may be repeated.
+type failedJSON struct {
+	WorkerID string `json:"worker_id"`
+	PoolID   string `json:"pool_id"`
+	Status   string `json:"status"`
+	Message  string `json:"message"`
+}
+
+func (n *failedJSON) request(id string) (*lessorv1.NotifyFailedRequest, error) {
+	if n.WorkerID != "" && n.WorkerID != id {
+		return nil, invalid("worker_id", "%q is not the worker of the path, %q", n.WorkerID, id)
+	}
+	said, err := workerStatus(n.Status)
+	return &lessorv1.NotifyFailedRequest{WorkerId: id, PoolId: n.PoolID, Status: said, Message: n.Message}, err
+}
+
+// workerStatus returns the status of a name; 0 for none.
+func workerStatus(name string) (lessorv1.WorkerStatus, error) {
+	switch name {
+	case "":
+		return 0, nil
+	case "ready":
+		return lessorv1.WorkerStatus_WORKER_STATUS_READY, nil
+	case "failed":
+		return lessorv1.WorkerStatus_WORKER_STATUS_FAILED, nil
+	case "draining":
+		return lessorv1.WorkerStatus_WORKER_STATUS_DRAINING, nil
+	}
+	return 0, invalid("status", "%q must be ready, failed or draining", name)
+}
+
+// readJSON reads one JSON value. The error is INVALID_ARGUMENT and names the field, or RESOURCE_EXHAUSTED.
+func readJSON(body io.Reader, n any) error {
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	err := d.Decode(n)
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("something follows the JSON value")
+		}
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return status.Errorf(codes.ResourceExhausted, "body: has more than %d bytes", tooLarge.Limit)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return invalid(cmp.Or(wrong.Field, "body"), "cannot be a JSON %s", wrong.Value)
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if name, found := strings.CutPrefix(text, "unknown field "); found {
+		return invalid(strings.Trim(name, `"`), "is not a field of this notification")
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		text = "ends before the JSON value does"
+	}
+	return invalid("body", "%s", fmt.Sprint("is not JSON: ", text))
+}

@@ -1,0 +1,302 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+const (
+	starting = lessorv1.PoolWorkerState_POOL_WORKER_STATE_STARTING
+	ready    = lessorv1.PoolWorkerState_POOL_WORKER_STATE_READY
+	draining = lessorv1.PoolWorkerState_POOL_WORKER_STATE_DRAINING
+	failed   = lessorv1.PoolWorkerState_POOL_WORKER_STATE_FAILED
+	waiting  = lessorv1.PoolWorkerState_POOL_WORKER_STATE_WAITING
+	stopped  = lessorv1.PoolWorkerState_POOL_WORKER_STATE_STOPPED
+)
+
+// worker is one worker of a pool: a process, and after its end the next one.
+type worker struct {
+	id      string
+	gpu     *uint32
+	config  *Entry
+	command command
+	launch  launch
+	log     *slog.Logger
+	counts  *counts
+
+	// changed wakes the goroutine that supervises the process; it has room for one.
+	changed chan struct{}
+
+	mu sync.Mutex
+	// view is what the lists show. Its times are set when it is shown.
+	view         lessorv1.PoolWorker
+	since        time.Time
+	nextStart    time.Time
+	readySince   time.Time                    // of this process; zero: it was never ready
+	notification *lessorv1.NotifyReadyRequest // what this process has said; nil: nothing
+}
+
+// run keeps a process running until ctx ends, and then drains it; once kill has ended, it no longer waits. It returns after the last process.
+func (w *worker) run(ctx, kill context.Context) {
+	waits := backoff{least: w.config.RestartBackoff, most: w.config.RestartBackoffMax}
+	for ctx.Err() == nil {
+		w.begin()
+		end := w.launch(w.command, w.started, func(p running) { w.supervise(ctx, kill, p) })
+		again := ctx.Err() == nil && (!end.ok || w.failing() || w.config.Restart == Always)
+		if !again {
+			w.stop(end)
+			return
+		}
+		wait := waits.next(w.readyFor())
+		w.wait(end, wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+	w.setState(stopped)
+}
+
+// supervise decides when a running process has to end, and returns once it has.
+func (w *worker) supervise(ctx, kill context.Context, p running) {
+	var late <-chan time.Time
+	if w.config.ReadyTimeout > 0 {
+		timer := time.NewTimer(w.config.ReadyTimeout)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		select {
+		case <-p.exited():
+			return
+		case <-late:
+			w.late()
+		case <-w.changed:
+			switch w.state() {
+			case ready, draining:
+				late = nil
+			case failed:
+				w.end(kill, p)
+				return
+			}
+		case <-ctx.Done():
+			w.drain()
+			w.end(kill, p)
+			return
+		}
+	}
+}
+
+// end asks a process to end, and kills it if it takes too long.
+func (w *worker) end(kill context.Context, p running) {
+	p.terminate()
+	timer := time.NewTimer(w.config.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.exited():
+		return
+	case <-timer.C:
+		w.log.Warn("killing a worker that did not end in time", "drain_timeout", w.config.DrainTimeout)
+	case <-kill.Done():
+	}
+	p.kill()
+	<-p.exited()
+}
+
+// begin says that a new process is about to start.
+func (w *worker) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.changed: // it was about the process before
+	default:
+	}
+	w.set(starting)
+	w.notification, w.readySince, w.nextStart = nil, time.Time{}, time.Time{}
+	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = "", 0, nil
+	w.view.Starts++
+	w.counts.starts.WithLabelValues(w.config.ID).Inc()
+}
+
+// started says that the process runs.
+func (w *worker) started(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.view.Pid = uint32(pid) //nolint:gosec // process ids are positive
+	w.log.Info("worker started", "pid", pid)
+	if w.config.ReadyTimeout == 0 && w.view.GetState() == starting { // else it has notified already
+		w.becomeReady()
+	}
+}
+
+// becomeReady needs w.mu.
+func (w *worker) becomeReady() {
+	w.set(ready)
+	w.readySince = w.since
+	w.counts.ready.WithLabelValues(w.config.ID).Inc()
+}
+
+// late stops a process that has not said in time that it is ready. One that has said so at the last moment stays.
+func (w *worker) late() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.view.GetState() == starting {
+		w.failLocked(fmt.Sprintf("it did not say within %v that it is ready", w.config.ReadyTimeout))
+	}
+}
+
+// failLocked stops the process, for a reason that the list shows. It does nothing if the process has failed before. It needs w.mu.
+func (w *worker) failLocked(reason string) {
+	if w.view.GetState() == failed {
+		return
+	}
+	w.set(failed)
+	w.view.LastFailure = reason
+	w.counts.failed.WithLabelValues(w.config.ID).Inc()
+	w.log.Warn("worker failed", "reason", reason)
+	w.wake()
+}
+
+func (w *worker) wake() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // it is going to look anyway
+	}
+}
+
+// drain says that the process is asked to finish.
+func (w *worker) drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.view.GetState() != failed {
+		w.set(draining)
+	}
+}
+
+// wait says that the process has ended, and that the next one follows.
+func (w *worker) wait(end ending, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.view.GetState() != failed { // else the list shows the reason
+		if !end.ok {
+			w.counts.failed.WithLabelValues(w.config.ID).Inc()
+		}
+		w.view.LastFailure = end.text
+	}
+	w.view.Pid = 0
+	w.set(waiting)
+	w.nextStart = w.since.Add(wait)
+	w.log.Warn("worker ended; it will be started again", "how", end.text, "wait", wait)
+}
+
+// stop says that the process has ended, and that no other follows.
+func (w *worker) stop(end ending) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.view.Pid = 0
+	w.set(stopped)
+	w.log.Info("worker stopped", "how", end.text)
+}
+
+// readyFor returns how long the process was ready.
+func (w *worker) readyFor() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.readySince.IsZero() {
+		return 0
+	}
+	return time.Since(w.readySince)
+}
+
+func (w *worker) failing() bool { return w.state() == failed }
+
+func (w *worker) state() lessorv1.PoolWorkerState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.view.GetState()
+}
+
+func (w *worker) setState(s lessorv1.PoolWorkerState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set(s)
+}
+
+// set needs w.mu.
+func (w *worker) set(s lessorv1.PoolWorkerState) {
+	w.view.State, w.since = s, time.Now()
+	if s != waiting {
+		w.nextStart = time.Time{}
+	}
+}
+
+// notifyReady takes what a process says of itself (P2). The error is a gRPC status: FAILED_PRECONDITION or ALREADY_EXISTS if another process said it (P3).
+func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.view.GetState()
+	drains := n.GetStatus() == lessorv1.WorkerStatus_WORKER_STATUS_DRAINING
+	switch {
+	case state == waiting || state == stopped:
+		return status.Errorf(codes.FailedPrecondition, "worker_id: no process of %q runs", w.id)
+	case w.notification != nil && proto.Equal(w.notification, n): // the same again
+		return nil
+	case drains && state == draining:
+		return nil
+	case state == failed || state == draining:
+		return status.Errorf(codes.FailedPrecondition, "worker_id: %q is being stopped", w.id)
+	case drains:
+		w.set(draining)
+		w.log.Info("worker drains")
+		w.wake()
+		return nil
+	case w.notification != nil:
+		return status.Errorf(codes.AlreadyExists, "worker_id: the process of %q has said something else; another one uses its id", w.id)
+	}
+	w.notification = n
+	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = n.GetEndpoint(), n.GetVramUsedBytes(), n.GetCapabilities()
+	if state == starting {
+		w.becomeReady()
+	}
+	w.log.Info("worker ready", "endpoint", n.GetEndpoint(), "vram_used_bytes", n.GetVramUsedBytes())
+	w.wake()
+	return nil
+}
+
+// notifyFailed takes the message of a process that cannot work.
+func (w *worker) notifyFailed(message string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.view.GetState(); s == waiting || s == stopped {
+		return status.Errorf(codes.FailedPrecondition, "worker_id: no process of %q runs", w.id)
+	}
+	if message == "" {
+		message = "it said that it failed, and not why"
+	}
+	w.failLocked(message)
+	return nil
+}
+
+// show returns what the lists show.
+func (w *worker) show() *lessorv1.PoolWorker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := proto.CloneOf(&w.view)
+	v.StateSince = timestamppb.New(w.since)
+	if !w.nextStart.IsZero() {
+		v.NextStartAt = timestamppb.New(w.nextStart)
+	}
+	return v
+}
