@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/internal/config"
 	"github.com/lessor-dev/lessor/internal/execworker"
+	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
 // cli is the grammar of the command line.
@@ -28,6 +29,7 @@ type cli struct {
 	Task    taskCmd    `cmd:"" help:"Show and change tasks."`
 	Queue   queueCmd   `cmd:"" help:"Show, update, pause and purge queues."`
 	Worker  workerCmd  `cmd:"" help:"Show workers, change them, or run one."`
+	Pool    poolCmd    `cmd:"" help:"Keep the worker processes of a machine running, and show which are ready."`
 	Token   tokenCmd   `cmd:"" help:"Issue and revoke credentials."`
 	Key     keyCmd     `cmd:"" help:"Show and rotate the keys that sign tokens."`
 	Audit   auditCmd   `cmd:"" help:"Show what was done, and by whom."`
@@ -68,7 +70,9 @@ func (a *app) strays() []config.Stray {
 	if err != nil {
 		return nil // cannot happen: tests build this parser
 	}
-	return config.Strays(all.Model.Node, envPrefix, execworker.Variables(), os.Environ())
+	others := append(execworker.Variables(),
+		readiness.VarPoolID, readiness.VarWorkerID, readiness.VarPoolURL, readiness.VarPoolToken, readiness.VarGPUDevice)
+	return config.Strays(all.Model.Node, envPrefix, others, os.Environ())
 }
 
 func (a *app) warnStrays(log *slog.Logger) {

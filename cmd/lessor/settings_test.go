@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"log/slog"
+	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -85,6 +86,27 @@ func TestSettingsOfAWorker(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the settings are %+v, want %+v", got, want)
+	}
+}
+
+// A worker of a pool says of which one it is. Workers of one machine have different names, unless --name says otherwise.
+func TestSettingsOfAWorkerOfAPool(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("LESSOR_POOL_ID", "gpu")
+	t.Setenv("LESSOR_WORKER_ID", "gpu-1")
+	for _, test := range []struct{ url, flag, name, pool string }{
+		{"http://127.0.0.1:9200", "--single-flight", host + "-gpu-1", "gpu"},
+		{"http://127.0.0.1:9200", "--name=n", "n", "gpu"},
+		{"", "--single-flight", "", ""}, // such as a worker in the command of a task
+	} {
+		t.Setenv("LESSOR_POOL_URL", test.url)
+		got := parsed(t, "worker", "run", "--queue=q", test.flag, "--", "true").Worker.Run.config(nil)
+		if got.Name != test.name || got.PoolID != test.pool {
+			t.Errorf("at %q with %s: name %q and pool %q, want %q and %q", test.url, test.flag, got.Name, got.PoolID, test.name, test.pool)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
 // capabilities are the flags for the capabilities of a worker, and for how much work it takes at once.
@@ -30,7 +31,8 @@ func (c capabilities) apply(cfg *worker.Config) {
 
 // flagNames replaces the fields of worker.Config by the flags that set them.
 var flagNames = strings.NewReplacer(
-	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.Concurrency", "--jobs",
+	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID", readiness.VarPoolID,
+	"Config.Concurrency", "--jobs",
 	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
 	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.DrainTimeout", "--drain-timeout",
 )

@@ -65,6 +65,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.add("instance", m.GetInfo().GetInstanceId())
 	d.add("version", m.GetInfo().GetVersion())
 	d.add("host", m.GetInfo().GetHostname())
+	d.add("pool", m.GetPoolId())
 	d.add("connected", clock(m.GetConnectedAt()))
 	d.add("last frame", clock(m.GetLastSeenAt()))
 	d.add("workspace", m.GetWorkspaceId())

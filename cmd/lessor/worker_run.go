@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/internal/execworker"
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
 // workerRunCmd is lessor worker run.
@@ -21,7 +23,7 @@ type workerRunCmd struct {
 	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
 	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
 	Tenant       string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
-	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine."`
+	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine, in a pool with the worker's name there."`
 	Spool        string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
 	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB, up to 64MiB; at most the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
@@ -102,10 +104,11 @@ const (
 
 func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	cfg := worker.Config{
-		Name:            c.Name,
+		Name:            c.name(),
 		Version:         buildVersion(),
 		Tenant:          c.Tenant,
 		Workspace:       c.Workspace,
+		PoolID:          ofPool(readiness.VarPoolID),
 		DrainTimeout:    c.DrainTimeout,
 		Disk:            c.Spool,
 		MaxMessageBytes: max(minMessage, int(c.InlineLimit)+reportRoom),
@@ -114,6 +117,25 @@ func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	}
 	c.Capabilities.apply(&cfg)
 	return cfg
+}
+
+// name returns the name of the worker; empty: the default of the SDK, the name of the machine. The workers of a pool share a machine, and need names of
+// their own.
+func (c workerRunCmd) name() string {
+	id := ofPool(readiness.VarWorkerID)
+	if c.Name != "" || id == "" {
+		return c.Name
+	}
+	host, _ := os.Hostname()
+	return cmp.Or(host, "worker") + "-" + id
+}
+
+// ofPool returns a variable that the pool of this process has set; empty: no pool has started the process.
+func ofPool(variable string) string {
+	if os.Getenv(readiness.VarPoolURL) == "" {
+		return ""
+	}
+	return os.Getenv(variable)
 }
 
 // sayHints returns a function that logs a hint when the worker cannot connect, and logs it again only when the hint changes. The worker itself does not
@@ -173,15 +195,21 @@ func (c workerRunCmd) spool() (execworker.Spool, error) {
 	if c.Spool != "" {
 		return execworker.NewSpool(c.Spool), nil
 	}
+	state, err := stateDir("--spool")
+	return execworker.NewSpool(filepath.Join(state, "spool")), err
+}
+
+// stateDir returns the directory for what commands keep for this user; flag is the flag that names another place.
+func stateDir(flag string) (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if state == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return execworker.Spool{}, fail(exitUsage, "name a directory with --spool", "cannot find a directory for large outputs: %v", err)
+			return "", fail(exitUsage, "set "+flag, "cannot find the user's state directory: %v", err)
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	return execworker.NewSpool(filepath.Join(state, "lessor", "spool")), nil
+	return filepath.Join(state, "lessor"), nil
 }
 
 // workerError returns the error for the end of a worker, or nil for nil.

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
 // environment returns the worker's environment with the variables of the task. The worker's credentials are set to empty: a command that needs
-// credentials must get them in another way.
+// credentials must get them in another way. So is the address of the worker's pool: no pool has started the command, and it must not speak for the worker.
 func environment(t *worker.Task) []string {
-	return slices.Concat(os.Environ(), []string{"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY="}, variables(t))
+	return slices.Concat(os.Environ(), []string{
+		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=", readiness.VarPoolToken + "=", readiness.VarPoolURL + "=",
+	}, variables(t))
 }
 
 // Variables returns the names of the environment variables in which a command finds its task.

@@ -129,10 +129,10 @@ func TestVariablesOfTheTask(t *testing.T) {
 	}
 }
 
-// A command does not get the worker's credentials: neither the token nor the files of the token and the certificate. So a lessor in the command
-// cannot act as the worker.
+// A command does not get the worker's credentials: neither its tokens nor the files of the token and the certificate. So a lessor in the command
+// cannot act as the worker, and readiness.FromEnv finds no pool there.
 func TestCommandDoesNotSeeTheCredentials(t *testing.T) {
-	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY"} {
+	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", "LESSOR_POOL_TOKEN", "LESSOR_POOL_URL"} {
 		t.Setenv(name, "secret")
 	}
 	b := newRig(t, `env`, Config{}, worker.Config{})
