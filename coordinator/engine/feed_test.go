@@ -348,7 +348,7 @@ func TestWatchersReadAtTheirOwnPace(t *testing.T) {
 					t.Errorf("got news %d after %d others", n.ID.Seq, had-1)
 					return
 				}
-				for range 200 * pace {
+				for range 20 * pace {
 					runtime.Gosched()
 				}
 			}
