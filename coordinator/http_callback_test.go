@@ -335,11 +335,11 @@ func TestTaskTokensExpire(t *testing.T) {
 // worker can report until its grace is over, even if it sends no further heartbeat and the grace is longer than the token's TTL.
 func TestTaskTokenIsValidInTheGrace(t *testing.T) {
 	t.Attr("rules", "H1 T7")
-	serve(t, nil, func(t *testing.T, r *rig) {
+	serveWith(t, nil, Config{Callbacks: Callbacks{TokenTTL: time.Minute}}, func(t *testing.T, r *rig) {
 		w := r.web(t)
 		r.submit(t, func(s *lessorv1.TaskSpec) {
-			s.HeartbeatTimeout, s.AttemptTimeout = durationpb.New(3*time.Hour), durationpb.New(time.Minute)
-			s.CancelGrace = durationpb.New(2 * time.Hour)
+			s.HeartbeatTimeout, s.AttemptTimeout = durationpb.New(time.Hour), durationpb.New(time.Minute)
+			s.CancelGrace = durationpb.New(20 * time.Minute)
 		})
 		a := r.lease(t)
 		w.callback("started", a, "").want(t, http.StatusOK)
@@ -347,7 +347,7 @@ func TestTaskTokenIsValidInTheGrace(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		beat := w.callback("heartbeat", a, "")
 		beat.want(t, http.StatusOK, "shouldCancel", true)
-		time.Sleep(2*time.Hour - 31*time.Second)
+		time.Sleep(20*time.Minute - 31*time.Second)
 		token, _ := beat.body["taskToken"].(string)
 		w.postCallback("completed", a.GetTask().GetTaskId(), token, `{"attempt": 1, "outcome": "CANCELLED"}`).
 			want(t, http.StatusOK, "finalState", "CANCELLED", "taskState", "CANCELLED")
