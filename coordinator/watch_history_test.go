@@ -280,7 +280,7 @@ func (w *pastWorld) run(order []int) {
 // A watch of a run that catches up reads each task about as often as it has events to send, in whatever order the tasks ran, and in short transactions. If it
 // read all tasks for each step, a run of a million tasks would take half an hour.
 func TestCatchUpReadsATaskOnlyForItsEvents(t *testing.T) {
-	const tasks, step = 4000, 50
+	const tasks, step = 2000, 50
 	setWatchStep(t, step)
 	for name, order := range orders(tasks) {
 		w, events := newPastWorld(t, 1), 0
