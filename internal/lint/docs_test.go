@@ -97,11 +97,14 @@ func TestAnchors(t *testing.T) {
 // TestDocumentsNameTestsThatExist checks that each `go test ./PACKAGE -run NAME` in a document runs a test of that package. With a wrong name go
 // test succeeds without running anything.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
-	commands := 0
+	commands, tests := 0, map[string][]string{} // names of the tests, by package
 	for _, doc := range filesNamed(t, ".", ".md") {
 		for _, command := range goTest.FindAllStringSubmatch(read(t, doc), -1) {
 			commands++
-			if !hasTest(t, strings.TrimPrefix(command[1], "./"), regexp.MustCompile(command[2])) {
+			if tests[command[1]] == nil {
+				tests[command[1]] = testsOf(t, command[1])
+			}
+			if !slices.ContainsFunc(tests[command[1]], regexp.MustCompile(command[2]).MatchString) {
 				t.Errorf("%s: %s runs no test of %s", doc, command[0], command[1])
 			}
 		}
@@ -111,7 +114,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
-func hasTest(t *testing.T, dir string, name *regexp.Regexp) bool {
+func testsOf(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*_test.go"))
 	if err != nil {
@@ -123,10 +126,8 @@ func hasTest(t *testing.T, dir string, name *regexp.Regexp) bool {
 			t.Fatal(err)
 		}
 		for _, function := range testFunction.FindAllStringSubmatch(string(content), -1) {
-			if name.MatchString(function[1]) {
-				return true
-			}
+			names = append(names, function[1])
 		}
 	}
-	return false
+	return names
 }
