@@ -255,22 +255,19 @@ func hasEnums(m protoreflect.Message) (has bool) {
 // checkAgreement checks that unmarshal reads a message as protobuf does, or refuses it with the same error.
 func checkAgreement(t *testing.T, mt protoreflect.MessageType, raw []byte) {
 	t.Helper()
+	want := mt.New().Interface()
+	wantErr := proto.Unmarshal(raw, want)
 	for _, piece = range []int{1, piece} {
-		checkUnmarshal(t, mt, raw)
-	}
-}
-
-func checkUnmarshal(t *testing.T, mt protoreflect.MessageType, raw []byte) {
-	t.Helper()
-	got, want := mt.New().Interface(), mt.New().Interface()
-	err, wantErr := unmarshal(raw, got), proto.Unmarshal(raw, want)
-	switch {
-	case wantErr != nil:
-		if err == nil || err.Error() != wantErr.Error() {
-			t.Errorf("%s of %x: error %v, want that of protobuf: %v", mt.Descriptor().Name(), raw, err, wantErr)
+		got := mt.New().Interface()
+		err := unmarshal(raw, got)
+		switch {
+		case wantErr != nil:
+			if err == nil || err.Error() != wantErr.Error() {
+				t.Errorf("%s of %x: error %v, want that of protobuf: %v", mt.Descriptor().Name(), raw, err, wantErr)
+			}
+		case err != nil || !proto.Equal(got, want):
+			t.Errorf("%s of %x is read as %v (%v), want %v as by protobuf", mt.Descriptor().Name(), raw, got, err, want)
 		}
-	case err != nil || !proto.Equal(got, want):
-		t.Errorf("%s of %x is read as %v (%v), want %v as by protobuf", mt.Descriptor().Name(), raw, got, err, want)
 	}
 }
 
