@@ -108,15 +108,33 @@ func Parse(data []byte) (*Config, error) {
 	if c.Listen == "" {
 		c.Listen = DefaultListen
 	}
-	return c, c.check(keysOfPools(data))
+	var root yaml.Node
+	_ = yaml.Unmarshal(data, &root) // it has been read above
+	if item := emptyItem(&root); item != nil {
+		return nil, fmt.Errorf("line %d: an item of a list is empty", item.Line)
+	}
+	return c, c.check(keysOfPools(&root))
+}
+
+// emptyItem returns an item of a list below n that has no value, or nil. Package yaml would leave it out without a word.
+func emptyItem(n *yaml.Node) *yaml.Node {
+	for _, item := range n.Content {
+		if value := cmp.Or(item.Alias, item); n.Kind == yaml.SequenceNode && value.ShortTag() == "!!null" {
+			return item
+		}
+		if found := emptyItem(item); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // keysOfPools returns which keys each pool of a file has: a 0 that is written there is no default.
-func keysOfPools(data []byte) []map[string]any {
+func keysOfPools(root *yaml.Node) []map[string]any {
 	var file struct {
 		Pools []map[string]any `yaml:"pools"`
 	}
-	_ = yaml.Unmarshal(data, &file) // Parse has read it
+	_ = root.Decode(&file) // Parse has read it
 	return file.Pools
 }
 
