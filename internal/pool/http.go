@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -80,6 +81,8 @@ func httpStatus(err error) int {
 		return http.StatusConflict
 	case codes.ResourceExhausted:
 		return http.StatusRequestEntityTooLarge
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
 	}
@@ -147,7 +150,7 @@ func workerStatus(name string) (lessorv1.WorkerStatus, error) {
 	return 0, invalid("status", "%q must be ready, failed or draining", name)
 }
 
-// readJSON reads one JSON value. The error is INVALID_ARGUMENT and names the field, or RESOURCE_EXHAUSTED.
+// readJSON reads one JSON value. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.
 func readJSON(body io.Reader, n any) error {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
@@ -162,6 +165,9 @@ func readJSON(body io.Reader, n any) error {
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return status.Errorf(codes.ResourceExhausted, "body: has more than %d bytes", tooLarge.Limit)
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return status.Errorf(codes.Unavailable, "body: has not arrived: %v", err)
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return invalid(cmp.Or(wrong.Field, "body"), "cannot be a JSON %s", wrong.Value)

@@ -3,6 +3,7 @@ package pool
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -264,6 +266,23 @@ func TestTooLargeByHTTP(t *testing.T) {
 		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "body: has more than 65536 bytes") || s.get("p-0").state() != starting {
 			t.Errorf("%s %.100s: %d %s, want %d and the limit", test.path, test.body, w.Code, w.Body, http.StatusRequestEntityTooLarge)
 		}
+	}
+}
+
+// A notification that does not arrive whole because of its connection is no bad one: the process tries again (P3).
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	t.Attr("rules", "P3")
+	s := newSite(t)
+	client, server := net.Pipe()
+	defer func() { _ = errors.Join(client.Close(), server.Close()) }()
+	if err := server.SetReadDeadline(time.Unix(1, 0)); err != nil { // as the server does it after its timeout
+		t.Fatal(err)
+	}
+	w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, readyPath, io.MultiReader(strings.NewReader("{"), server))
+	req.Header.Set("Authorization", "Bearer "+testToken)
+	s.pages().ServeHTTP(w, req)
+	if w.Code < 500 || !strings.Contains(w.Body.String(), "body: has not arrived") {
+		t.Errorf("%d %s, want a status from 500 on", w.Code, w.Body)
 	}
 }
 
