@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -41,6 +42,7 @@ func (s *Supervisor) serve(l net.Listener, broken func()) *listener {
 	pages := s.pages()
 	server := &listener{grpc: calls, served: make(chan error, 1), http: &http.Server{
 		Protocols: protocols, ReadTimeout: callTimeout, WriteTimeout: callTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxBody,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 				calls.ServeHTTP(w, r)

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -283,6 +284,41 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	s.pages().ServeHTTP(w, req)
 	if w.Code < 500 || !strings.Contains(w.Body.String(), "body: has not arrived") {
 		t.Errorf("%d %s, want a status from 500 on", w.Code, w.Body)
+	}
+}
+
+// busyListener fails once, as a listener does when there are too many open files.
+type busyListener struct {
+	net.Listener
+	failed bool
+	again  chan struct{} // closed when it is asked again
+}
+
+func (l *busyListener) Accept() (net.Conn, error) {
+	if !l.failed {
+		l.failed = true
+		return nil, syscall.EMFILE
+	}
+	close(l.again)
+	return l.Listener.Accept()
+}
+
+// What package http has to say is in the log, in its form.
+func TestServerLogs(t *testing.T) {
+	log := &locked{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(&Config{}, Options{Token: testToken, Output: io.Discard, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	busy := &busyListener{Listener: l, again: make(chan struct{})}
+	server := s.serve(busy, func() {})
+	<-busy.again
+	if err := server.close(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), `"level":"WARN","msg":"http: Accept error`) {
+		t.Errorf("the log is %q, want the problem", log)
 	}
 }
 
