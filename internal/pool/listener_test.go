@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -287,6 +288,45 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	}
 }
 
+// pipes is a listener for connections within this process, which work on the fake clock.
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	if conn, open := <-p.conns; open {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.conns) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// Whoever keeps a connection open, or sends slowly, holds up a stop for no more than closeWait.
+func TestStopClosesConnections(t *testing.T) {
+	post := "POST " + readyPath + " HTTP/1.1\r\nHost: x\r\n"
+	for _, sent := range []string{
+		"", post, post + "Authorization: Bearer " + testToken + "\r\nContent-Length: 9\r\n\r\n{", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(&Config{}, Options{Token: testToken, Output: io.Discard, Log: slog.New(slog.DiscardHandler)})
+			l := &pipes{conns: make(chan net.Conn)}
+			server := s.serve(l, func() {})
+			client, conn := net.Pipe()
+			l.conns <- conn
+			go func() { _, _ = io.Copy(io.Discard, client); _ = client.Close() }() // until the server closes the connection
+			_, _ = io.WriteString(client, sent)
+			synctest.Wait()
+			began := time.Now()
+			if err := server.close(); err != nil || time.Since(began) > closeWait {
+				t.Errorf("after %q, closing took %v (%v), want at most %v", sent, time.Since(began), err, closeWait)
+			}
+		})
+	}
+}
+
 // busyListener fails once, as a listener does when there are too many open files.
 type busyListener struct {
 	net.Listener
@@ -550,7 +590,10 @@ func TestGRPCNeedsTheToken(t *testing.T) {
 // The metrics need no token, and count what happened.
 func TestMetrics(t *testing.T) {
 	s := newSite(t)
+	s.get("p-0").wait(success, 0)
 	s.begin("p-0") // a second process
+	s.get("p-0").wait(crash, 0)
+	s.begin("p-0")
 	s.posts(readyPath, readyBody(""), http.StatusOK, "")
 	s.posts(readyPath, readyBody(""), http.StatusOK, "")
 	s.posts(readyPath, readyBody(`,"vram_used_bytes":0`), http.StatusBadRequest, "vram_used_bytes")
@@ -565,9 +608,9 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d %s, want the metrics", code, text)
 	}
 	for name, want := range map[string]string{
-		"lessor_pool_worker_starts_total":  `{pool_id="gpu"} 1|{pool_id="p"} 2`,
+		"lessor_pool_worker_starts_total":  `{pool_id="gpu"} 1|{pool_id="p"} 3`,
 		"lessor_pool_workers_ready_total":  `{pool_id="gpu"} 0|{pool_id="p"} 1`,
-		"lessor_pool_workers_failed_total": `{pool_id="gpu"} 1|{pool_id="p"} 0`,
+		"lessor_pool_workers_failed_total": `{pool_id="gpu"} 1|{pool_id="p"} 1`,
 		"lessor_pool_workers": `{pool_id="gpu",state="DRAINING"} 0|{pool_id="gpu",state="FAILED"} 1|{pool_id="gpu",state="READY"} 0|` +
 			`{pool_id="gpu",state="STARTING"} 0|{pool_id="gpu",state="STOPPED"} 0|{pool_id="gpu",state="WAITING"} 0|` +
 			`{pool_id="p",state="DRAINING"} 0|{pool_id="p",state="FAILED"} 0|{pool_id="p",state="READY"} 1|` +

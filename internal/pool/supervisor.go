@@ -55,7 +55,7 @@ func New(c *Config, o Options) *Supervisor {
 			w := &worker{
 				id: id, gpu: place.gpu, config: config, launch: runProcess, counts: s.counts,
 				log:     o.Log.With("pool_id", config.ID, "worker_id", id),
-				changed: make(chan struct{}, 1),
+				failure: make(chan struct{}, 1),
 				command: command{
 					args: config.Command, dir: config.Dir,
 					env:    environ(environment, config, id, place.gpu, o.URL, o.Token),

@@ -34,14 +34,12 @@ type worker struct {
 	log     *slog.Logger
 	counts  *counts
 
-	// changed wakes the goroutine that supervises the process; it has room for one.
-	changed chan struct{}
+	// failure wakes the goroutine that supervises the process, which then looks at the state; it has room for one. What is left of the process before
+	// does no harm.
+	failure chan struct{}
 
-	mu sync.Mutex
-	// view is what the lists show. Its times are set when it is shown.
-	view         lessorv1.PoolWorker
-	since        time.Time
-	nextStart    time.Time
+	mu           sync.Mutex
+	view         lessorv1.PoolWorker          // what the lists show
 	readySince   time.Time                    // of this process; zero: it was never ready
 	notification *lessorv1.NotifyReadyRequest // what this process has said; nil: nothing
 }
@@ -52,7 +50,7 @@ func (w *worker) run(ctx, kill context.Context) {
 	for ctx.Err() == nil {
 		w.begin()
 		end := w.launch(w.command, w.started, func(p running) { w.supervise(ctx, kill, p) })
-		again := ctx.Err() == nil && (!end.ok || w.failing() || w.config.Restart == Always)
+		again := ctx.Err() == nil && (!end.ok || w.state() == failed || w.config.Restart == Always)
 		if !again {
 			w.stop(end)
 			return
@@ -83,11 +81,8 @@ func (w *worker) supervise(ctx, kill context.Context, p running) {
 			return
 		case <-late:
 			w.late()
-		case <-w.changed:
-			switch w.state() {
-			case ready, draining:
-				late = nil
-			case failed:
+		case <-w.failure:
+			if w.state() == failed {
 				w.end(kill, p)
 				return
 			}
@@ -119,12 +114,8 @@ func (w *worker) end(kill context.Context, p running) {
 func (w *worker) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-w.changed: // it was about the process before
-	default:
-	}
 	w.set(starting)
-	w.notification, w.readySince, w.nextStart = nil, time.Time{}, time.Time{}
+	w.notification, w.readySince = nil, time.Time{}
 	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = "", 0, nil
 	w.view.Starts++
 	w.counts.starts.WithLabelValues(w.config.ID).Inc()
@@ -144,7 +135,7 @@ func (w *worker) started(pid int) {
 // becomeReady needs w.mu.
 func (w *worker) becomeReady() {
 	w.set(ready)
-	w.readySince = w.since
+	w.readySince = time.Now()
 	w.counts.ready.WithLabelValues(w.config.ID).Inc()
 }
 
@@ -166,12 +157,8 @@ func (w *worker) failLocked(reason string) {
 	w.view.LastFailure = reason
 	w.counts.failed.WithLabelValues(w.config.ID).Inc()
 	w.log.Warn("worker failed", "reason", reason)
-	w.wake()
-}
-
-func (w *worker) wake() {
 	select {
-	case w.changed <- struct{}{}:
+	case w.failure <- struct{}{}:
 	default: // it is going to look anyway
 	}
 }
@@ -197,7 +184,7 @@ func (w *worker) wait(end ending, wait time.Duration) {
 	}
 	w.view.Pid = 0
 	w.set(waiting)
-	w.nextStart = w.since.Add(wait)
+	w.view.NextStartAt = timestamppb.New(time.Now().Add(wait))
 	w.log.Warn("worker ended; it will be started again", "how", end.text, "wait", wait)
 }
 
@@ -220,8 +207,6 @@ func (w *worker) readyFor() time.Duration {
 	return time.Since(w.readySince)
 }
 
-func (w *worker) failing() bool { return w.state() == failed }
-
 func (w *worker) state() lessorv1.PoolWorkerState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,10 +221,7 @@ func (w *worker) setState(s lessorv1.PoolWorkerState) {
 
 // set needs w.mu.
 func (w *worker) set(s lessorv1.PoolWorkerState) {
-	w.view.State, w.since = s, time.Now()
-	if s != waiting {
-		w.nextStart = time.Time{}
-	}
+	w.view.State, w.view.StateSince, w.view.NextStartAt = s, timestamppb.Now(), nil
 }
 
 // notifyReady takes what a process says of itself (P2). The error is a gRPC status: FAILED_PRECONDITION or ALREADY_EXISTS if another process said it (P3).
@@ -260,7 +242,6 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 	case drains:
 		w.set(draining)
 		w.log.Info("worker drains")
-		w.wake()
 		return nil
 	case w.notification != nil:
 		return status.Errorf(codes.AlreadyExists, "worker_id: the process of %q has said something else; another one uses its id", w.id)
@@ -271,7 +252,6 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 		w.becomeReady()
 	}
 	w.log.Info("worker ready", "endpoint", n.GetEndpoint(), "vram_used_bytes", n.GetVramUsedBytes())
-	w.wake()
 	return nil
 }
 
@@ -293,10 +273,5 @@ func (w *worker) notifyFailed(message string) error {
 func (w *worker) show() *lessorv1.PoolWorker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	v := proto.CloneOf(&w.view)
-	v.StateSince = timestamppb.New(w.since)
-	if !w.nextStart.IsZero() {
-		v.NextStartAt = timestamppb.New(w.nextStart)
-	}
-	return v
+	return proto.CloneOf(&w.view)
 }

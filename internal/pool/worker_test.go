@@ -274,6 +274,58 @@ func TestRestartsBackOff(t *testing.T) {
 	})
 }
 
+// How long the process before was ready says nothing about one that never was.
+func TestBackoffOfProcessesThatAreNotReady(t *testing.T) {
+	t.Attr("rules", "P1")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slowStart)
+		w.start()
+		w.saysReady(codes.OK, 5)
+		w.after(time.Hour)
+		w.fakes.process().end(crash)
+		w.after(time.Second)
+		w.want(starting, 2)
+		w.fakes.process().end(crash)
+		w.after(2*time.Second - 1)
+		w.want(waiting, 2)
+		w.after(1)
+		w.want(starting, 3)
+		w.close()
+	})
+}
+
+// A failure that the process before has left behind, because it ended at that moment, does not end the next one.
+func TestFailureOfTheProcessBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, slowStart)
+		w.worker().failure <- struct{}{}
+		w.start()
+		w.want(starting, 1)
+		w.close()
+	})
+}
+
+// A process may notify before the supervisor knows that it runs.
+func TestProcessThatNotifiesAtOnce(t *testing.T) {
+	w := newWorld(t, onePool)
+	w.worker().begin()
+	if err := w.worker().notifyFailed("no memory"); err != nil {
+		t.Error(err)
+	}
+	w.worker().started(7)
+	if v := w.worker().show(); v.GetState() != failed || v.GetPid() != 7 {
+		t.Errorf("got %v, want the process 7, which has failed", v)
+	}
+}
+
+// The workers of a pool are listed by their numbers, whatever their order in the file.
+func TestWorkersAreListedByNumber(t *testing.T) {
+	w := newWorld(t, "pools: [{id: p, command: [sh], gpus: [10, 2]}]")
+	if v := w.pools[0].show().GetWorkers(); v[0].GetWorkerId() != "p-2" || v[1].GetWorkerId() != "p-10" {
+		t.Errorf("got %v, want p-2 before p-10", v)
+	}
+}
+
 // A process that ends with exit code 0 has done so on purpose, unless the file says otherwise.
 func TestSuccessIsNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -320,6 +372,7 @@ func TestStopDrains(t *testing.T) {
 		w.start()
 		w.stop()
 		w.want(draining, 1)
+		w.saysReady(codes.FailedPrecondition, 1) // it is too late
 		w.kill()
 		w.want(stopped, 1)
 		w.close()
