@@ -34,9 +34,11 @@ const (
 // A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceClient interface {
 	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is harmless (P3). ALREADY_EXISTS: the process of
-	// that worker_id lives, and has said something else, so another one uses its id. INVALID_ARGUMENT names the field.
+	// that worker_id lives, and has said something else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being stopped.
+	// INVALID_ARGUMENT names the field.
 	NotifyReady(ctx context.Context, in *NotifyReadyRequest, opts ...grpc.CallOption) (*NotifyReadyResponse, error)
 	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started again, after a wait. Repeating it is harmless.
+	// FAILED_PRECONDITION: no process of that worker_id runs.
 	NotifyFailed(ctx context.Context, in *NotifyFailedRequest, opts ...grpc.CallOption) (*NotifyFailedResponse, error)
 	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the answer (P4).
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
@@ -101,9 +103,11 @@ func (c *poolServiceClient) GetPool(ctx context.Context, in *GetPoolRequest, opt
 // A field that the supervisor does not know is bad input, as in TaskService.
 type PoolServiceServer interface {
 	// NotifyReady says that a process is ready for work, or that it takes no more. Repeating it is harmless (P3). ALREADY_EXISTS: the process of
-	// that worker_id lives, and has said something else, so another one uses its id. INVALID_ARGUMENT names the field.
+	// that worker_id lives, and has said something else, so another one uses its id. FAILED_PRECONDITION: no process of it runs, or it is being stopped.
+	// INVALID_ARGUMENT names the field.
 	NotifyReady(context.Context, *NotifyReadyRequest) (*NotifyReadyResponse, error)
 	// NotifyFailed says that a process cannot become ready, or go on. It is stopped and started again, after a wait. Repeating it is harmless.
+	// FAILED_PRECONDITION: no process of that worker_id runs.
 	NotifyFailed(context.Context, *NotifyFailedRequest) (*NotifyFailedResponse, error)
 	// ListPools shows all pools of the supervisor, by pool_id. What was notified before it is in the answer (P4).
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)
