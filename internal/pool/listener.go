@@ -113,10 +113,17 @@ func (s *Supervisor) authorized(values []string) error {
 	return status.Error(codes.Unauthenticated, "the header authorization must be \"Bearer\" and the token of "+readiness.VarPoolToken)
 }
 
-// notified counts a notification that was answered with err, and logs it if it was refused.
+// maxProblem is how much of a problem is logged, in bytes: it may repeat what the caller has sent.
+const maxProblem = 512
+
+// notified counts a notification that was answered with err. One of a worker that was refused is logged; one without the token may come from anybody on
+// the machine, who must not fill the log.
 func (s *Supervisor) notified(began time.Time, err error) {
-	s.counts.callbacks.WithLabelValues(status.Code(err).String()).Observe(time.Since(began).Seconds())
-	if err != nil {
-		s.log.Warn("notification refused", "code", status.Code(err).String(), "problem", status.Convert(err).Message())
+	code := status.Code(err)
+	s.counts.callbacks.WithLabelValues(code.String()).Observe(time.Since(began).Seconds())
+	if err == nil || code == codes.Unauthenticated {
+		return
 	}
+	problem := status.Convert(err).Message()
+	s.log.Warn("notification refused", "code", code.String(), "problem", problem[:min(len(problem), maxProblem)])
 }

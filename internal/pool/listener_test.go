@@ -343,6 +343,22 @@ func (l *busyListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
+// A refused notification is in the log, but not all of what the caller has sent, and nothing of one without the token.
+func TestLogOfRefusals(t *testing.T) {
+	log := &locked{}
+	s := New(&Config{}, Options{Token: testToken, Output: io.Discard, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	s.notified(time.Now(), invalid("status", "%q", strings.Repeat("x", 5000)))
+	if text := log.String(); !strings.Contains(text, `"level":"WARN","msg":"notification refused","code":"InvalidArgument","problem":"status: `) || len(text) > 1000 {
+		t.Errorf("the log is %d bytes, %.200q; want the beginning of the problem", len(text), text)
+	}
+	before := log.String()
+	s.notified(time.Now(), s.authorized(nil))
+	s.notified(time.Now(), nil)
+	if log.String() != before {
+		t.Errorf("the log is %q, want nothing for a notification without the token or without a problem", log)
+	}
+}
+
 // What package http has to say is in the log, in its form.
 func TestServerLogs(t *testing.T) {
 	log := &locked{}
