@@ -97,6 +97,12 @@ func Parse(data []byte) (*Config, error) {
 	docs := yaml.NewDecoder(bytes.NewReader(data))
 	docs.KnownFields(true)
 	c := &Config{}
+	// Where the file is not YAML, the error is that of docs.
+	if tree := new(yaml.Node); yaml.Unmarshal(data, tree) == nil {
+		if err := checkItems(tree); err != nil {
+			return nil, err
+		}
+	}
 	if err := docs.Decode(c); errors.Is(err, io.EOF) {
 		return nil, errors.New("pools: there are none; the file is empty")
 	} else if err != nil {
@@ -129,6 +135,19 @@ func emptyItem(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
+// checkItems refuses an item of a list that has no value: a dash too many, or a ~ that was meant as a directory. Package yaml would leave it out.
+func checkItems(n *yaml.Node) error {
+	for _, child := range n.Content {
+		if n.Kind == yaml.SequenceNode && child.ShortTag() == "!!null" {
+			return fmt.Errorf("line %d: an item of a list has no value; text like ~ or null needs quotes", child.Line)
+		}
+		if err := checkItems(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // keysOfPools returns which keys each pool of a file has: a 0 that is written there is no default.
 func keysOfPools(root *yaml.Node) []map[string]any {
 	var file struct {
@@ -149,8 +168,11 @@ func yamlProblem(err error) string {
 	}
 	text = strings.NewReplacer("!!str", "text", "!!int", "number", "!!seq", "list", "!!map", "table", "!!bool", "yes or no", "!!float", "number").Replace(text)
 	return strings.TrimPrefix(goType.ReplaceAllStringFunc(text, func(s string) string {
-		if strings.HasSuffix(s, "time.Duration") {
+		switch {
+		case strings.HasSuffix(s, " time.Duration"):
 			return " into a duration such as 30s"
+		case strings.HasPrefix(s, " into []"):
+			return " into a list"
 		}
 		return ""
 	}), "yaml: ")
