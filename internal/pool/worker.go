@@ -116,7 +116,6 @@ func (w *worker) begin() {
 	defer w.mu.Unlock()
 	w.set(starting)
 	w.notification, w.readySince = nil, time.Time{}
-	w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = "", 0, nil
 	w.view.Starts++
 	w.counts.starts.WithLabelValues(w.config.ID).Inc()
 }
@@ -182,8 +181,7 @@ func (w *worker) wait(end ending, wait time.Duration) {
 		}
 		w.view.LastFailure = end.text
 	}
-	w.view.Pid = 0
-	w.set(waiting)
+	w.gone(waiting)
 	w.view.NextStartAt = timestamppb.New(time.Now().Add(wait))
 	w.log.Warn("worker ended; it will be started again", "how", end.text, "wait", wait)
 }
@@ -192,9 +190,14 @@ func (w *worker) wait(end ending, wait time.Duration) {
 func (w *worker) stop(end ending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.view.Pid = 0
-	w.set(stopped)
+	w.gone(stopped)
 	w.log.Info("worker stopped", "how", end.text)
+}
+
+// gone says that the process is no more, and so not what it offered either. It needs w.mu.
+func (w *worker) gone(s lessorv1.PoolWorkerState) {
+	w.view.Pid, w.view.Endpoint, w.view.VramUsedBytes, w.view.Capabilities = 0, "", 0, nil
+	w.set(s)
 }
 
 // readyFor returns how long the process was ready.

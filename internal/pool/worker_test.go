@@ -429,11 +429,11 @@ func TestNotificationsOfADeadProcess(t *testing.T) {
 		w.want(waiting, 1)
 		w.saysReady(codes.FailedPrecondition, 5)
 		w.saysFailed(codes.FailedPrecondition)
+		if n := w.worker().show().GetVramUsedBytes(); n != 0 {
+			t.Errorf("%d bytes, want 0: the process has ended", n)
+		}
 		w.after(time.Second)
 		w.want(starting, 2)
-		if n := w.worker().show().GetVramUsedBytes(); n != 0 {
-			t.Errorf("%d bytes, want 0: the process has said nothing", n)
-		}
 		w.saysReady(codes.OK, 6)
 		w.want(ready, 2)
 		w.close()

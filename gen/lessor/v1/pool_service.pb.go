@@ -474,11 +474,11 @@ type PoolWorker struct {
 	Starts uint32 `protobuf:"varint,5,opt,name=starts,proto3" json:"starts,omitempty"`
 	// Index of the GPU that it was given (CUDA_VISIBLE_DEVICES); absent: none.
 	GpuDevice *uint32 `protobuf:"varint,6,opt,name=gpu_device,json=gpuDevice,proto3,oneof" json:"gpu_device,omitempty"`
-	// As the process notified them; empty before.
+	// As the process that runs notified them; else empty.
 	Endpoint string `protobuf:"bytes,7,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// As the process notified it; 0 before.
+	// As the process that runs notified it; else 0.
 	VramUsedBytes uint64 `protobuf:"varint,8,opt,name=vram_used_bytes,json=vramUsedBytes,proto3" json:"vram_used_bytes,omitempty"`
-	// As the process notified them; absent before.
+	// As the process that runs notified them; else absent.
 	Capabilities *WorkerCapabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// How the process before this one ended, or why it was stopped, for people. Empty: there was none.
 	LastFailure string `protobuf:"bytes,10,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
