@@ -3,7 +3,6 @@ package pool
 import (
 	"bytes"
 	"io"
-	"sync"
 )
 
 // maxLine is how much of a line waits for its end. A longer line is printed in pieces, each with the name of the worker.
@@ -11,15 +10,18 @@ const maxLine = 64 << 10
 
 // output prints the lines of all workers, one at a time.
 type output struct {
-	mu sync.Mutex
-	to io.Writer
+	to   io.Writer
+	turn chan struct{} // who puts an element in may print
 }
+
+func newOutput(to io.Writer) *output { return &output{to: to, turn: make(chan struct{}, 1)} }
 
 // lines prints what is written to it, line by line, with a prefix before each.
 type lines struct {
 	out    *output
 	prefix string
-	rest   []byte // of a line that has not ended
+	rest   []byte          // of a line that has not ended
+	late   <-chan struct{} // once closed, no line is waited for: the process has ended, and nobody takes what it has said
 }
 
 // Write never fails: a supervisor whose output nobody takes any more still has to supervise.
@@ -51,7 +53,20 @@ func (l *lines) end() {
 }
 
 func (l *lines) print(line []byte) {
-	l.out.mu.Lock()
-	defer l.out.mu.Unlock()
-	_, _ = l.out.to.Write(append(append([]byte(l.prefix), line...), '\n'))
+	select {
+	case l.out.turn <- struct{}{}:
+	case <-l.late:
+		return
+	}
+	text := append(append([]byte(l.prefix), line...), '\n')
+	printed := make(chan struct{})
+	go func() { // it may take forever: a pipe that nobody reads, a terminal that is held
+		defer close(printed)
+		defer func() { <-l.out.turn }()
+		_, _ = l.out.to.Write(text)
+	}()
+	select {
+	case <-printed:
+	case <-l.late:
+	}
 }

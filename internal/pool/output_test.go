@@ -28,7 +28,7 @@ func TestOutputIsPrintedByLines(t *testing.T) {
 		{[]string{"a", long + long + "b"}, "> a" + long[1:] + "\n> x" + long[1:] + "\n> xb\n"},
 	} {
 		var out bytes.Buffer
-		l := &lines{out: &output{to: &out}, prefix: "> "}
+		l := &lines{out: newOutput(&out), prefix: "> "}
 		for _, text := range test.writes {
 			if n, err := io.WriteString(l, text); n != len(text) || err != nil {
 				t.Errorf("wrote %d bytes of %d (%v)", n, len(text), err)
@@ -48,7 +48,7 @@ func TestOutputIsPrintedByLines(t *testing.T) {
 // What a finished process leaves behind is not printed with what the next one says.
 func TestOutputOfTheNextProcess(t *testing.T) {
 	var out bytes.Buffer
-	l := &lines{out: &output{to: &out}, prefix: "> "}
+	l := &lines{out: newOutput(&out), prefix: "> "}
 	for range 2 {
 		_, _ = io.WriteString(l, "line\nrest")
 		l.end()
@@ -62,7 +62,7 @@ func TestOutputOfTheNextProcess(t *testing.T) {
 func TestOutputOfManyWorkers(t *testing.T) {
 	const workers, count = 4, 100
 	var out bytes.Buffer
-	shared := &output{to: &out}
+	shared := newOutput(&out)
 	var all sync.WaitGroup
 	for i := range workers {
 		l := &lines{out: shared, prefix: fmt.Sprint(i, " ")}
@@ -92,7 +92,7 @@ func (f *fullDisk) Write([]byte) (int, error) {
 // A process may go on printing when nobody takes its output.
 func TestOutputThatFails(t *testing.T) {
 	disk := &fullDisk{}
-	l := &lines{out: &output{to: disk}}
+	l := &lines{out: newOutput(disk)}
 	for range 2 {
 		if n, err := io.WriteString(l, "line\n"); n != 5 || err != nil {
 			t.Errorf("wrote %d bytes (%v), want 5", n, err)

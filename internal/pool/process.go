@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/lessor-dev/lessor/internal/process"
 	"github.com/lessor-dev/lessor/worker/readiness"
@@ -29,6 +31,8 @@ type command struct {
 	env    []string
 	stdout *lines
 	stderr *lines
+	// patience is how long what a process has printed may wait for its reader once it has ended.
+	patience time.Duration
 }
 
 // running is a process, as the worker sees it that supervises it.
@@ -53,10 +57,16 @@ type launch func(c command, started func(pid int), supervise func(running)) endi
 
 // runProcess is launch with real processes.
 func runProcess(c command, started func(pid int), supervise func(running)) ending {
+	late, noLonger := context.WithCancel(context.Background())
+	defer noLonger()
+	c.stdout.late, c.stderr.late = late.Done(), late.Done()
 	p := &process.Process{
 		Args: c.args, Dir: c.dir, Env: c.env, Stdout: c.stdout, Stderr: c.stderr,
 		Started: started,
-		Stops:   func(g *process.Group) { supervise(group{g}) },
+		Stops: func(g *process.Group) {
+			supervise(group{g})
+			time.AfterFunc(c.patience, noLonger)
+		},
 	}
 	state, err := p.Run()
 	c.stdout.end()

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker/readiness"
@@ -149,12 +150,38 @@ func TestEndOfAProcess(t *testing.T) {
 		{[]string{"/dev/null"}, "", ending{text: "cannot be started: permission denied"}},
 		{[]string{"sh"}, "/no/such/dir", ending{text: "cannot be started: no such file or directory"}},
 	} {
-		out := &lines{out: &output{to: io.Discard}}
+		out := &lines{out: newOutput(io.Discard)}
 		c := command{args: test.args, dir: test.dir, stdout: out, stderr: out}
 		if got := runProcess(c, func(int) {}, func(p running) { <-p.exited() }); got != test.want {
 			t.Errorf("%q in %q: %+v, want %+v", test.args, test.dir, got, test.want)
 		}
 	}
+}
+
+// stuck is a pipe that nobody reads until it is closed.
+type stuck chan struct{}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s
+	return len(p), nil
+}
+
+// Output that nobody takes does not hide the end of a process; if it does, the test does not end.
+func TestOutputThatNobodyTakes(t *testing.T) {
+	t.Attr("rules", "P1")
+	pipe := make(stuck)
+	out := newOutput(pipe)
+	c := command{
+		args:   []string{"sh", "-c", "echo line; echo line; printf unfinished; echo line >&2; exit 3"},
+		stdout: &lines{out: out}, stderr: &lines{out: out}, patience: time.Millisecond,
+	}
+	for range 2 {
+		if got := runProcess(c, func(int) {}, func(p running) { <-p.exited() }); got != crash {
+			t.Errorf("got %+v, want %+v", got, crash)
+		}
+	}
+	close(pipe)
+	out.turn <- struct{}{} // nothing is printed any more
 }
 
 // A process that fails is followed by the next one, which says what came of the one before.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -41,10 +42,13 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// patience is how long the output of a process that has ended may hold up the supervisor. It is less than a service manager adds to the drain timeout.
+const patience = 5 * time.Second
+
 // New returns a supervisor that has not started anything.
 func New(c *Config, o Options) *Supervisor {
 	s := &Supervisor{log: o.Log, token: o.Token, counts: newCounts()}
-	out := &output{to: o.Output}
+	out := newOutput(o.Output)
 	environment := os.Environ()
 	for i := range c.Pools {
 		config := &c.Pools[i]
@@ -59,7 +63,7 @@ func New(c *Config, o Options) *Supervisor {
 				command: command{
 					args: config.Command, dir: config.Dir,
 					env:    environ(environment, config, id, place.gpu, o.URL, o.Token),
-					stdout: &lines{out: out, prefix: prefix}, stderr: &lines{out: out, prefix: prefix},
+					stdout: &lines{out: out, prefix: prefix}, stderr: &lines{out: out, prefix: prefix}, patience: patience,
 				},
 			}
 			w.view.WorkerId, w.view.GpuDevice = id, place.gpu
