@@ -97,11 +97,10 @@ func Parse(data []byte) (*Config, error) {
 	docs := yaml.NewDecoder(bytes.NewReader(data))
 	docs.KnownFields(true)
 	c := &Config{}
-	// Where the file is not YAML, the error is that of docs.
-	if tree := new(yaml.Node); yaml.Unmarshal(data, tree) == nil {
-		if err := checkItems(tree); err != nil {
-			return nil, err
-		}
+	var root yaml.Node
+	_ = yaml.Unmarshal(data, &root) // where the file is not YAML, the error is that of docs
+	if item := emptyItem(&root); item != nil {
+		return nil, fmt.Errorf("line %d: an item of a list has no value; text like ~ or null needs quotes", item.Line)
 	}
 	if err := docs.Decode(c); errors.Is(err, io.EOF) {
 		return nil, errors.New("pools: there are none; the file is empty")
@@ -114,15 +113,11 @@ func Parse(data []byte) (*Config, error) {
 	if c.Listen == "" {
 		c.Listen = DefaultListen
 	}
-	var root yaml.Node
-	_ = yaml.Unmarshal(data, &root) // it has been read above
-	if item := emptyItem(&root); item != nil {
-		return nil, fmt.Errorf("line %d: an item of a list is empty", item.Line)
-	}
 	return c, c.check(keysOfPools(&root))
 }
 
-// emptyItem returns an item of a list below n that has no value, or nil. Package yaml would leave it out without a word.
+// emptyItem returns an item of a list below n that has no value, or nil: a dash too many, or a ~ that was meant as a directory. Package yaml would leave it
+// out without a word.
 func emptyItem(n *yaml.Node) *yaml.Node {
 	for _, item := range n.Content {
 		if value := cmp.Or(item.Alias, item); n.Kind == yaml.SequenceNode && value.ShortTag() == "!!null" {
@@ -130,19 +125,6 @@ func emptyItem(n *yaml.Node) *yaml.Node {
 		}
 		if found := emptyItem(item); found != nil {
 			return found
-		}
-	}
-	return nil
-}
-
-// checkItems refuses an item of a list that has no value: a dash too many, or a ~ that was meant as a directory. Package yaml would leave it out.
-func checkItems(n *yaml.Node) error {
-	for _, child := range n.Content {
-		if n.Kind == yaml.SequenceNode && child.ShortTag() == "!!null" {
-			return fmt.Errorf("line %d: an item of a list has no value; text like ~ or null needs quotes", child.Line)
-		}
-		if err := checkItems(child); err != nil {
-			return err
 		}
 	}
 	return nil

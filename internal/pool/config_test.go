@@ -150,10 +150,8 @@ func TestRefusedYAML(t *testing.T) {
 		{onePoolWith("ready_timeout: soon"), "line 1: cannot unmarshal text `soon` into a duration such as 30s"},
 		{"pools: [", "line 1: did not find expected node content"},
 		{"pools: *a", "unknown anchor 'a' referenced"},
-		{"pools:\n-\n- {id: p, command: [sh], ready_timeout: 2m}", "line 2: an item of a list is empty"},
-		{"pools: [{id: p, command: [sh, &a ~]}]", "line 1: an item of a list is empty"},
-		{"pools: [{id: p, env: {a: &a ~}, command: [sh, *a]}]", "line 1: an item of a list is empty"},
-		{onePoolWith("gpus: [0, null]"), "line 1: an item of a list is empty"},
+		{"pools: [{id: p, command: [sh, &a ~]}]", "line 1: an item of a list has no value"},
+		{"pools: [{id: p, env: {a: &a ~}, command: [sh, *a]}]", "line 1: an item of a list has no value"},
 		{"pools: &a [*a]", "line 1: cannot unmarshal list"},
 		{"\xff", "invalid leading UTF-8 octet"},
 	} {
