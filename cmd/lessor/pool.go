@@ -71,6 +71,8 @@ func explainPool(addr string, err error) error {
 			"cannot reach the supervisor of the pools at %s: %s", addr, problem)
 	case codes.Unauthenticated:
 		return fail(exitFailed, "name the file that pool run uses with --pool-token-file", "%s", s.Message())
+	case codes.Unimplemented:
+		return fail(exitFailed, "--pool-addr is where pool run listens, not the address of a coordinator", "the server at %s is no supervisor of pools", addr)
 	case codes.NotFound:
 		return fail(exitNotFound, `"lessor pool list" shows the pools`, "%s", s.Message())
 	default:

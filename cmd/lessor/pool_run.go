@@ -56,7 +56,7 @@ func (c poolRunCmd) Run(a *app) error {
 	}
 	l, err := net.Listen("tcp", config.Listen)
 	if err != nil {
-		return fail(exitCannotStart, `another "lessor pool run" may run; set listen in the file`, "listen: %v", err)
+		return fail(exitCannotStart, `another "lessor pool run" may run; set listen in the file`, "%v", err)
 	}
 	log.Info("supervising pools", "pools", len(config.Pools), "listen", l.Addr().String())
 	s := pool.New(config, pool.Options{Token: token, URL: "http://" + l.Addr().String(), Output: a.out, Log: log})

@@ -72,7 +72,7 @@ func newSite(t *testing.T) *site {
 	s := &site{T: t, url: "http://" + l.Addr().String(), client: &http.Client{Transport: &http.Transport{}}}
 	s.Supervisor = New(config, Options{Token: testToken, URL: s.url, Output: io.Discard, Log: slog.New(slog.NewJSONHandler(log, nil))})
 	s.begin("p-0", "gpu-3")
-	s.get("p-1").stop(ending{})
+	s.get("p-1").noteStopped(ending{})
 	s.grpc, err = grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +101,8 @@ func (s *site) get(id string) *worker {
 // begin gives workers a new process.
 func (s *site) begin(ids ...string) {
 	for _, id := range ids {
-		s.get(id).begin()
-		s.get(id).started(7)
+		s.get(id).noteStarting()
+		s.get(id).noteStarted(7)
 	}
 }
 
@@ -606,9 +606,9 @@ func TestGRPCNeedsTheToken(t *testing.T) {
 // The metrics need no token, and count what happened.
 func TestMetrics(t *testing.T) {
 	s := newSite(t)
-	s.get("p-0").wait(success, 0)
+	s.get("p-0").noteWaiting(success, 0)
 	s.begin("p-0") // a second process
-	s.get("p-0").wait(crash, 0)
+	s.get("p-0").noteWaiting(crash, 0)
 	s.begin("p-0")
 	s.posts(readyPath, readyBody(""), http.StatusOK, "")
 	s.posts(readyPath, readyBody(""), http.StatusOK, "")

@@ -48,15 +48,15 @@ type worker struct {
 func (w *worker) run(ctx, kill context.Context) {
 	waits := backoff{least: w.config.RestartBackoff, most: w.config.RestartBackoffMax}
 	for ctx.Err() == nil {
-		w.begin()
-		end := w.launch(w.command, w.started, func(p running) { w.supervise(ctx, kill, p) })
+		w.noteStarting()
+		end := w.launch(w.command, w.noteStarted, func(p running) { w.supervise(ctx, kill, p) })
 		again := ctx.Err() == nil && (!end.ok || w.state() == failed || w.config.Restart == Always)
 		if !again {
-			w.stop(end)
+			w.noteStopped(end)
 			return
 		}
 		wait := waits.next(w.readyFor())
-		w.wait(end, wait)
+		w.noteWaiting(end, wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -83,19 +83,19 @@ func (w *worker) supervise(ctx, kill context.Context, p running) {
 			w.late()
 		case <-w.failure:
 			if w.state() == failed {
-				w.end(kill, p)
+				w.finish(kill, p)
 				return
 			}
 		case <-ctx.Done():
-			w.drain()
-			w.end(kill, p)
+			w.noteDraining()
+			w.finish(kill, p)
 			return
 		}
 	}
 }
 
-// end asks a process to end, and kills it if it takes too long.
-func (w *worker) end(kill context.Context, p running) {
+// finish asks a process to end, and kills it if it takes too long.
+func (w *worker) finish(kill context.Context, p running) {
 	p.terminate()
 	timer := time.NewTimer(w.config.DrainTimeout)
 	defer timer.Stop()
@@ -110,8 +110,8 @@ func (w *worker) end(kill context.Context, p running) {
 	<-p.exited()
 }
 
-// begin says that a new process is about to start.
-func (w *worker) begin() {
+// noteStarting says that a new process is about to start.
+func (w *worker) noteStarting() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set(starting)
@@ -120,8 +120,8 @@ func (w *worker) begin() {
 	w.counts.starts.WithLabelValues(w.config.ID).Inc()
 }
 
-// started says that the process runs.
-func (w *worker) started(pid int) {
+// noteStarted says that the process runs.
+func (w *worker) noteStarted(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.view.Pid = uint32(pid) //nolint:gosec // process ids are positive
@@ -162,8 +162,8 @@ func (w *worker) failLocked(reason string) {
 	}
 }
 
-// drain says that the process is asked to finish.
-func (w *worker) drain() {
+// noteDraining says that the process is asked to finish.
+func (w *worker) noteDraining() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.view.GetState() != failed {
@@ -171,8 +171,8 @@ func (w *worker) drain() {
 	}
 }
 
-// wait says that the process has ended, and that the next one follows.
-func (w *worker) wait(end ending, wait time.Duration) {
+// noteWaiting says that the process has ended, and that the next one follows.
+func (w *worker) noteWaiting(end ending, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.view.GetState() != failed { // else the list shows the reason
@@ -186,8 +186,8 @@ func (w *worker) wait(end ending, wait time.Duration) {
 	w.log.Warn("worker ended; it will be started again", "how", end.text, "wait", wait)
 }
 
-// stop says that the process has ended, and that no other follows.
-func (w *worker) stop(end ending) {
+// noteStopped says that the process has ended, and that no other follows.
+func (w *worker) noteStopped(end ending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone(stopped)
@@ -238,7 +238,7 @@ func (w *worker) notifyReady(n *lessorv1.NotifyReadyRequest) error {
 		return status.Errorf(codes.FailedPrecondition, "worker_id: no process of %q runs", w.id)
 	case w.notification != nil && proto.Equal(w.notification, n): // the same again
 		return nil
-	case drains && state == draining:
+	case drains && (state == draining || state == failed): // it is being stopped, and does as it is told
 		return nil
 	case state == failed || state == draining:
 		return status.Errorf(codes.FailedPrecondition, "worker_id: %q is being stopped", w.id)

@@ -308,11 +308,11 @@ func TestFailureOfTheProcessBefore(t *testing.T) {
 // A process may notify before the supervisor knows that it runs.
 func TestProcessThatNotifiesAtOnce(t *testing.T) {
 	w := newWorld(t, onePool)
-	w.worker().begin()
+	w.worker().noteStarting()
 	if err := w.worker().notifyFailed("no memory"); err != nil {
 		t.Error(err)
 	}
-	w.worker().started(7)
+	w.worker().noteStarted(7)
 	if v := w.worker().show(); v.GetState() != failed || v.GetPid() != 7 {
 		t.Errorf("got %v, want the process 7, which has failed", v)
 	}
@@ -450,7 +450,7 @@ func TestProcessThatSaysThatItFailed(t *testing.T) {
 		w.want(failed, 1)
 		w.saysFailed(codes.OK)
 		w.saysReady(codes.FailedPrecondition, 5)
-		w.says(codes.FailedPrecondition, 5, lessorv1.WorkerStatus_WORKER_STATUS_DRAINING)
+		w.says(codes.OK, 0, lessorv1.WorkerStatus_WORKER_STATUS_DRAINING) // as a process may that gets SIGTERM
 		w.want(failed, 1)
 		w.after(10 * time.Second)
 		w.want(waiting, 1)
