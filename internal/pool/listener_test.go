@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 const testToken = "token-of-the-tests-0123456789"
@@ -469,6 +470,9 @@ func (s *site) fails(method string, req proto.Message, code codes.Code, problem 
 	_, err := call[lessorv1.ListPoolsResponse](s, method, req, authorization...)
 	if status.Code(err) != code || !strings.HasPrefix(status.Convert(err).Message(), problem) {
 		s.Errorf("%s %.200v: error %v, want %v: %s", method, req, err, code, problem)
+	}
+	if field, text := detail.Field(status.Convert(err)); code == codes.InvalidArgument && field+": "+text != status.Convert(err).Message() {
+		s.Errorf("%s %.200v: error %v has the field %q, problem %q", method, req, err, field, text)
 	}
 }
 

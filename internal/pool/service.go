@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -135,7 +136,7 @@ func checkReady(req *lessorv1.NotifyReadyRequest, w *worker) error {
 // unknown refuses a field that this program does not know: the caller means something by it.
 func unknown(m proto.Message) error {
 	if n := len(m.ProtoReflect().GetUnknown()); n > 0 {
-		return status.Error(codes.InvalidArgument, "request: has a field that this supervisor does not know; the caller is newer")
+		return invalid("request", "has a field that this supervisor does not know; the caller is newer")
 	}
 	if r, ok := m.(*lessorv1.NotifyReadyRequest); ok && r.GetCapabilities() != nil {
 		return unknown(r.GetCapabilities())
@@ -143,6 +144,13 @@ func unknown(m proto.Message) error {
 	return nil
 }
 
+// invalid returns an INVALID_ARGUMENT that names the field, for people and for programs (S4).
 func invalid(field, problem string, args ...any) error {
-	return status.Error(codes.InvalidArgument, field+": "+fmt.Sprintf(problem, args...))
+	text := fmt.Sprintf(problem, args...)
+	st := status.New(codes.InvalidArgument, field+": "+text)
+	detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: text}}})
+	if err != nil {
+		return st.Err() // a text that is not UTF-8
+	}
+	return detailed.Err()
 }
