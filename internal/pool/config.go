@@ -113,7 +113,11 @@ func Parse(data []byte) (*Config, error) {
 	if c.Listen == "" {
 		c.Listen = DefaultListen
 	}
-	return c, c.check(keysOfPools(&root))
+	keys, err := keysOfPools(&root)
+	if err != nil {
+		return nil, errors.New(yamlProblem(err))
+	}
+	return c, c.check(keys)
 }
 
 // emptyItem returns an item of a list below n that has no value, or nil: a dash too many, or a ~ that was meant as a directory. Package yaml would leave it
@@ -131,12 +135,12 @@ func emptyItem(n *yaml.Node) *yaml.Node {
 }
 
 // keysOfPools returns which keys each pool of a file has: a 0 that is written there is no default.
-func keysOfPools(root *yaml.Node) []map[string]any {
+func keysOfPools(root *yaml.Node) ([]map[string]any, error) {
 	var file struct {
 		Pools []map[string]any `yaml:"pools"`
 	}
-	_ = root.Decode(&file) // Parse has read it
-	return file.Pools
+	err := root.Decode(&file)
+	return file.Pools, err
 }
 
 // goType matches what package yaml says about the types of this package.
