@@ -47,7 +47,8 @@ const patience = 5 * time.Second
 
 // New returns a supervisor that has not started anything.
 func New(c *Config, o Options) *Supervisor {
-	s := &Supervisor{log: o.Log, token: o.Token, counts: newCounts()}
+	log := newPatient(o.Log)
+	s := &Supervisor{log: log, token: o.Token, counts: newCounts()}
 	out := newOutput(o.Output)
 	environment := os.Environ()
 	for i := range c.Pools {
@@ -58,7 +59,7 @@ func New(c *Config, o Options) *Supervisor {
 			prefix := "[" + id + "] "
 			w := &worker{
 				id: id, gpu: place.gpu, config: config, launch: runProcess, counts: s.counts,
-				log:     o.Log.With("pool_id", config.ID, "worker_id", id),
+				log:     log.With("pool_id", config.ID, "worker_id", id),
 				failure: make(chan struct{}, 1),
 				command: command{
 					args: config.Command, dir: config.Dir,
