@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"path/filepath"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -82,12 +82,6 @@ func explainPool(addr string, err error) error {
 
 // poolFileError returns the error for a file, with a line for each problem.
 func poolFileError(name string, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, errors.New(name+": "+e.Error()))
-		}
-		return fail(exitUsage, "docs/pools.md describes the file", "%v", errors.Join(all...))
-	}
-	return fail(exitUsage, "docs/pools.md describes the file", "%s: %v", name, err)
+	problems := strings.ReplaceAll(err.Error(), "\n", "\n"+name+": ")
+	return fail(exitUsage, "docs/pools.md describes the file", "%s: %s", name, problems)
 }

@@ -78,9 +78,9 @@ func (s service) GetPool(_ context.Context, req *lessorv1.GetPoolRequest) (*less
 	if err := checkName("pool_id", req.GetPoolId()); err != nil {
 		return nil, err
 	}
-	p, err := s.pool(req.GetPoolId())
-	if err != nil {
-		return nil, status.Errorf(codes.NotFound, "pool_id: %v: %q", err, req.GetPoolId())
+	p := s.pool(req.GetPoolId())
+	if p == nil {
+		return nil, status.Errorf(codes.NotFound, "pool_id: the supervisor has no such pool: %q", req.GetPoolId())
 	}
 	return &lessorv1.GetPoolResponse{Pool: p.show()}, nil
 }
@@ -93,13 +93,13 @@ func (s service) find(req proto.Message, poolID, workerID string) (*worker, erro
 	if err := cmp.Or(checkName("pool_id", poolID), checkName("worker_id", workerID)); err != nil {
 		return nil, err
 	}
-	p, err := s.pool(poolID)
-	if err != nil {
-		return nil, invalid("pool_id", "%v: %q", err, poolID)
+	p := s.pool(poolID)
+	if p == nil {
+		return nil, invalid("pool_id", "the supervisor has no such pool: %q", poolID)
 	}
-	w, err := p.worker(workerID)
-	if err != nil {
-		return nil, invalid("worker_id", "%v: %q", err, workerID)
+	w := p.worker(workerID)
+	if w == nil {
+		return nil, invalid("worker_id", "the pool has no such worker: %q", workerID)
 	}
 	return w, nil
 }

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -115,28 +114,24 @@ func (s *Supervisor) Run(ctx, kill context.Context, l net.Listener) error {
 	return server.close()
 }
 
-// errUnknownPool and errUnknownWorker say that nothing of that name is in the file.
-var (
-	errUnknownPool   = errors.New("the supervisor has no such pool")
-	errUnknownWorker = errors.New("the pool has no such worker")
-)
-
-func (s *Supervisor) pool(id string) (*pool, error) {
+// pool returns a pool of the file; nil: there is none of this name.
+func (s *Supervisor) pool(id string) *pool {
 	for _, p := range s.pools {
 		if p.id == id {
-			return p, nil
+			return p
 		}
 	}
-	return nil, errUnknownPool
+	return nil
 }
 
-func (p *pool) worker(id string) (*worker, error) {
+// worker returns a worker of the pool; nil: there is none of this name.
+func (p *pool) worker(id string) *worker {
 	for _, w := range p.workers {
 		if w.id == id {
-			return w, nil
+			return w
 		}
 	}
-	return nil, errUnknownWorker
+	return nil
 }
 
 func (p *pool) show() *lessorv1.Pool {

@@ -18,7 +18,7 @@ const minToken = 16
 // Token returns the token in a file. If the file does not exist, it is made, with a new token, and only its owner can read it. If a file or directory cannot
 // be read or made, the error is an *fs.PathError.
 func Token(name string) (string, error) {
-	token, err := ReadToken(name)
+	token, err := readToken(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return token, err
 	}
@@ -38,11 +38,11 @@ func Token(name string) (string, error) {
 	if e, ok := errors.AsType[*os.LinkError](os.Link(file.Name(), name)); ok && !errors.Is(e, fs.ErrExist) {
 		return "", &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
 	}
-	return ReadToken(name)
+	return readToken(name)
 }
 
-// ReadToken returns the token in a file that exists.
-func ReadToken(name string) (string, error) {
+// readToken returns the token in a file that exists.
+func readToken(name string) (string, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "", err

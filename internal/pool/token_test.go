@@ -15,7 +15,7 @@ func TestTokenIsMadeOnce(t *testing.T) {
 	t.Attr("rules", "P2")
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	name := filepath.Join(dir, "token")
-	if _, err := ReadToken(name); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := readToken(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want that there is no file", err)
 	}
 	first, err := Token(name)
@@ -25,7 +25,7 @@ func TestTokenIsMadeOnce(t *testing.T) {
 	if again, err := Token(name); again != first || err != nil {
 		t.Errorf("the second token is %q (%v), want %q", again, err, first)
 	}
-	if read, err := ReadToken(name); read != first || err != nil {
+	if read, err := readToken(name); read != first || err != nil {
 		t.Errorf("read %q (%v), want %q", read, err, first)
 	}
 	if info, err := os.Stat(name); err != nil || info.Mode() != 0o600 {
