@@ -137,6 +137,12 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 		{method: lessorv1.AdminService_DrainWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return errOf(r.admin.DrainWorker(ctx, &lessorv1.DrainWorkerRequest{WorkerId: "w"}))
 		}},
+		{method: lessorv1.AdminService_InstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
+			return errOf(r.admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+		}},
+		{method: lessorv1.AdminService_UninstallPackage_FullMethodName, object: "model", changes: store.Meta, call: func(ctx context.Context) error {
+			return errOf(r.admin.UninstallPackage(ctx, &lessorv1.UninstallPackageRequest{Name: "model", Version: "1", Workers: &lessorv1.WorkerFilter{}}))
+		}},
 		{method: lessorv1.AdminService_KickWorker_FullMethodName, object: "w", changes: store.Meta, call: func(ctx context.Context) error {
 			return errOf(r.admin.KickWorker(ctx, &lessorv1.KickWorkerRequest{WorkerId: "w", Requeue: true}))
 		}},

@@ -27,6 +27,8 @@ type edge struct {
 	quotas   *quota.Book
 	rejects  quota.Rejects
 	room     *submitRoom
+	// auditPackage is session.Deps.AuditPackage.
+	auditPackage func(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool)
 }
 
 func (e *edge) fields() *convert.Fields { return &convert.Fields{Limits: e.cfg.Limits} }
@@ -82,6 +84,7 @@ func (e *edge) assignments(credential string, granted []engine.Granted) ([]*less
 func (e *edge) streams(sessions *session.Registry) *session.Server {
 	return session.New(session.Deps{
 		Config: e.cfg.Sessions, Limits: e.cfg.Limits, Version: e.cfg.Version, Logger: e.cfg.Logger, Engine: e.engine, Quotas: e.quotas,
-		Tokens: e.assigner.Tokens, Registry: sessions, View: e.view, Assign: e.assignments, Stopping: e.stopping,
+		Tokens: e.assigner.Tokens, Registry: sessions, View: e.view, Assign: e.assignments, AuditPackage: e.auditPackage,
+		Stopping: e.stopping,
 	})
 }

@@ -92,7 +92,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
-		assigner: &convert.Assigner{Tokens: tokens}, room: room,
+		assigner: &convert.Assigner{Tokens: tokens}, room: room, auditPackage: c.gate.AuditPackage,
 	}
 	backups, err := lastBackups(st)
 	if err != nil {

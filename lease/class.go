@@ -29,6 +29,7 @@ const (
 	classWorker
 	classSticky
 	classPreferred
+	classPackage
 )
 
 // Class returns the class of the tasks that have this spec.
@@ -55,6 +56,9 @@ func (s *Spec) Class() Class {
 			part = classSticky
 		}
 		b = appendText(append(b, part), a.Key)
+	}
+	if r := s.Requirements; r != nil && r.Package != "" {
+		b = appendText(append(b, classPackage), r.Package)
 	}
 	return Class(b)
 }
@@ -102,6 +106,8 @@ func (c Class) Placement() (p Placement) {
 			p.Requirements.Resources = readTable(&r, func() float64 {
 				return math.Float64frombits(binary.BigEndian.Uint64([]byte(r.next(8))))
 			})
+		case classPackage:
+			p.Requirements.Package = r.text()
 		case classWorker:
 			p.Worker = r.text()
 		case classSticky:

@@ -21,6 +21,9 @@ var classes = []Spec{
 	requiring(Requirements{Resources: map[string]float64{"a": 1}}),
 	requiring(Requirements{Resources: map[string]float64{"a": math.Nextafter(1, 2)}}),
 	requiring(Requirements{Resources: map[string]float64{"b": 1}}),
+	requiring(Requirements{Package: "a"}),
+	requiring(Requirements{Package: "a@b"}),
+	requiring(Requirements{Runtimes: []string{"a"}, Package: "a"}),
 	pinned(1, unchanged),
 	pinned(1, func(r *ResourceRef) { r.Worker = "a" }),
 	withAffinity(Affinity{Key: "a", Mode: Sticky}),
@@ -28,7 +31,7 @@ var classes = []Spec{
 	withAffinity(Affinity{Key: "b", Mode: Sticky}),
 	{
 		Requirements: &Requirements{
-			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""}, Resources: map[string]float64{"g": 0.5},
+			Runtimes: []string{"a", "b"}, Features: []string{"c"}, Labels: map[string]string{"d": "e", "f": ""}, Resources: map[string]float64{"g": 0.5}, Package: "h",
 		},
 		ResourceRefs: []ResourceRef{{ResourceID: "r", Worker: "w"}},
 		Affinity:     &Affinity{Key: string(make([]byte, 300)), Mode: Sticky},

@@ -153,7 +153,7 @@ func (t *Trace) check(l Limits) *FieldError {
 func (s *Spec) PlacementSize() (n int) {
 	const each = 8 // estimate of the bytes that the wire format adds to a value
 	if r := s.Requirements; r != nil {
-		n += namesSize(r.Runtimes) + namesSize(r.Features)
+		n += namesSize(r.Runtimes) + namesSize(r.Features) + len(r.Package) + each
 		for k, v := range r.Labels {
 			n += len(k) + len(v) + 2*each
 		}

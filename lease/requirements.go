@@ -14,6 +14,7 @@ type Requirements struct {
 	Features  []string           // must be among the worker's
 	Labels    map[string]string  // must be the worker's, with these values
 	Resources map[string]float64 // the worker must have at least this much; finite, > 0
+	Package   string             // must be installed (W13): NAME for any version, or NAME@VERSION; empty: none
 }
 
 // Capabilities are what a worker registers that it has (W12).
@@ -22,9 +23,10 @@ type Capabilities struct {
 	Features  []string
 	Labels    map[string]string
 	Resources map[string]float64 // finite, >= 0
+	Packages  []string           // installed, each NAME@VERSION (W13); sorted, like Runtimes
 }
 
-// MaxCapabilities is how many runtimes a worker may have, and the same for features, labels and resources.
+// MaxCapabilities is how many runtimes a worker may have, and the same for features, labels, resources and packages.
 const MaxCapabilities = 256
 
 // Meet reports whether a worker with capabilities c has everything that r requires. A nil r requires nothing.
@@ -59,7 +61,7 @@ func (c *Capabilities) Lack(r *Requirements) (all []string) {
 	return all
 }
 
-// missing iterates over what r requires and c does not have: the kind ("runtime", "feature", "label" or "resource") and the name.
+// missing iterates over what r requires and c does not have: the kind ("runtime", "feature", "label", "resource" or "package") and the name.
 func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 	return func(yield func(part, name string) bool) {
 		if r == nil {
@@ -85,12 +87,17 @@ func (c *Capabilities) missing(r *Requirements) iter.Seq2[string, string] {
 				return
 			}
 		}
+		if r.Package != "" && !hasPackage(c.Packages, r.Package) {
+			yield("package", r.Package)
+		}
 	}
 }
 
-// Check returns nil or a *FieldError. The path of the field starts at the capabilities, for example "runtimes[0]".
+// Check returns nil or a *FieldError. The path of the field starts at the capabilities, for example "runtimes[0]". It does not check the packages, which
+// are a field beside the capabilities.
 func (c *Capabilities) Check(l Limits) error {
-	if err := (*Requirements)(c).check(MaxCapabilities, true, l); err != nil {
+	r := Requirements{Runtimes: c.Runtimes, Features: c.Features, Labels: c.Labels, Resources: c.Resources}
+	if err := r.check(MaxCapabilities, true, l); err != nil {
 		return err
 	}
 	return nil
@@ -98,6 +105,12 @@ func (c *Capabilities) Check(l Limits) error {
 
 // check allows at most `most` entries of each kind. It allows an amount of 0 only if zero is true.
 func (r *Requirements) check(most int, zero bool, l Limits) *FieldError {
+	if r.Package != "" {
+		name, version, exact := cutPackage(r.Package)
+		if err := checkPackage("package", "package", name, version, exact, l); err != nil {
+			return err
+		}
+	}
 	if err := checkNames("runtimes", r.Runtimes, most, l); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 // # From the wire
 //
 //	fields.go           reads fields one by one, and keeps the error about the first bad one
-//	parse_*.go          parse requests and frames; placement.go: the fields that decide which worker gets a task
+//	parse_*.go          parse requests and frames; placement.go packages.go: the fields that decide which worker gets a task
 //	digest.go           identifies the content of a message
 //	utf8.go             finds the string that is not UTF-8; unknown.go: finds fields that this program does not know
 //

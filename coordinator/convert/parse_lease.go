@@ -25,5 +25,6 @@ func ParseLease(m *lessorv1.LeaseRequest, tenant string, l lease.Limits) (engine
 		Request: f.ID("request_id", m.GetRequestId()),
 	}
 	ParseCapabilities(&f, "capabilities", m.GetCapabilities(), &r.Wants)
+	r.Capabilities.Packages = f.PackageIDs("packages", m.GetPackages())
 	return r, f.Err
 }

@@ -29,14 +29,16 @@ func parseRequirements(m *lessorv1.Requirements) *lease.Requirements {
 	if m == nil {
 		return nil
 	}
-	return &lease.Requirements{Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(), Resources: m.GetResources()}
+	return &lease.Requirements{
+		Runtimes: m.GetRuntimes(), Features: m.GetFeatures(), Labels: m.GetLabels(), Resources: m.GetResources(), Package: m.GetPackage(),
+	}
 }
 
 func requirementsProto(r *lease.Requirements) *lessorv1.Requirements {
 	if r == nil {
 		return nil
 	}
-	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources}
+	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources, Package: r.Package}
 }
 
 func parseRefs(f *Fields, sent []*lessorv1.ResourceRef) []lease.ResourceRef {

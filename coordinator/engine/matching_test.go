@@ -137,7 +137,7 @@ func (m *matchModel) changeWants(c *testSession) {
 	slots := m.rand.IntN(4)
 	if m.chance(50) {
 		m.randomWants(&c.Wants)
-		m.Update(c.Session, c.Wants, slots)
+		m.Update(c.Member, c.Wants, slots)
 	} else {
 		m.Resize(c.Member, slots)
 	}
@@ -385,7 +385,7 @@ func TestTypesInAnyOrder(t *testing.T) {
 			t.Errorf("%d tasks were granted, want 3", n)
 		}
 		wants.Types = []string{"d", "c", "a"}
-		r.Update(c.Session, wants, 10)
+		r.Update(c.Member, wants, 10)
 		submit("a", "b", "c", "d")
 		if n := len(c.grants()); n != 7 {
 			t.Errorf("%d tasks were granted, want 7: after the change c, a and twice d", n)

@@ -104,7 +104,7 @@ func TestUpdatedCapabilitiesCountAtOnce(t *testing.T) {
 		c = r.worker("w", 1, nil)
 		wants := c.Wants
 		hasGPU(&wants)
-		r.Update(c.Session, wants, 1)
+		r.Update(c.Member, wants, 1)
 		if n := len(c.grants()); n != 1 {
 			r.Errorf("%d grants after the worker registered what the task requires, want 1", n)
 		}
@@ -409,7 +409,7 @@ func TestPreferredTaskDoesNotMoveAStickyKey(t *testing.T) {
 				a, b = r.joinFor(a.Wants, 1), r.joinFor(b.Wants, 5)
 			}
 			b.Wants.Types = nil
-			r.Update(b.Session, b.Wants, 5)
+			r.Update(b.Member, b.Wants, 5)
 			id := r.submitWith(withAffinity("k", lease.Sticky))
 			if held := r.version(id).Lease; held != nil {
 				r.Fatalf("after a restart (%v) a STICKY task was granted to worker %s, want it to wait for that of its key", restart, held.Worker)
@@ -525,7 +525,7 @@ func TestPreferredKeyOfAWorkerThatStops(t *testing.T) {
 		"update": func(r *rig, c *testSession) {
 			w := c.Wants
 			w.Queues = []string{"elsewhere"}
-			r.Update(c.Session, w, 2)
+			r.Update(c.Member, w, 2)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -422,7 +422,7 @@ func (w *world) updates() {
 	case 0:
 		wants, slots := w.wants(w.otherSpace(h.Wants.Space), h.Wants.Worker), w.rng.IntN(4)
 		w.moves(h, wants.Space)
-		w.do(func(e *Engine) { e.Update(h.Session, wants, slots) })
+		w.do(func(e *Engine) { e.Update(h.Member, wants, slots) })
 		w.note("update %s: %+v, %d slots", h.Session, wants, slots)
 	case 1:
 		slots := w.rng.IntN(4)

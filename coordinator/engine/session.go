@@ -116,10 +116,14 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 	}
 }
 
-// Update replaces what a session wants and how many slots it has. If it has more live leases than slots, none is revoked.
-func (e *Engine) Update(session string, wants Wants, slots int) {
+// Update replaces what a member wants and how many slots it has. If it has more live leases than slots, none is revoked. If another stream has taken the
+// session over meanwhile, nothing changes: then that stream says both.
+func (e *Engine) Update(m *Member, wants Wants, slots int) {
 	wants = wants.sorted()
-	e.withSession(wants.Space.Tenant, session, func(t *taker) {
+	e.withSession(wants.Space.Tenant, m.Session, func(t *taker) {
+		if t.member != m {
+			return
+		}
 		wants.SingleFlight = wants.SingleFlight || t.forcedSingle
 		t.wants, t.slots, t.fits = wants, slots, nil
 		e.recountUsage(t)
@@ -127,8 +131,7 @@ func (e *Engine) Update(session string, wants Wants, slots int) {
 	})
 }
 
-// Resize sets the number of slots of a member; 0 stops new work. If another stream has taken the session over meanwhile, nothing changes: then that
-// stream says how many slots there are.
+// Resize sets the number of slots of a member; 0 stops new work. As with Update, another stream may have taken the session over.
 func (e *Engine) Resize(m *Member, slots int) {
 	e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
 		if t.member == m {

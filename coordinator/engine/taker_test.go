@@ -44,8 +44,8 @@ func TestUpdateReplacesTheQueues(t *testing.T) {
 	run(t, func(r *rig) {
 		r.submit(work()) // so that the queue exists
 		r.lease(1, 0)
-		c, id := r.join("i", 1)
-		r.Update(id, Wants{Space: home, Worker: "w", Queues: []string{"other"}}, 1)
+		c, _ := r.join("i", 1)
+		r.Update(c.Member, Wants{Space: home, Worker: "w", Queues: []string{"other"}}, 1)
 		r.submit(work())
 		if n := len(c.grants()); n != 0 {
 			r.Errorf("%d grants from the old queue, want 0", n)

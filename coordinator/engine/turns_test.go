@@ -255,7 +255,7 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		},
 		"Sweep":        func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
 		"TenantCounts": func(ctx context.Context, e *Engine) { _, _ = e.TenantCounts(ctx, tenant) },
-		"Update":       func(_ context.Context, e *Engine) { e.Update(m.Session, w, 1) },
+		"Update":       func(_ context.Context, e *Engine) { e.Update(m, w, 1) },
 		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
 	}
 	// These do not wait for the loop, or ask it for no tenant.

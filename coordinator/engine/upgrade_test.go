@@ -145,11 +145,11 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 8 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
+// The stores of formats 4 to 9 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
 // writes records in another way must still read all of them, or raise the format and upgrade them.
 const (
-	format8      = "testdata/format8.db.gz"
-	format8Lease = "testdata/format8.lease"
+	format9      = "testdata/format9.db.gz"
+	format9Lease = "testdata/format9.lease"
 )
 
 // A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
@@ -183,15 +183,34 @@ func TestUpgradeFromFormat7(t *testing.T) {
 	})
 }
 
-// A store of format 8, the present one, stays readable; its lease stays live, its rate limit is still used up, and the task of its run is found.
-func TestStoreOfFormat8(t *testing.T) {
+// A store of format 8 is upgraded at the start; its lease stays live, its rate limit is still used up, and the task of its run is found. No task of it requires
+// a package.
+func TestUpgradeFromFormat8(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
+	checkGoldenStore(t, "testdata/format8.db.gz", "testdata/format8.lease", func(r *rig) {
+		r.wantTasksOfRun(21)
+		r.wantRateLimitUsedUp()
+	})
+}
+
+// A store of format 9, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, and one of its
+// tasks requires a package.
+func TestStoreOfFormat9(t *testing.T) {
+	t.Attr("rules", "A9 A10 T13 W13")
 	if *updateGolden {
 		makeGolden(t)
 	}
-	checkGoldenStore(t, format8, format8Lease, func(r *rig) {
+	checkGoldenStore(t, format9, format9Lease, func(r *rig) {
 		r.wantTasksOfRun(21)
 		r.wantRateLimitUsedUp()
+		wants := Wants{Space: home, Worker: "w", Queues: []string{"packages"}}
+		if g := r.leaseFrom("packages"); len(g) != 0 {
+			r.Errorf("granted tasks %s to a worker without the package, want none", sequencesOf(g))
+		}
+		wants.Capabilities.Packages = []string{"model@2"}
+		if g, err := r.Lease(r.Context(), LeaseRequest{Wants: wants, Max: 10}); err != nil || len(g) != 1 {
+			r.Errorf("%d grants (%v) to a worker with the package, want 1", len(g), err)
+		}
 	})
 }
 
@@ -278,7 +297,7 @@ func (r *rig) leaseFrom(queue string) []Granted {
 	return g
 }
 
-// makeGolden makes the store of format 8 anew.
+// makeGolden makes the store of format 9 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -305,7 +324,7 @@ func makeGolden(t *testing.T) {
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(format8, packed.Bytes(), 0o600), os.WriteFile(format8Lease, []byte(id), 0o600)); err != nil {
+	if err := errors.Join(w.Close(), os.WriteFile(format9, packed.Bytes(), 0o600), os.WriteFile(format9Lease, []byte(id), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -362,6 +381,7 @@ func (r *rig) fillGolden() string {
 		spec(func(s *lease.Spec) { s.Queue = "slow" })
 	}
 	r.leaseFrom("slow") // grants one of them
+	spec(func(s *lease.Spec) { s.Queue, s.Requirements = "packages", &lease.Requirements{Package: "model"} })
 	if err == nil {
 		err = r.Keep(r.Context(), home.Tenant, func(b *store.Batch) {
 			records.PutSigningKey(b, records.SigningKey{Tenant: home.Tenant, ID: "key", Secret: []byte("secret")})

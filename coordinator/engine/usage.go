@@ -44,7 +44,7 @@ func (w *Wants) handles(typ string) bool {
 // sorted returns the wants with the types and capabilities in order: handles is called for each pool that a grant looks at, and there may be a thousand types;
 // and a task is compared with the capabilities of each of thousands of takers. It must not be called on the loop.
 func (w Wants) sorted() Wants {
-	for _, names := range []*[]string{&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features} {
+	for _, names := range []*[]string{&w.Types, &w.Capabilities.Runtimes, &w.Capabilities.Features, &w.Capabilities.Packages} {
 		if !slices.IsSorted(*names) {
 			*names = slices.Sorted(slices.Values(*names))
 		}

@@ -24,7 +24,7 @@ func TestTypeLimits(t *testing.T) {
 		r.wantGranted(c, "big", "small", "big")
 		wants := c.Wants
 		wants.TypeLimits = map[string]uint32{"big": 2}
-		r.Update(c.Session, wants, 10)
+		r.Update(c.Member, wants, 10)
 		if n := len(c.grants()); n != 5 {
 			r.Errorf("after the limits were raised the tasks %v are granted, want all 5", c.grantedKeys())
 		}

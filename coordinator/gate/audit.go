@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"path"
@@ -20,27 +21,30 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
 // audited lists the calls that get an entry in the audit, whether they succeed or are refused (X4). Any other call gets an entry only if the
 // gate refused it and knows the owner of its credential.
 var audited = map[string]bool{
-	lessorv1.TaskService_CancelTask_FullMethodName:       true,
-	lessorv1.TaskService_RetryTask_FullMethodName:        true,
-	lessorv1.TaskService_DeleteTask_FullMethodName:       true,
-	lessorv1.TaskService_AdoptResult_FullMethodName:      true,
-	lessorv1.TaskService_BatchCancelTasks_FullMethodName: true,
-	lessorv1.TaskService_BatchRetryTasks_FullMethodName:  true,
-	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: true,
-	lessorv1.AdminService_UpdateQueue_FullMethodName:     true,
-	lessorv1.AdminService_PurgeQueue_FullMethodName:      true,
-	lessorv1.AdminService_DrainWorker_FullMethodName:     true,
-	lessorv1.AdminService_KickWorker_FullMethodName:      true,
-	lessorv1.AdminService_Backup_FullMethodName:          true, // the entry is durable before the first byte is sent
-	lessorv1.AuthService_CreateToken_FullMethodName:      true,
-	lessorv1.AuthService_RevokeToken_FullMethodName:      true,
-	lessorv1.AuthService_RotateKey_FullMethodName:        true,
+	lessorv1.TaskService_CancelTask_FullMethodName:        true,
+	lessorv1.TaskService_RetryTask_FullMethodName:         true,
+	lessorv1.TaskService_DeleteTask_FullMethodName:        true,
+	lessorv1.TaskService_AdoptResult_FullMethodName:       true,
+	lessorv1.TaskService_BatchCancelTasks_FullMethodName:  true,
+	lessorv1.TaskService_BatchRetryTasks_FullMethodName:   true,
+	lessorv1.TaskService_BatchDeleteTasks_FullMethodName:  true,
+	lessorv1.AdminService_UpdateQueue_FullMethodName:      true,
+	lessorv1.AdminService_PurgeQueue_FullMethodName:       true,
+	lessorv1.AdminService_DrainWorker_FullMethodName:      true,
+	lessorv1.AdminService_KickWorker_FullMethodName:       true,
+	lessorv1.AdminService_InstallPackage_FullMethodName:   true,
+	lessorv1.AdminService_UninstallPackage_FullMethodName: true,
+	lessorv1.AdminService_Backup_FullMethodName:           true, // the entry is durable before the first byte is sent
+	lessorv1.AuthService_CreateToken_FullMethodName:       true,
+	lessorv1.AuthService_RevokeToken_FullMethodName:       true,
+	lessorv1.AuthService_RotateKey_FullMethodName:         true,
 }
 
 // beyondStore lists the audited calls that take effect outside the store.
@@ -106,12 +110,28 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
+// AuditPackage records what became of a package operation at a worker, whose stream has the given context. If the worker was asked, the operation has an entry
+// for each worker. A worker can tell of others as often as it likes, so these are bounded like calls without effect.
+func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
+	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
+	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
+	a.Detail = convert.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
+	record := g.trail.NoEffect
+	if asked {
+		record = g.trail.Record
+	}
+	_ = record(a) // an error means that the store has failed, and the coordinator stops
+}
+
 // AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody
 // needs the message of the call.
 func AuditsRefusal(ctx context.Context, method string) bool {
 	known, _ := ctx.Value(ownerKey{}).(bool)
 	return known && audited[method]
 }
+
+// packageEvent is the action of the entries about what workers tell of package operations.
+const packageEvent = "PkgEvent"
 
 // Limits of the texts of a request that an entry keeps, in bytes. They are needed because a refused request may contain anything.
 const (
@@ -152,6 +172,10 @@ func describe(a *records.Audit, req proto.Message) {
 	}
 	take(&a.Corr, m, "request_id")
 	take(new(string), m, "page_token")
+	if f := m.Descriptor().Fields().ByName("source"); f != nil && m.Has(f) { // of a package; what follows the "?" of a URL may be a secret
+		where, _, _ := strings.Cut(m.Get(f).String(), "?")
+		m.Set(f, protoreflect.ValueOfString(where))
+	}
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)
 }
 

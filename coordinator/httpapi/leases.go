@@ -17,6 +17,7 @@ type leaseRequest struct {
 	WaitMs       millis        `json:"waitMs"`
 	Capabilities *capabilities `json:"capabilities"`
 	RequestID    string        `json:"requestId"`
+	Packages     []string      `json:"packages"`
 }
 
 // capabilities is what the worker can do.
@@ -81,7 +82,7 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	patient(w)
 	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
-		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID,
+		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID, Packages: m.Packages,
 	})
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // patient is only for the wait, not for a client that does not read
 	if err != nil {

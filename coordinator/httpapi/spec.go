@@ -52,6 +52,7 @@ type requirements struct {
 	Features  []string           `json:"features,omitempty"`
 	Labels    map[string]string  `json:"labels,omitempty"`
 	Resources map[string]float64 `json:"resources,omitempty"`
+	Package   string             `json:"package,omitempty"`
 }
 
 type resourceRef struct {
@@ -127,7 +128,7 @@ func (r *requirements) proto() *lessorv1.Requirements {
 	if r == nil {
 		return nil
 	}
-	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources}
+	return &lessorv1.Requirements{Runtimes: r.Runtimes, Features: r.Features, Labels: r.Labels, Resources: r.Resources, Package: r.Package}
 }
 
 func (a *affinity) proto() (*lessorv1.Affinity, *problem) {

@@ -18,7 +18,9 @@ func specOf(m *lessorv1.TaskSpec) spec {
 	}
 	s.Payload, s.PayloadBase64 = shown(m.GetPayload())
 	if r := m.GetRequirements(); r != nil {
-		s.Requirements = &requirements{Runtimes: r.GetRuntimes(), Features: r.GetFeatures(), Labels: r.GetLabels(), Resources: r.GetResources()}
+		s.Requirements = &requirements{
+			Runtimes: r.GetRuntimes(), Features: r.GetFeatures(), Labels: r.GetLabels(), Resources: r.GetResources(), Package: r.GetPackage(),
+		}
 	}
 	if a := m.GetAffinity(); a != nil {
 		s.Affinity = &affinity{Key: a.GetKey(), Mode: enum(a.GetMode(), "AFFINITY_MODE_"), TTLMs: millisOf(a.GetTtl())}

@@ -64,4 +64,9 @@ const (
 	CodeKicked       = "E.SESSION.KICKED"
 	CodeSeqGap       = "E.RESULT.SEQ_GAP"
 	CodeConcurrency  = "E.CMD.CONCURRENCY_VIOLATION"
+
+	// Of packages (W13). CodeSessionEnded is in a result.
+	CodePkgInvalid    = "E.PKG.INVALID"
+	CodePkgPermission = "E.PKG.PERMISSION"
+	CodeSessionEnded  = "E.SESSION.ENDED"
 )

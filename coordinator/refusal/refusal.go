@@ -35,7 +35,9 @@ var (
 	ErrNoQueue   = errors.New("no such queue")
 	ErrNoWorker  = errors.New("no worker of this name has an open session")
 	ErrNoSession = errors.New("the worker has no open session with this id")
-	ErrOpen      = errors.New("the coordinator runs without credentials; start it with --auth")
+	// ErrNoneSelected refuses a call about the workers that a filter selects.
+	ErrNoneSelected = errors.New("no open session of a worker matches the filter")
+	ErrOpen         = errors.New("the coordinator runs without credentials; start it with --auth")
 
 	// ErrNoCertificate refuses a caller without a client certificate.
 	ErrNoCertificate = errors.New("a client certificate is required")
@@ -88,7 +90,7 @@ func Status(err error) error {
 		return New(codes.NotFound, CodeNotFound, err.Error(), nil)
 	case errors.Is(err, ErrNoQueue):
 		return New(codes.NotFound, CodeNoQueue, err.Error(), nil)
-	case errors.Is(err, ErrNoWorker), errors.Is(err, ErrNoSession):
+	case errors.Is(err, ErrNoWorker), errors.Is(err, ErrNoSession), errors.Is(err, ErrNoneSelected):
 		return New(codes.NotFound, CodeNoWorker, err.Error(), nil)
 	case errors.As(err, &state):
 		return New(codes.FailedPrecondition, CodeState, state.Error(),

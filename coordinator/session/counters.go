@@ -18,6 +18,7 @@ type counters struct {
 	repeats  prometheus.Counter
 	gapsIn   prometheus.Counter
 	gapsOut  prometheus.Counter
+	packages *prometheus.CounterVec
 	families []prometheus.Collector
 }
 
@@ -41,7 +42,25 @@ func newCounters() counters {
 	c.repeats = counter("lessor_frame_repeats_total", "Frames that workers sent again although the coordinator had them already.")
 	gaps := family("lessor_frame_gaps_total", "Gaps reported in the sequence of frames, by direction.", "dir")
 	c.gapsIn, c.gapsOut = gaps.WithLabelValues("in"), gaps.WithLabelValues("out")
+	c.packages = family("lessor_package_operations_total", "Packages that workers were asked to install or uninstall, by what became of it.", "op", "outcome")
+	for _, remove := range []bool{false, true} {
+		for _, done := range []bool{false, true} {
+			c.packageOperations(remove, done)
+		}
+	}
 	return c
+}
+
+// packageOperations returns the counter of the installs, or removals, that were done or have failed.
+func (c *counters) packageOperations(remove, done bool) prometheus.Counter {
+	op, outcome := "install", "failed"
+	if remove {
+		op = "uninstall"
+	}
+	if done {
+		outcome = "done"
+	}
+	return c.packages.WithLabelValues(op, outcome)
 }
 
 // Collectors returns the metrics of all sessions.

@@ -203,6 +203,8 @@ func (ss *Session) work(m *lessorv1.SessionRequest, kind frameKind, next session
 		ss.capacity(m.GetId(), m.GetCapacity())
 	case frameDrain:
 		ss.drains(m.GetDrain(), next)
+	case framePkgEvent:
+		ss.packageEvent(m.GetId(), m.GetPkgEvent())
 	}
 }
 

@@ -19,6 +19,7 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 		Queues: f.Queues("register.queues", m.GetQueues()),
 	}
 	convert.ParseCapabilities(&f, "register.capabilities", m.GetCapabilities(), &wants)
+	packages := f.Packages("register.packages", m.GetPackages())
 	pool := f.ID("register.pool_id", m.GetPoolId())
 	slots := m.GetCapabilities().GetConcurrency().GetMaxParallel()
 	if slots < 1 || slots > convert.MaxParallel {
@@ -29,9 +30,10 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 		return
 	}
 	convert.DropUnknown(m.GetCapabilities())
+	ss.packages.replace(packages)
 	ss.mu.Lock()
 	first := ss.state == handshaking
-	ss.caps, ss.wants, ss.slots, ss.pool = m.GetCapabilities(), wants, int(slots), pool
+	ss.caps, ss.wants, ss.slots, ss.pool, ss.installs = m.GetCapabilities(), wants, int(slots), pool, m.GetInstallsPackages()
 	ss.state = next
 	ss.mu.Unlock()
 	if first {
@@ -50,11 +52,20 @@ func (ss *Session) register(corr string, m *lessorv1.Register, next sessionState
 func (ss *Session) updateMember() {
 	ss.slotsMu.Lock()
 	defer ss.slotsMu.Unlock()
+	if ss.member == nil { // joinEngine will tell it
+		return
+	}
 	ss.engineSlots = ss.offeredSlots()
+	ss.srv.Engine.Update(ss.member, ss.presentWants(), ss.engineSlots)
+}
+
+// presentWants returns which work the worker wants now: what it has registered, and its installed packages.
+func (ss *Session) presentWants() engine.Wants {
 	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	wants := ss.wants
-	ss.mu.Unlock()
-	ss.srv.Engine.Update(ss.id, wants, ss.engineSlots)
+	wants.Capabilities.Packages = ss.packages.installed()
+	return wants
 }
 
 // joinEngine makes the session a member of the engine, unless the session has ended meanwhile.
@@ -62,6 +73,7 @@ func (ss *Session) joinEngine() {
 	ss.slotsMu.Lock()
 	defer ss.slotsMu.Unlock()
 	ss.engineSlots = ss.offeredSlots()
+	wants := ss.presentWants()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {
@@ -69,7 +81,7 @@ func (ss *Session) joinEngine() {
 	}
 	first := ss.srv.resumes.registered(ss.admission)
 	ss.member = &engine.Member{
-		Session: ss.id, Wants: ss.wants, Slots: ss.engineSlots, Redeliver: first,
+		Session: ss.id, Wants: wants, Slots: ss.engineSlots, Redeliver: first,
 		Backlog: &ss.out.backlog, WhyNoSlots: ss.whyNoSlots, Deliver: ss.out.dispatch, Notify: ss.notify, Displaced: ss.displaced,
 	}
 	ss.srv.Engine.Join(ss.member)

@@ -21,6 +21,7 @@ type Registry struct {
 	drains map[string]*rememberedDrain // by instance
 	ended  map[string]*list.List       // by tenant: the instances without a stream that have a drain, the first to expire first
 
+	operations operations
 	counters
 }
 
@@ -44,7 +45,7 @@ const (
 func NewRegistry() *Registry {
 	return &Registry{
 		all: map[*Session]struct{}{}, open: map[string]int{}, drains: map[string]*rememberedDrain{}, ended: map[string]*list.List{},
-		counters: newCounters(),
+		operations: operations{of: map[string][]*PackageOperation{}}, counters: newCounters(),
 	}
 }
 
@@ -181,6 +182,35 @@ func (r *Registry) Named(tenant, worker, id string) []*Session {
 	return found
 }
 
+// Filter selects sessions. An empty field selects all.
+type Filter struct {
+	Worker, Session, Queue, Workspace, Pool string
+	Labels                                  map[string]string
+}
+
+// Select returns the registered sessions of a tenant that a filter selects, sorted by worker and id.
+func (r *Registry) Select(tenant string, f Filter) []*Session {
+	var seen turn.Counter
+	found := slices.DeleteFunc(r.ofTenant(tenant), func(ss *Session) bool { seen.Every(100); return !ss.matches(f) })
+	slices.SortFunc(found, func(a, b *Session) int {
+		return cmp.Or(cmp.Compare(a.info.GetName(), b.info.GetName()), cmp.Compare(a.id, b.id))
+	})
+	return found
+}
+
+func (ss *Session) matches(f Filter) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for k, v := range f.Labels {
+		if got, ok := ss.caps.GetLabels()[k]; !ok || got != v {
+			return false
+		}
+	}
+	selects := func(want, got string) bool { return want == "" || want == got }
+	return ss.state != handshaking && selects(f.Worker, ss.info.GetName()) && selects(f.Session, ss.id) && selects(f.Workspace, ss.wants.Space.Workspace) &&
+		selects(f.Pool, ss.pool) && (f.Queue == "" || slices.Contains(ss.wants.Queues, f.Queue))
+}
+
 // CountOf returns how many sessions of a tenant are open.
 func (r *Registry) CountOf(tenant string) int { return len(r.ofTenant(tenant)) }
 
@@ -239,5 +269,6 @@ func (ss *Session) Worker() *lessorv1.Worker {
 		WorkspaceId: ss.wants.Space.Workspace, Queues: ss.wants.Queues, PoolId: ss.pool,
 		ConnectedAt: convert.Stamp(ss.connected), LastSeenAt: convert.Stamp(ss.seen), Healthy: !ss.health.unhealthy, Metrics: ss.health.metrics,
 		Health: health, HealthDetail: ss.health.reason(health), MissedHeartbeats: uint32(ss.health.missed), Drain: ss.drain,
+		Packages: ss.packages.list(), InstallsPackages: ss.installs,
 	}
 }

@@ -22,12 +22,13 @@ var maxKeptBytes = 64 << 20
 // errStale refuses a session token because a newer one of the same instance is in use.
 var errStale = errors.New("a newer stream of this instance has resumed the session")
 
-// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, and its
-// outbox. It belongs to one stream at a time.
+// resumeState is the part of a session that outlives its streams (W8): the order of its incoming frames, what they said of the worker, its outbox, and its
+// packages. It belongs to one stream at a time.
 type resumeState struct {
-	id  string // of the session
-	in  incoming
-	out *outbox
+	id       string // of the session
+	in       incoming
+	out      *outbox
+	packages inventory
 	// takingOver is held while a stream takes the session over.
 	takingOver waitLock
 
@@ -227,4 +228,5 @@ func (t *resumeTable) forget(state *resumeState) {
 		delete(t.newest, instance)
 	}
 	state.out.forget()
+	state.packages.end()
 }

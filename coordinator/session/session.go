@@ -70,6 +70,7 @@ type Session struct {
 	id        string
 	in        *incoming
 	out       *outbox // nil before the handshake
+	packages  *inventory
 	admission admission
 
 	mu sync.Mutex // guards the rest. The reader reads without mu what only the reader writes
@@ -89,7 +90,8 @@ type view struct {
 	caps      *lessorv1.Capabilities
 	wants     engine.Wants
 	pool      string
-	slots     int // max_parallel as the worker declared it last
+	installs  bool // it carries out pkg_install and pkg_uninstall
+	slots     int  // max_parallel as the worker declared it last
 	connected lease.Wall
 	seen      lease.Wall
 	drain     *lessorv1.Drain // the drain that an operator asked for; nil: none

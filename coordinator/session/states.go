@@ -34,6 +34,7 @@ const (
 	frameDrain
 	frameError
 	frameGoodbye
+	framePkgEvent
 )
 
 // moves is the state table of W1: for each state and frame, the next state. A frame that a state does not list is answered with E.CMD.UNKNOWN and
@@ -48,14 +49,17 @@ var moves = [...]map[frameKind]sessionState{
 	registered: {
 		frameBare: registered, frameRegister: registered, frameHeartbeat: heartbeating, frameReports: registered,
 		frameFeedback: registered, frameCapacity: registered, frameDrain: draining, frameError: registered, frameGoodbye: closed,
+		framePkgEvent: registered,
 	},
 	heartbeating: {
 		frameBare: heartbeating, frameRegister: heartbeating, frameHeartbeat: heartbeating, frameReports: heartbeating,
 		frameFeedback: heartbeating, frameCapacity: heartbeating, frameDrain: draining, frameError: heartbeating, frameGoodbye: closed,
+		framePkgEvent: heartbeating,
 	},
 	draining: {
 		frameBare: draining, frameRegister: draining, frameHeartbeat: draining, frameReports: draining,
 		frameFeedback: draining, frameCapacity: draining, frameDrain: draining, frameError: draining, frameGoodbye: closed,
+		framePkgEvent: draining,
 	},
 	closed: {},
 }
@@ -96,6 +100,8 @@ func kindOf(m *lessorv1.SessionRequest) frameKind {
 		return frameError
 	case *lessorv1.SessionRequest_Goodbye:
 		return frameGoodbye
+	case *lessorv1.SessionRequest_PkgEvent:
+		return framePkgEvent
 	}
 	return frameUnknown
 }
@@ -130,4 +136,5 @@ var frameAccess = map[frameKind]auth.Role{
 	frameDrain:     mayWork,
 	frameError:     mayWork,
 	frameGoodbye:   mayWork,
+	framePkgEvent:  mayWork,
 }

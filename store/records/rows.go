@@ -54,6 +54,9 @@ func requirementsFields(c *codec, r *lease.Requirements) {
 	list(c, &r.Features, (*codec).str)
 	table(c, &r.Labels, (*codec).str)
 	table(c, &r.Resources, (*codec).float)
+	if c.since(9) {
+		c.str(&r.Package)
+	}
 }
 
 func refFields(c *codec, r *lease.ResourceRef) {

@@ -84,7 +84,7 @@ func lastWord(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 
 // randomFields lists the fields of answers that have a random value when they are new.
 var randomFields = map[protoreflect.Name]bool{
-	"lease_id": true, "session_id": true, "session_token": true, "token": true, "token_id": true, "key_id": true, "task_token": true,
+	"lease_id": true, "session_id": true, "session_token": true, "token": true, "token_id": true, "key_id": true, "task_token": true, "operation_id": true,
 }
 
 func randomValues(m protoreflect.Message, found []string) []string {

@@ -93,6 +93,12 @@ var calls = map[string]callRow{
 	"KickWorker": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
 		return &lessorv1.KickWorkerRequest{WorkerId: n["worker"], Requeue: true}
 	}},
+	"InstallPackage": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
+		return &lessorv1.InstallPackageRequest{Name: n["package"], Version: "1", Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]}}
+	}},
+	"UninstallPackage": {roles: operating, changesMemory: true, goodRequest: func(n names) proto.Message {
+		return &lessorv1.UninstallPackageRequest{Name: n["package"], Version: "1", Workers: &lessorv1.WorkerFilter{WorkerId: n["worker"]}}
+	}},
 	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
 	"Backup":          {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
 	"GetStatus":       {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},

@@ -137,7 +137,7 @@ func (h *host) entry(c cell, a *records.Audit) (summary, text string) {
 	if c.problem != "" {
 		tenant, subject = acme, acme+"-bad"
 	}
-	if a.Tenant != tenant || a.Action != c.action || a.Subject != subject || a.Credential == "" || a.Peer == "" {
+	if a.Tenant != tenant || a.Action != c.action && a.Action != c.within || a.Subject != subject || a.Credential == "" || a.Peer == "" {
 		h.t.Errorf("%v: the entry in the audit is %+v, want tenant %s, action %s, subject %s, a credential and a peer", c, a, tenant, c.action, subject)
 	}
 	text = fmt.Sprintf("audit: workspace %s object %s detail %s corr %s tasks %d", a.Workspace, a.Object, a.Detail, a.Corr, a.Tasks)

@@ -53,6 +53,11 @@ var frames = map[string]func(n names) *lessorv1.SessionRequest{
 	"drain": func(names) *lessorv1.SessionRequest {
 		return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{}}}
 	},
+	"pkg_event": func(n names) *lessorv1.SessionRequest {
+		return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_PkgEvent{PkgEvent: &lessorv1.PkgEvent{
+			OperationId: n["request"], Name: n["package"], Version: "1", Status: lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED,
+		}}}
+	},
 	"error": func(n names) *lessorv1.SessionRequest {
 		return &lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: &lessorv1.Error{
 			Code: "E.CMD.CONCURRENCY_VIOLATION", TaskId: n["task"], LeaseId: n["lease"],
@@ -84,6 +89,9 @@ func framePlaces(t *testing.T) (places []*place) {
 			continue
 		}
 		p := &place{name: kind, action: "Session", roles: working, declaringCredential: operator, changesMemory: kind == "handshake", send: (*host).frame}
+		if kind == "pkg_event" { // the only frame with an entry of its own in the audit
+			p.within = "PkgEvent"
+		}
 		p.goodRequest = func(n names) request {
 			m := row(n)
 			m.Id, m.Sender = "sent-"+n["tenant"], &lessorv1.Sender{Role: "worker", Id: n["worker"]}

@@ -19,7 +19,7 @@ func namesOf(tenant string) names {
 	n := names{"tenant": tenant, "subject": tenant + "-operator"}
 	for _, k := range []kind{
 		"workspace", "worker", "queue", "type", "run", "node", "asset", "host", "idempotency", "concurrency", "fairness", "affinity", "resource",
-		"pool", "label", "request", "report", "frame", "instance",
+		"pool", "label", "request", "report", "frame", "instance", "package",
 	} {
 		n[k] = tenant + "-" + string(k)
 	}

@@ -11,6 +11,7 @@ import (
 type place struct {
 	name                string
 	action              string    // as the audit names it
+	within              string    // another action that it may cause; empty: none
 	roles               auth.Role // who may use it
 	unguarded           bool      // it needs no credential
 	goodRequest         func(n names) request

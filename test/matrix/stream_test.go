@@ -62,6 +62,7 @@ func handshake(worker, instance string) *lessorv1.Handshake {
 func registration(queue string) *lessorv1.Register {
 	return &lessorv1.Register{
 		Queues: []string{queue}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: 10}},
+		Packages: []*lessorv1.Package{{Name: "model", Version: "1"}}, InstallsPackages: true,
 	}
 }
 

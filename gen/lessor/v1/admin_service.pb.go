@@ -877,9 +877,13 @@ type Worker struct {
 	// Tasks that it holds through this session, oldest first; at most 1,000, and only in GetWorker.
 	TaskIds []string `protobuf:"bytes,17,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
 	// Pool of the worker, by its register; empty: none.
-	PoolId        string `protobuf:"bytes,18,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PoolId string `protobuf:"bytes,18,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// Packages of the worker, by its register and its pkg_events, sorted by name and version (W13).
+	Packages []*Package `protobuf:"bytes,19,rep,name=packages,proto3" json:"packages,omitempty"`
+	// The worker installs and removes packages when an operator asks for it (W13).
+	InstallsPackages bool `protobuf:"varint,20,opt,name=installs_packages,json=installsPackages,proto3" json:"installs_packages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
@@ -1036,6 +1040,20 @@ func (x *Worker) GetPoolId() string {
 		return x.PoolId
 	}
 	return ""
+}
+
+func (x *Worker) GetPackages() []*Package {
+	if x != nil {
+		return x.Packages
+	}
+	return nil
+}
+
+func (x *Worker) GetInstallsPackages() bool {
+	if x != nil {
+		return x.InstallsPackages
+	}
+	return false
 }
 
 // GetWorkerRequest names a worker.
@@ -1424,6 +1442,538 @@ func (x *KickWorkerResponse) GetSessions() uint32 {
 	return 0
 }
 
+// WorkerFilter selects open sessions. A field that is empty selects all; together they narrow each other.
+type WorkerFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Stable name of the worker.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// One session.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Those that take from this queue.
+	Queue string `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Workspace of their queues.
+	WorkspaceId string `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Those of this pool.
+	PoolId string `protobuf:"bytes,5,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// Those with all of these labels; at most 16.
+	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerFilter) Reset() {
+	*x = WorkerFilter{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerFilter) ProtoMessage() {}
+
+func (x *WorkerFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerFilter.ProtoReflect.Descriptor instead.
+func (*WorkerFilter) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WorkerFilter) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *WorkerFilter) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *WorkerFilter) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *WorkerFilter) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *WorkerFilter) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
+	}
+	return ""
+}
+
+func (x *WorkerFilter) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// InstallPackageRequest names a package and the workers that are to have it.
+type InstallPackageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the package. Required; at most 256 bytes, without "@" but as its first byte.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version. Required; at most 256 bytes, without "@".
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Where the workers find it, in words that their installers understand, such as a URL. At most 2,048 bytes. A URL must not have a password in it; what
+	// follows a "?" is told to the workers, and not kept in the audit.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// SHA-256 of what is there, as 64 hexadecimal digits. Workers refuse anything else. Empty: not known.
+	Sha256 string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Which workers. Required; an empty filter is all open sessions of the tenant.
+	Workers *WorkerFilter `protobuf:"bytes,5,opt,name=workers,proto3" json:"workers,omitempty"`
+	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the call, and also if its caller leaves.
+	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Told to the workers as operation_id, and kept in the audit. A repeat with the same request_id, name and version joins the operation, whatever it
+	// selects: no worker is asked again. The last 100 operations are remembered. At most 256 bytes. Empty: the coordinator makes one up.
+	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstallPackageRequest) Reset() {
+	*x = InstallPackageRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstallPackageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstallPackageRequest) ProtoMessage() {}
+
+func (x *InstallPackageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstallPackageRequest.ProtoReflect.Descriptor instead.
+func (*InstallPackageRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *InstallPackageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InstallPackageRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *InstallPackageRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *InstallPackageRequest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *InstallPackageRequest) GetWorkers() *WorkerFilter {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *InstallPackageRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *InstallPackageRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// InstallPackageResponse is how far the operation is.
+type InstallPackageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far it is.
+	Operation     *PackageOperation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstallPackageResponse) Reset() {
+	*x = InstallPackageResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstallPackageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstallPackageResponse) ProtoMessage() {}
+
+func (x *InstallPackageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstallPackageResponse.ProtoReflect.Descriptor instead.
+func (*InstallPackageResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *InstallPackageResponse) GetOperation() *PackageOperation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+// UninstallPackageRequest names a package and the workers that are to remove it.
+type UninstallPackageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the package. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version. Required.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Which workers. Required; an empty filter is all open sessions of the tenant.
+	Workers *WorkerFilter `protobuf:"bytes,3,opt,name=workers,proto3" json:"workers,omitempty"`
+	// How long to wait for the results, at most 60 s. 0: not at all. An operation goes on after the call, and also if its caller leaves.
+	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Told to the workers as operation_id, and kept in the audit; for repeats see InstallPackageRequest. At most 256 bytes. Empty: the coordinator makes one
+	// up.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UninstallPackageRequest) Reset() {
+	*x = UninstallPackageRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UninstallPackageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UninstallPackageRequest) ProtoMessage() {}
+
+func (x *UninstallPackageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UninstallPackageRequest.ProtoReflect.Descriptor instead.
+func (*UninstallPackageRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *UninstallPackageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UninstallPackageRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *UninstallPackageRequest) GetWorkers() *WorkerFilter {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *UninstallPackageRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *UninstallPackageRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// UninstallPackageResponse is how far the operation is.
+type UninstallPackageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far it is.
+	Operation     *PackageOperation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UninstallPackageResponse) Reset() {
+	*x = UninstallPackageResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UninstallPackageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UninstallPackageResponse) ProtoMessage() {}
+
+func (x *UninstallPackageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UninstallPackageResponse.ProtoReflect.Descriptor instead.
+func (*UninstallPackageResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *UninstallPackageResponse) GetOperation() *PackageOperation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+// PackageOperation is the installing or removing of a package on some workers.
+type PackageOperation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name in frames, audit and log.
+	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// How far each session is, by worker and session. If they took much more than 1 MiB together, only the first of them.
+	Results []*PackageResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// How many sessions were selected.
+	Sessions uint32 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// How many have done it.
+	Done uint32 `protobuf:"varint,4,opt,name=done,proto3" json:"done,omitempty"`
+	// How many have not and will not: they failed, refused, or ended before they told.
+	Failed        uint32 `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackageOperation) Reset() {
+	*x = PackageOperation{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackageOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackageOperation) ProtoMessage() {}
+
+func (x *PackageOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackageOperation.ProtoReflect.Descriptor instead.
+func (*PackageOperation) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PackageOperation) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *PackageOperation) GetResults() []*PackageResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *PackageOperation) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *PackageOperation) GetDone() uint32 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *PackageOperation) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// PackageResult is how far a session is with an operation.
+type PackageResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// Its session.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// INSTALLED or UNINSTALLED: done. FAILED: see code. INSTALLING or UNINSTALLING: no result came while the call waited; GetWorker will show it.
+	Status PackageStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
+	// With FAILED: E.PKG.INVALID, E.PKG.PERMISSION, E.INTERNAL, or E.SESSION.ENDED if the session ended before it told.
+	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// How far it is, or why it failed, for people.
+	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PackageResult) Reset() {
+	*x = PackageResult{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PackageResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PackageResult) ProtoMessage() {}
+
+func (x *PackageResult) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PackageResult.ProtoReflect.Descriptor instead.
+func (*PackageResult) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PackageResult) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *PackageResult) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *PackageResult) GetStatus() PackageStatus {
+	if x != nil {
+		return x.Status
+	}
+	return PackageStatus_PACKAGE_STATUS_UNSPECIFIED
+}
+
+func (x *PackageResult) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *PackageResult) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // ListWorkersRequest asks for a page of workers.
 type ListWorkersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1439,7 +1989,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +2001,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[17]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +2014,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListWorkersRequest) GetQueue() string {
@@ -1501,7 +2051,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +2063,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[18]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +2076,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1552,7 +2102,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +2114,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[19]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +2127,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 // GetStatusResponse is the coordinator as it sees itself.
@@ -1611,7 +2161,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +2173,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[20]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +2186,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1734,7 +2284,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2296,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[21]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2309,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Quota) GetLimit() string {
@@ -1799,7 +2349,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2361,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[22]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2374,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 // BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
@@ -1844,7 +2394,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2406,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[23]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2419,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackupResponse) GetPart() isBackupResponse_Part {
@@ -1948,7 +2498,7 @@ type BackupBegin struct {
 
 func (x *BackupBegin) Reset() {
 	*x = BackupBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2510,7 @@ func (x *BackupBegin) String() string {
 func (*BackupBegin) ProtoMessage() {}
 
 func (x *BackupBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[24]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2523,7 @@ func (x *BackupBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
 func (*BackupBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupBegin) GetFormat() uint32 {
@@ -2017,7 +2567,7 @@ type BackupEnd struct {
 
 func (x *BackupEnd) Reset() {
 	*x = BackupEnd{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2579,7 @@ func (x *BackupEnd) String() string {
 func (*BackupEnd) ProtoMessage() {}
 
 func (x *BackupEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[25]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2592,7 @@ func (x *BackupEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnd.ProtoReflect.Descriptor instead.
 func (*BackupEnd) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupEnd) GetBytes() uint64 {
@@ -2123,7 +2673,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"f\n" +
 	"\x12ListQueuesResponse\x12(\n" +
 	"\x06queues\x18\x01 \x03(\v2\x10.lessor.v1.QueueR\x06queues\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x06\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf6\x06\n" +
 	"\x06Worker\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
 	"\n" +
@@ -2145,7 +2695,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x11missed_heartbeats\x18\x0f \x01(\rR\x10missedHeartbeats\x12&\n" +
 	"\x05drain\x18\x10 \x01(\v2\x10.lessor.v1.DrainR\x05drain\x12\x19\n" +
 	"\btask_ids\x18\x11 \x03(\tR\ataskIds\x12\x17\n" +
-	"\apool_id\x18\x12 \x01(\tR\x06poolId\x1a:\n" +
+	"\apool_id\x18\x12 \x01(\tR\x06poolId\x12.\n" +
+	"\bpackages\x18\x13 \x03(\v2\x12.lessor.v1.PackageR\bpackages\x12+\n" +
+	"\x11installs_packages\x18\x14 \x01(\bR\x10installsPackages\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"N\n" +
@@ -2176,7 +2728,51 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\arequeue\x18\x05 \x01(\bR\arequeue\"]\n" +
 	"\x12KickWorkerResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12\x1a\n" +
-	"\bsessions\x18\x02 \x01(\rR\bsessions\"f\n" +
+	"\bsessions\x18\x02 \x01(\rR\bsessions\"\x94\x02\n" +
+	"\fWorkerFilter\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x14\n" +
+	"\x05queue\x18\x03 \x01(\tR\x05queue\x12!\n" +
+	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12\x17\n" +
+	"\apool_id\x18\x05 \x01(\tR\x06poolId\x12;\n" +
+	"\x06labels\x18\x06 \x03(\v2#.lessor.v1.WorkerFilter.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf6\x01\n" +
+	"\x15InstallPackageRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x121\n" +
+	"\aworkers\x18\x05 \x01(\v2\x17.lessor.v1.WorkerFilterR\aworkers\x12-\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"S\n" +
+	"\x16InstallPackageResponse\x129\n" +
+	"\toperation\x18\x01 \x01(\v2\x1b.lessor.v1.PackageOperationR\toperation\"\xc8\x01\n" +
+	"\x17UninstallPackageRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
+	"\aworkers\x18\x03 \x01(\v2\x17.lessor.v1.WorkerFilterR\aworkers\x12-\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"U\n" +
+	"\x18UninstallPackageResponse\x129\n" +
+	"\toperation\x18\x01 \x01(\v2\x1b.lessor.v1.PackageOperationR\toperation\"\xb1\x01\n" +
+	"\x10PackageOperation\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x122\n" +
+	"\aresults\x18\x02 \x03(\v2\x18.lessor.v1.PackageResultR\aresults\x12\x1a\n" +
+	"\bsessions\x18\x03 \x01(\rR\bsessions\x12\x12\n" +
+	"\x04done\x18\x04 \x01(\rR\x04done\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\rR\x06failed\"\xa9\x01\n" +
+	"\rPackageResult\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x120\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x18.lessor.v1.PackageStatusR\x06status\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"f\n" +
 	"\x12ListWorkersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -2235,7 +2831,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xc9\x06\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xfd\a\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -2247,7 +2843,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\tGetWorker\x12\x1b.lessor.v1.GetWorkerRequest\x1a\x1c.lessor.v1.GetWorkerResponse\x12L\n" +
 	"\vDrainWorker\x12\x1d.lessor.v1.DrainWorkerRequest\x1a\x1e.lessor.v1.DrainWorkerResponse\x12I\n" +
 	"\n" +
-	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12X\n" +
+	"KickWorker\x12\x1c.lessor.v1.KickWorkerRequest\x1a\x1d.lessor.v1.KickWorkerResponse\x12U\n" +
+	"\x0eInstallPackage\x12 .lessor.v1.InstallPackageRequest\x1a!.lessor.v1.InstallPackageResponse\x12[\n" +
+	"\x10UninstallPackage\x12\".lessor.v1.UninstallPackageRequest\x1a#.lessor.v1.UninstallPackageResponse\x12X\n" +
 	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
 	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01BJB\x11AdminServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
@@ -2265,109 +2863,133 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
-	(WorkerState)(0),                // 0: lessor.v1.WorkerState
-	(WorkerHealth)(0),               // 1: lessor.v1.WorkerHealth
-	(*Queue)(nil),                   // 2: lessor.v1.Queue
-	(*RateLimit)(nil),               // 3: lessor.v1.RateLimit
-	(*GetQueueRequest)(nil),         // 4: lessor.v1.GetQueueRequest
-	(*GetQueueResponse)(nil),        // 5: lessor.v1.GetQueueResponse
-	(*UpdateQueueRequest)(nil),      // 6: lessor.v1.UpdateQueueRequest
-	(*UpdateQueueResponse)(nil),     // 7: lessor.v1.UpdateQueueResponse
-	(*PurgeQueueRequest)(nil),       // 8: lessor.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),      // 9: lessor.v1.PurgeQueueResponse
-	(*ListQueuesRequest)(nil),       // 10: lessor.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),      // 11: lessor.v1.ListQueuesResponse
-	(*Worker)(nil),                  // 12: lessor.v1.Worker
-	(*GetWorkerRequest)(nil),        // 13: lessor.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),       // 14: lessor.v1.GetWorkerResponse
-	(*DrainWorkerRequest)(nil),      // 15: lessor.v1.DrainWorkerRequest
-	(*DrainWorkerResponse)(nil),     // 16: lessor.v1.DrainWorkerResponse
-	(*KickWorkerRequest)(nil),       // 17: lessor.v1.KickWorkerRequest
-	(*KickWorkerResponse)(nil),      // 18: lessor.v1.KickWorkerResponse
-	(*ListWorkersRequest)(nil),      // 19: lessor.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),     // 20: lessor.v1.ListWorkersResponse
-	(*GetStatusRequest)(nil),        // 21: lessor.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),       // 22: lessor.v1.GetStatusResponse
-	(*Quota)(nil),                   // 23: lessor.v1.Quota
-	(*BackupRequest)(nil),           // 24: lessor.v1.BackupRequest
-	(*BackupResponse)(nil),          // 25: lessor.v1.BackupResponse
-	(*BackupBegin)(nil),             // 26: lessor.v1.BackupBegin
-	(*BackupEnd)(nil),               // 27: lessor.v1.BackupEnd
-	nil,                             // 28: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                             // 29: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                             // 30: lessor.v1.Worker.MetricsEntry
-	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),             // 32: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),             // 33: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),              // 34: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),            // 35: lessor.v1.Capabilities
-	(*Drain)(nil),                   // 36: lessor.v1.Drain
-	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
-	(*ListAuditEventsRequest)(nil),  // 38: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil), // 39: lessor.v1.ListAuditEventsResponse
+	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
+	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
+	(*Queue)(nil),                    // 2: lessor.v1.Queue
+	(*RateLimit)(nil),                // 3: lessor.v1.RateLimit
+	(*GetQueueRequest)(nil),          // 4: lessor.v1.GetQueueRequest
+	(*GetQueueResponse)(nil),         // 5: lessor.v1.GetQueueResponse
+	(*UpdateQueueRequest)(nil),       // 6: lessor.v1.UpdateQueueRequest
+	(*UpdateQueueResponse)(nil),      // 7: lessor.v1.UpdateQueueResponse
+	(*PurgeQueueRequest)(nil),        // 8: lessor.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),       // 9: lessor.v1.PurgeQueueResponse
+	(*ListQueuesRequest)(nil),        // 10: lessor.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),       // 11: lessor.v1.ListQueuesResponse
+	(*Worker)(nil),                   // 12: lessor.v1.Worker
+	(*GetWorkerRequest)(nil),         // 13: lessor.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),        // 14: lessor.v1.GetWorkerResponse
+	(*DrainWorkerRequest)(nil),       // 15: lessor.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),      // 16: lessor.v1.DrainWorkerResponse
+	(*KickWorkerRequest)(nil),        // 17: lessor.v1.KickWorkerRequest
+	(*KickWorkerResponse)(nil),       // 18: lessor.v1.KickWorkerResponse
+	(*WorkerFilter)(nil),             // 19: lessor.v1.WorkerFilter
+	(*InstallPackageRequest)(nil),    // 20: lessor.v1.InstallPackageRequest
+	(*InstallPackageResponse)(nil),   // 21: lessor.v1.InstallPackageResponse
+	(*UninstallPackageRequest)(nil),  // 22: lessor.v1.UninstallPackageRequest
+	(*UninstallPackageResponse)(nil), // 23: lessor.v1.UninstallPackageResponse
+	(*PackageOperation)(nil),         // 24: lessor.v1.PackageOperation
+	(*PackageResult)(nil),            // 25: lessor.v1.PackageResult
+	(*ListWorkersRequest)(nil),       // 26: lessor.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),      // 27: lessor.v1.ListWorkersResponse
+	(*GetStatusRequest)(nil),         // 28: lessor.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),        // 29: lessor.v1.GetStatusResponse
+	(*Quota)(nil),                    // 30: lessor.v1.Quota
+	(*BackupRequest)(nil),            // 31: lessor.v1.BackupRequest
+	(*BackupResponse)(nil),           // 32: lessor.v1.BackupResponse
+	(*BackupBegin)(nil),              // 33: lessor.v1.BackupBegin
+	(*BackupEnd)(nil),                // 34: lessor.v1.BackupEnd
+	nil,                              // 35: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 36: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 37: lessor.v1.Worker.MetricsEntry
+	nil,                              // 38: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 40: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),              // 41: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 42: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 43: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 44: lessor.v1.Drain
+	(*Package)(nil),                  // 45: lessor.v1.Package
+	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
+	(PackageStatus)(0),               // 47: lessor.v1.PackageStatus
+	(*ListAuditEventsRequest)(nil),   // 48: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 49: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	31, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	39, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	32, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	28, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	40, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	35, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	32, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	29, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	40, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	36, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	33, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	41, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	34, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	42, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	35, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	31, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	31, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	30, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	43, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	39, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	39, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	37, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	36, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	12, // 19: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	31, // 20: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
-	12, // 21: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	37, // 22: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
-	12, // 23: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	12, // 24: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	31, // 25: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	31, // 26: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	23, // 27: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	31, // 28: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	26, // 29: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	27, // 30: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	31, // 31: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	10, // 32: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 33: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 34: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 35: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	19, // 36: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 37: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 38: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 39: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	38, // 40: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	21, // 41: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	24, // 42: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	11, // 43: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 44: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 45: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 46: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	20, // 47: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 48: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 49: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 50: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	39, // 51: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	22, // 52: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	25, // 53: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	43, // [43:54] is the sub-list for method output_type
-	32, // [32:43] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	44, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	45, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	12, // 20: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
+	39, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	12, // 22: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
+	46, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	12, // 24: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
+	38, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	19, // 26: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	46, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 28: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	19, // 29: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	46, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 31: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	25, // 32: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
+	47, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	12, // 34: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
+	39, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	39, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	30, // 37: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	39, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	33, // 39: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	34, // 40: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	39, // 41: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	10, // 42: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 43: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 44: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 45: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 46: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 47: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 48: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 49: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 50: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 51: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	48, // 52: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 53: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	31, // 54: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	11, // 55: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 56: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 57: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 58: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 59: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 60: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 61: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 62: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 63: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 64: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	49, // 65: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 66: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	32, // 67: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	55, // [55:68] is the sub-list for method output_type
+	42, // [42:55] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -2381,7 +3003,7 @@ func file_lessor_v1_admin_service_proto_init() {
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_lessor_v1_admin_service_proto_msgTypes[23].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_Data)(nil),
 		(*BackupResponse_End)(nil),
@@ -2392,7 +3014,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,17 +19,19 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ListQueues_FullMethodName      = "/lessor.v1.AdminService/ListQueues"
-	AdminService_GetQueue_FullMethodName        = "/lessor.v1.AdminService/GetQueue"
-	AdminService_UpdateQueue_FullMethodName     = "/lessor.v1.AdminService/UpdateQueue"
-	AdminService_PurgeQueue_FullMethodName      = "/lessor.v1.AdminService/PurgeQueue"
-	AdminService_ListWorkers_FullMethodName     = "/lessor.v1.AdminService/ListWorkers"
-	AdminService_GetWorker_FullMethodName       = "/lessor.v1.AdminService/GetWorker"
-	AdminService_DrainWorker_FullMethodName     = "/lessor.v1.AdminService/DrainWorker"
-	AdminService_KickWorker_FullMethodName      = "/lessor.v1.AdminService/KickWorker"
-	AdminService_ListAuditEvents_FullMethodName = "/lessor.v1.AdminService/ListAuditEvents"
-	AdminService_GetStatus_FullMethodName       = "/lessor.v1.AdminService/GetStatus"
-	AdminService_Backup_FullMethodName          = "/lessor.v1.AdminService/Backup"
+	AdminService_ListQueues_FullMethodName       = "/lessor.v1.AdminService/ListQueues"
+	AdminService_GetQueue_FullMethodName         = "/lessor.v1.AdminService/GetQueue"
+	AdminService_UpdateQueue_FullMethodName      = "/lessor.v1.AdminService/UpdateQueue"
+	AdminService_PurgeQueue_FullMethodName       = "/lessor.v1.AdminService/PurgeQueue"
+	AdminService_ListWorkers_FullMethodName      = "/lessor.v1.AdminService/ListWorkers"
+	AdminService_GetWorker_FullMethodName        = "/lessor.v1.AdminService/GetWorker"
+	AdminService_DrainWorker_FullMethodName      = "/lessor.v1.AdminService/DrainWorker"
+	AdminService_KickWorker_FullMethodName       = "/lessor.v1.AdminService/KickWorker"
+	AdminService_InstallPackage_FullMethodName   = "/lessor.v1.AdminService/InstallPackage"
+	AdminService_UninstallPackage_FullMethodName = "/lessor.v1.AdminService/UninstallPackage"
+	AdminService_ListAuditEvents_FullMethodName  = "/lessor.v1.AdminService/ListAuditEvents"
+	AdminService_GetStatus_FullMethodName        = "/lessor.v1.AdminService/GetStatus"
+	AdminService_Backup_FullMethodName           = "/lessor.v1.AdminService/Backup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -55,6 +57,11 @@ type AdminServiceClient interface {
 	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(ctx context.Context, in *KickWorkerRequest, opts ...grpc.CallOption) (*KickWorkerResponse, error)
+	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
+	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
+	InstallPackage(ctx context.Context, in *InstallPackageRequest, opts ...grpc.CallOption) (*InstallPackageResponse, error)
+	// UninstallPackage has workers remove a package (W13), in the same way.
+	UninstallPackage(ctx context.Context, in *UninstallPackageRequest, opts ...grpc.CallOption) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// GetStatus shows the coordinator itself.
@@ -154,6 +161,26 @@ func (c *adminServiceClient) KickWorker(ctx context.Context, in *KickWorkerReque
 	return out, nil
 }
 
+func (c *adminServiceClient) InstallPackage(ctx context.Context, in *InstallPackageRequest, opts ...grpc.CallOption) (*InstallPackageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InstallPackageResponse)
+	err := c.cc.Invoke(ctx, AdminService_InstallPackage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) UninstallPackage(ctx context.Context, in *UninstallPackageRequest, opts ...grpc.CallOption) (*UninstallPackageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UninstallPackageResponse)
+	err := c.cc.Invoke(ctx, AdminService_UninstallPackage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditEventsResponse)
@@ -216,6 +243,11 @@ type AdminServiceServer interface {
 	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
 	// KickWorker ends sessions of a worker at once (W10). The worker may connect again.
 	KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error)
+	// InstallPackage has workers install a package (W13): the open sessions that the filter selects at this moment, not those that come later. It answers
+	// when all have told what became of it, or after wait. A worker that has the package already may be asked again.
+	InstallPackage(context.Context, *InstallPackageRequest) (*InstallPackageResponse, error)
+	// UninstallPackage has workers remove a package (W13), in the same way.
+	UninstallPackage(context.Context, *UninstallPackageRequest) (*UninstallPackageResponse, error)
 	// ListAuditEvents shows what was done in the tenant and by whom, and who was refused what (X4).
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// GetStatus shows the coordinator itself.
@@ -258,6 +290,12 @@ func (UnimplementedAdminServiceServer) DrainWorker(context.Context, *DrainWorker
 }
 func (UnimplementedAdminServiceServer) KickWorker(context.Context, *KickWorkerRequest) (*KickWorkerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KickWorker not implemented")
+}
+func (UnimplementedAdminServiceServer) InstallPackage(context.Context, *InstallPackageRequest) (*InstallPackageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InstallPackage not implemented")
+}
+func (UnimplementedAdminServiceServer) UninstallPackage(context.Context, *UninstallPackageRequest) (*UninstallPackageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UninstallPackage not implemented")
 }
 func (UnimplementedAdminServiceServer) ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAuditEvents not implemented")
@@ -433,6 +471,42 @@ func _AdminService_KickWorker_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_InstallPackage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InstallPackageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).InstallPackage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_InstallPackage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).InstallPackage(ctx, req.(*InstallPackageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_UninstallPackage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UninstallPackageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).UninstallPackage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_UninstallPackage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).UninstallPackage(ctx, req.(*UninstallPackageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ListAuditEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditEventsRequest)
 	if err := dec(in); err != nil {
@@ -518,6 +592,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KickWorker",
 			Handler:    _AdminService_KickWorker_Handler,
+		},
+		{
+			MethodName: "InstallPackage",
+			Handler:    _AdminService_InstallPackage_Handler,
+		},
+		{
+			MethodName: "UninstallPackage",
+			Handler:    _AdminService_UninstallPackage_Handler,
 		},
 		{
 			MethodName: "ListAuditEvents",

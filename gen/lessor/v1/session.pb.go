@@ -76,6 +76,71 @@ func (AuthMode) EnumDescriptor() ([]byte, []int) {
 	return file_lessor_v1_session_proto_rawDescGZIP(), []int{0}
 }
 
+// PackageStatus is how far a package is.
+type PackageStatus int32
+
+const (
+	// Not said.
+	PackageStatus_PACKAGE_STATUS_UNSPECIFIED PackageStatus = 0
+	// It is being installed.
+	PackageStatus_PACKAGE_STATUS_INSTALLING PackageStatus = 1
+	// It can be used.
+	PackageStatus_PACKAGE_STATUS_INSTALLED PackageStatus = 2
+	// It is being removed.
+	PackageStatus_PACKAGE_STATUS_UNINSTALLING PackageStatus = 3
+	// It is gone. The coordinator then forgets it.
+	PackageStatus_PACKAGE_STATUS_UNINSTALLED PackageStatus = 4
+	// Installing or removing it has failed; it cannot be counted on.
+	PackageStatus_PACKAGE_STATUS_FAILED PackageStatus = 5
+)
+
+// Enum value maps for PackageStatus.
+var (
+	PackageStatus_name = map[int32]string{
+		0: "PACKAGE_STATUS_UNSPECIFIED",
+		1: "PACKAGE_STATUS_INSTALLING",
+		2: "PACKAGE_STATUS_INSTALLED",
+		3: "PACKAGE_STATUS_UNINSTALLING",
+		4: "PACKAGE_STATUS_UNINSTALLED",
+		5: "PACKAGE_STATUS_FAILED",
+	}
+	PackageStatus_value = map[string]int32{
+		"PACKAGE_STATUS_UNSPECIFIED":  0,
+		"PACKAGE_STATUS_INSTALLING":   1,
+		"PACKAGE_STATUS_INSTALLED":    2,
+		"PACKAGE_STATUS_UNINSTALLING": 3,
+		"PACKAGE_STATUS_UNINSTALLED":  4,
+		"PACKAGE_STATUS_FAILED":       5,
+	}
+)
+
+func (x PackageStatus) Enum() *PackageStatus {
+	p := new(PackageStatus)
+	*p = x
+	return p
+}
+
+func (x PackageStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PackageStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_lessor_v1_session_proto_enumTypes[1].Descriptor()
+}
+
+func (PackageStatus) Type() protoreflect.EnumType {
+	return &file_lessor_v1_session_proto_enumTypes[1]
+}
+
+func (x PackageStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PackageStatus.Descriptor instead.
+func (PackageStatus) EnumDescriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{1}
+}
+
 // ReportKind says which report a verdict answers.
 type ReportKind int32
 
@@ -121,11 +186,11 @@ func (x ReportKind) String() string {
 }
 
 func (ReportKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_lessor_v1_session_proto_enumTypes[1].Descriptor()
+	return file_lessor_v1_session_proto_enumTypes[2].Descriptor()
 }
 
 func (ReportKind) Type() protoreflect.EnumType {
-	return &file_lessor_v1_session_proto_enumTypes[1]
+	return &file_lessor_v1_session_proto_enumTypes[2]
 }
 
 func (x ReportKind) Number() protoreflect.EnumNumber {
@@ -134,7 +199,7 @@ func (x ReportKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReportKind.Descriptor instead.
 func (ReportKind) EnumDescriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{1}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{2}
 }
 
 // SessionRequest is one frame from a worker: an envelope around one payload. The envelope is checked first.
@@ -174,6 +239,7 @@ type SessionRequest struct {
 	//	*SessionRequest_Drain
 	//	*SessionRequest_Error
 	//	*SessionRequest_Goodbye
+	//	*SessionRequest_PkgEvent
 	Payload       isSessionRequest_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -353,6 +419,15 @@ func (x *SessionRequest) GetGoodbye() *Goodbye {
 	return nil
 }
 
+func (x *SessionRequest) GetPkgEvent() *PkgEvent {
+	if x != nil {
+		if x, ok := x.Payload.(*SessionRequest_PkgEvent); ok {
+			return x.PkgEvent
+		}
+	}
+	return nil
+}
+
 type isSessionRequest_Payload interface {
 	isSessionRequest_Payload()
 }
@@ -403,6 +478,11 @@ type SessionRequest_Goodbye struct {
 	Goodbye *Goodbye `protobuf:"bytes,24,opt,name=goodbye,proto3,oneof"`
 }
 
+type SessionRequest_PkgEvent struct {
+	// A package was installed or removed, or could not be: the answer to pkg_install and pkg_uninstall, or something that the worker did by itself (W13).
+	PkgEvent *PkgEvent `protobuf:"bytes,25,opt,name=pkg_event,json=pkgEvent,proto3,oneof"`
+}
+
 func (*SessionRequest_Handshake) isSessionRequest_Payload() {}
 
 func (*SessionRequest_Register) isSessionRequest_Payload() {}
@@ -420,6 +500,8 @@ func (*SessionRequest_Drain) isSessionRequest_Payload() {}
 func (*SessionRequest_Error) isSessionRequest_Payload() {}
 
 func (*SessionRequest_Goodbye) isSessionRequest_Payload() {}
+
+func (*SessionRequest_PkgEvent) isSessionRequest_Payload() {}
 
 // SessionResponse is one frame from the coordinator: the same envelope around one payload.
 type SessionResponse struct {
@@ -452,6 +534,8 @@ type SessionResponse struct {
 	//	*SessionResponse_Drain
 	//	*SessionResponse_Error
 	//	*SessionResponse_Reset_
+	//	*SessionResponse_PkgInstall
+	//	*SessionResponse_PkgUninstall
 	Payload       isSessionResponse_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -622,6 +706,24 @@ func (x *SessionResponse) GetReset_() *Reset {
 	return nil
 }
 
+func (x *SessionResponse) GetPkgInstall() *PkgInstall {
+	if x != nil {
+		if x, ok := x.Payload.(*SessionResponse_PkgInstall); ok {
+			return x.PkgInstall
+		}
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetPkgUninstall() *PkgUninstall {
+	if x != nil {
+		if x, ok := x.Payload.(*SessionResponse_PkgUninstall); ok {
+			return x.PkgUninstall
+		}
+	}
+	return nil
+}
+
 type isSessionResponse_Payload interface {
 	isSessionResponse_Payload()
 }
@@ -666,6 +768,16 @@ type SessionResponse_Reset_ struct {
 	Reset_ *Reset `protobuf:"bytes,23,opt,name=reset,proto3,oneof"`
 }
 
+type SessionResponse_PkgInstall struct {
+	// Install a package (W13). Answer with pkg_event.
+	PkgInstall *PkgInstall `protobuf:"bytes,24,opt,name=pkg_install,json=pkgInstall,proto3,oneof"`
+}
+
+type SessionResponse_PkgUninstall struct {
+	// Remove a package (W13). Answer with pkg_event.
+	PkgUninstall *PkgUninstall `protobuf:"bytes,25,opt,name=pkg_uninstall,json=pkgUninstall,proto3,oneof"`
+}
+
 func (*SessionResponse_Accept) isSessionResponse_Payload() {}
 
 func (*SessionResponse_Dispatch) isSessionResponse_Payload() {}
@@ -681,6 +793,10 @@ func (*SessionResponse_Drain) isSessionResponse_Payload() {}
 func (*SessionResponse_Error) isSessionResponse_Payload() {}
 
 func (*SessionResponse_Reset_) isSessionResponse_Payload() {}
+
+func (*SessionResponse_PkgInstall) isSessionResponse_Payload() {}
+
+func (*SessionResponse_PkgUninstall) isSessionResponse_Payload() {}
 
 // Sender names one end of a session.
 type Sender struct {
@@ -1198,9 +1314,13 @@ type Register struct {
 	// Workspace of the queues. Empty means "default".
 	WorkspaceId string `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Pool that the worker is of; shown to operators. Empty: none. At most 256 bytes.
-	PoolId        string `protobuf:"bytes,4,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PoolId string `protobuf:"bytes,4,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// Packages of the worker, each name and version once (W13); at most 256. They replace what the coordinator knew of its packages.
+	Packages []*Package `protobuf:"bytes,5,rep,name=packages,proto3" json:"packages,omitempty"`
+	// The worker carries out pkg_install and pkg_uninstall (W13). False: it gets none of them, and whoever asks for one is told.
+	InstallsPackages bool `protobuf:"varint,6,opt,name=installs_packages,json=installsPackages,proto3" json:"installs_packages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Register) Reset() {
@@ -1261,6 +1381,332 @@ func (x *Register) GetPoolId() string {
 	return ""
 }
 
+func (x *Register) GetPackages() []*Package {
+	if x != nil {
+		return x.Packages
+	}
+	return nil
+}
+
+func (x *Register) GetInstallsPackages() bool {
+	if x != nil {
+		return x.InstallsPackages
+	}
+	return false
+}
+
+// Package is a version of something that tasks may require on a worker: a program, a model, a data set (W13). The coordinator knows what a worker says
+// that it has, and nothing of what is in it.
+type Package struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name. Required; at most 256 bytes, without "@" but as its first byte.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Version. Required; at most 256 bytes, without "@".
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Whether tasks that require it may be granted: only if it is INSTALLED. In a register, unspecified means INSTALLED.
+	Status PackageStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
+	// How far it is, or why it failed, for people. At most 1,024 bytes.
+	Detail        string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Package) Reset() {
+	*x = Package{}
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Package) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Package) ProtoMessage() {}
+
+func (x *Package) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Package.ProtoReflect.Descriptor instead.
+func (*Package) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Package) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Package) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Package) GetStatus() PackageStatus {
+	if x != nil {
+		return x.Status
+	}
+	return PackageStatus_PACKAGE_STATUS_UNSPECIFIED
+}
+
+func (x *Package) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+// PkgInstall asks a worker to install a package (W13). A package that is there already may be installed again, from another source or to repair it.
+type PkgInstall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names what an operator asked for; the answer repeats it.
+	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// Name of the package.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Where the worker finds it, in words that its installer understands, such as a URL or the name of an image. May be empty.
+	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// SHA-256 of what is there, as 64 lower-case hexadecimal digits. A worker that gets something else answers FAILED, E.PKG.INVALID. Empty: not known.
+	Sha256        string `protobuf:"bytes,5,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PkgInstall) Reset() {
+	*x = PkgInstall{}
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PkgInstall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PkgInstall) ProtoMessage() {}
+
+func (x *PkgInstall) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PkgInstall.ProtoReflect.Descriptor instead.
+func (*PkgInstall) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PkgInstall) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *PkgInstall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PkgInstall) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PkgInstall) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *PkgInstall) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+// PkgUninstall asks a worker to remove a package (W13). To remove one that is not there succeeds.
+type PkgUninstall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names what an operator asked for; the answer repeats it.
+	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// Name of the package.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version.
+	Version       string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PkgUninstall) Reset() {
+	*x = PkgUninstall{}
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PkgUninstall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PkgUninstall) ProtoMessage() {}
+
+func (x *PkgUninstall) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PkgUninstall.ProtoReflect.Descriptor instead.
+func (*PkgUninstall) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PkgUninstall) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *PkgUninstall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PkgUninstall) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+// PkgEvent tells what became of a package on a worker (W13).
+type PkgEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// operation_id of the frame that it answers. Empty: the worker did it by itself.
+	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// Name of the package. Required.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version. Required.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// How far it is. Required. INSTALLING and UNINSTALLING tell of progress; the other ones are the end of the operation.
+	Status PackageStatus `protobuf:"varint,4,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
+	// With FAILED, why: E.PKG.INVALID (there is no such package, or it is not what it should be), E.PKG.PERMISSION (the worker may not or will not) or
+	// E.INTERNAL (anything else). Empty means E.INTERNAL.
+	Code string `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
+	// How far it is, or why it failed, for people. At most 1,024 bytes.
+	Detail        string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PkgEvent) Reset() {
+	*x = PkgEvent{}
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PkgEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PkgEvent) ProtoMessage() {}
+
+func (x *PkgEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PkgEvent.ProtoReflect.Descriptor instead.
+func (*PkgEvent) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PkgEvent) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *PkgEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PkgEvent) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PkgEvent) GetStatus() PackageStatus {
+	if x != nil {
+		return x.Status
+	}
+	return PackageStatus_PACKAGE_STATUS_UNSPECIFIED
+}
+
+func (x *PkgEvent) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *PkgEvent) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // WorkerHeartbeat says that the worker lives, and renews the leases that it names, no others (W4).
 type WorkerHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1278,7 +1724,7 @@ type WorkerHeartbeat struct {
 
 func (x *WorkerHeartbeat) Reset() {
 	*x = WorkerHeartbeat{}
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1736,7 @@ func (x *WorkerHeartbeat) String() string {
 func (*WorkerHeartbeat) ProtoMessage() {}
 
 func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[10]
+	mi := &file_lessor_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1749,7 @@ func (x *WorkerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerHeartbeat.ProtoReflect.Descriptor instead.
 func (*WorkerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkerHeartbeat) GetHealthy() bool {
@@ -1338,7 +1784,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1796,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[11]
+	mi := &file_lessor_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1809,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1391,7 +1837,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1849,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[12]
+	mi := &file_lessor_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1862,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetReport() isReport_Report {
@@ -1505,7 +1951,7 @@ type Verdicts struct {
 
 func (x *Verdicts) Reset() {
 	*x = Verdicts{}
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1963,7 @@ func (x *Verdicts) String() string {
 func (*Verdicts) ProtoMessage() {}
 
 func (x *Verdicts) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[13]
+	mi := &file_lessor_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1976,7 @@ func (x *Verdicts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdicts.ProtoReflect.Descriptor instead.
 func (*Verdicts) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Verdicts) GetVerdicts() []*ReportVerdict {
@@ -1587,7 +2033,7 @@ type ReportVerdict struct {
 
 func (x *ReportVerdict) Reset() {
 	*x = ReportVerdict{}
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +2045,7 @@ func (x *ReportVerdict) String() string {
 func (*ReportVerdict) ProtoMessage() {}
 
 func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[14]
+	mi := &file_lessor_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +2058,7 @@ func (x *ReportVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportVerdict.ProtoReflect.Descriptor instead.
 func (*ReportVerdict) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportVerdict) GetTaskId() string {
@@ -1763,7 +2209,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2221,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[15]
+	mi := &file_lessor_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2234,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ItemError) GetCode() string {
@@ -1827,7 +2273,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2285,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[16]
+	mi := &file_lessor_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2298,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HeartbeatAck) GetLeases() []*LeaseAck {
@@ -1915,7 +2361,7 @@ type LeaseAck struct {
 
 func (x *LeaseAck) Reset() {
 	*x = LeaseAck{}
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2373,7 @@ func (x *LeaseAck) String() string {
 func (*LeaseAck) ProtoMessage() {}
 
 func (x *LeaseAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[17]
+	mi := &file_lessor_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2386,7 @@ func (x *LeaseAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAck.ProtoReflect.Descriptor instead.
 func (*LeaseAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaseAck) GetTaskId() string {
@@ -2059,7 +2505,7 @@ type Dispatch struct {
 
 func (x *Dispatch) Reset() {
 	*x = Dispatch{}
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2517,7 @@ func (x *Dispatch) String() string {
 func (*Dispatch) ProtoMessage() {}
 
 func (x *Dispatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[18]
+	mi := &file_lessor_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2530,7 @@ func (x *Dispatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dispatch.ProtoReflect.Descriptor instead.
 func (*Dispatch) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Dispatch) GetAssignments() []*Assignment {
@@ -2113,7 +2559,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2571,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[19]
+	mi := &file_lessor_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2584,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Cancel) GetTaskId() string {
@@ -2187,7 +2633,7 @@ type Feedback struct {
 
 func (x *Feedback) Reset() {
 	*x = Feedback{}
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2645,7 @@ func (x *Feedback) String() string {
 func (*Feedback) ProtoMessage() {}
 
 func (x *Feedback) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[20]
+	mi := &file_lessor_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2658,7 @@ func (x *Feedback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feedback.ProtoReflect.Descriptor instead.
 func (*Feedback) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Feedback) GetItems() []*FeedbackItem {
@@ -2247,7 +2693,7 @@ type FeedbackItem struct {
 
 func (x *FeedbackItem) Reset() {
 	*x = FeedbackItem{}
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2705,7 @@ func (x *FeedbackItem) String() string {
 func (*FeedbackItem) ProtoMessage() {}
 
 func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[21]
+	mi := &file_lessor_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2718,7 @@ func (x *FeedbackItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedbackItem.ProtoReflect.Descriptor instead.
 func (*FeedbackItem) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FeedbackItem) GetTaskId() string {
@@ -2344,7 +2790,7 @@ type Capacity struct {
 
 func (x *Capacity) Reset() {
 	*x = Capacity{}
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2802,7 @@ func (x *Capacity) String() string {
 func (*Capacity) ProtoMessage() {}
 
 func (x *Capacity) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[22]
+	mi := &file_lessor_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2815,7 @@ func (x *Capacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capacity.ProtoReflect.Descriptor instead.
 func (*Capacity) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Capacity) GetMaxParallel() uint32 {
@@ -2399,7 +2845,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2857,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[23]
+	mi := &file_lessor_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2870,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Drain) GetReason() string {
@@ -2452,7 +2898,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2910,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[24]
+	mi := &file_lessor_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2923,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -2510,7 +2956,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_lessor_v1_session_proto_msgTypes[25]
+	mi := &file_lessor_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2968,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[25]
+	mi := &file_lessor_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2981,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Error) GetCode() string {
@@ -2602,7 +3048,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_lessor_v1_session_proto_msgTypes[26]
+	mi := &file_lessor_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +3060,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_session_proto_msgTypes[26]
+	mi := &file_lessor_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +3073,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_lessor_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reset) GetCode() string {
@@ -2655,7 +3101,7 @@ var File_lessor_v1_session_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17lessor/v1/session.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x14lessor/v1/task.proto\"\xb7\x05\n" +
+	"\x17lessor/v1/session.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16lessor/v1/report.proto\x1a\x14lessor/v1/task.proto\"\xeb\x05\n" +
 	"\x0eSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02ts\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12\x16\n" +
@@ -2673,8 +3119,9 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\bcapacity\x18\x15 \x01(\v2\x13.lessor.v1.CapacityH\x00R\bcapacity\x12(\n" +
 	"\x05drain\x18\x16 \x01(\v2\x10.lessor.v1.DrainH\x00R\x05drain\x12(\n" +
 	"\x05error\x18\x17 \x01(\v2\x10.lessor.v1.ErrorH\x00R\x05error\x12.\n" +
-	"\agoodbye\x18\x18 \x01(\v2\x12.lessor.v1.GoodbyeH\x00R\agoodbyeB\t\n" +
-	"\apayload\"\xf7\x04\n" +
+	"\agoodbye\x18\x18 \x01(\v2\x12.lessor.v1.GoodbyeH\x00R\agoodbye\x122\n" +
+	"\tpkg_event\x18\x19 \x01(\v2\x13.lessor.v1.PkgEventH\x00R\bpkgEventB\t\n" +
+	"\apayload\"\xf1\x05\n" +
 	"\x0fSessionResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02ts\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12\x16\n" +
@@ -2691,7 +3138,10 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\x06cancel\x18\x14 \x01(\v2\x11.lessor.v1.CancelH\x00R\x06cancel\x12(\n" +
 	"\x05drain\x18\x15 \x01(\v2\x10.lessor.v1.DrainH\x00R\x05drain\x12(\n" +
 	"\x05error\x18\x16 \x01(\v2\x10.lessor.v1.ErrorH\x00R\x05error\x12(\n" +
-	"\x05reset\x18\x17 \x01(\v2\x10.lessor.v1.ResetH\x00R\x05resetB\t\n" +
+	"\x05reset\x18\x17 \x01(\v2\x10.lessor.v1.ResetH\x00R\x05reset\x128\n" +
+	"\vpkg_install\x18\x18 \x01(\v2\x15.lessor.v1.PkgInstallH\x00R\n" +
+	"pkgInstall\x12>\n" +
+	"\rpkg_uninstall\x18\x19 \x01(\v2\x17.lessor.v1.PkgUninstallH\x00R\fpkgUninstallB\t\n" +
 	"\apayload\",\n" +
 	"\x06Sender\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x0e\n" +
@@ -2732,12 +3182,37 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
 	"\aresumed\x18\b \x01(\bR\aresumed\x12\x19\n" +
-	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\x9b\x01\n" +
+	"\bnext_seq\x18\t \x01(\x04R\anextSeq\"\xf8\x01\n" +
 	"\bRegister\x12;\n" +
 	"\fcapabilities\x18\x01 \x01(\v2\x17.lessor.v1.CapabilitiesR\fcapabilities\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12!\n" +
 	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\x12\x17\n" +
-	"\apool_id\x18\x04 \x01(\tR\x06poolId\"\xdf\x01\n" +
+	"\apool_id\x18\x04 \x01(\tR\x06poolId\x12.\n" +
+	"\bpackages\x18\x05 \x03(\v2\x12.lessor.v1.PackageR\bpackages\x12+\n" +
+	"\x11installs_packages\x18\x06 \x01(\bR\x10installsPackages\"\x81\x01\n" +
+	"\aPackage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x18.lessor.v1.PackageStatusR\x06status\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\"\x8d\x01\n" +
+	"\n" +
+	"PkgInstall\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x16\n" +
+	"\x06sha256\x18\x05 \x01(\tR\x06sha256\"_\n" +
+	"\fPkgUninstall\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\xb9\x01\n" +
+	"\bPkgEvent\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x120\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x18.lessor.v1.PackageStatusR\x06status\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"\xdf\x01\n" +
 	"\x0fWorkerHeartbeat\x12\x18\n" +
 	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12A\n" +
 	"\ametrics\x18\x02 \x03(\v2'.lessor.v1.WorkerHeartbeat.MetricsEntryR\ametrics\x123\n" +
@@ -2863,7 +3338,14 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"\bAuthMode\x12\x19\n" +
 	"\x15AUTH_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fAUTH_MODE_TOKEN\x10\x01\x12\x12\n" +
-	"\x0eAUTH_MODE_MTLS\x10\x02*\x89\x01\n" +
+	"\x0eAUTH_MODE_MTLS\x10\x02*\xc8\x01\n" +
+	"\rPackageStatus\x12\x1e\n" +
+	"\x1aPACKAGE_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19PACKAGE_STATUS_INSTALLING\x10\x01\x12\x1c\n" +
+	"\x18PACKAGE_STATUS_INSTALLED\x10\x02\x12\x1f\n" +
+	"\x1bPACKAGE_STATUS_UNINSTALLING\x10\x03\x12\x1e\n" +
+	"\x1aPACKAGE_STATUS_UNINSTALLED\x10\x04\x12\x19\n" +
+	"\x15PACKAGE_STATUS_FAILED\x10\x05*\x89\x01\n" +
 	"\n" +
 	"ReportKind\x12\x1b\n" +
 	"\x17REPORT_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -2884,132 +3366,143 @@ func file_lessor_v1_session_proto_rawDescGZIP() []byte {
 	return file_lessor_v1_session_proto_rawDescData
 }
 
-var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_lessor_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_lessor_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_lessor_v1_session_proto_goTypes = []any{
 	(AuthMode)(0),                 // 0: lessor.v1.AuthMode
-	(ReportKind)(0),               // 1: lessor.v1.ReportKind
-	(*SessionRequest)(nil),        // 2: lessor.v1.SessionRequest
-	(*SessionResponse)(nil),       // 3: lessor.v1.SessionResponse
-	(*Sender)(nil),                // 4: lessor.v1.Sender
-	(*Ack)(nil),                   // 5: lessor.v1.Ack
-	(*Handshake)(nil),             // 6: lessor.v1.Handshake
-	(*HandshakeAuth)(nil),         // 7: lessor.v1.HandshakeAuth
-	(*Resume)(nil),                // 8: lessor.v1.Resume
-	(*WorkerInfo)(nil),            // 9: lessor.v1.WorkerInfo
-	(*Accept)(nil),                // 10: lessor.v1.Accept
-	(*Register)(nil),              // 11: lessor.v1.Register
-	(*WorkerHeartbeat)(nil),       // 12: lessor.v1.WorkerHeartbeat
-	(*Reports)(nil),               // 13: lessor.v1.Reports
-	(*Report)(nil),                // 14: lessor.v1.Report
-	(*Verdicts)(nil),              // 15: lessor.v1.Verdicts
-	(*ReportVerdict)(nil),         // 16: lessor.v1.ReportVerdict
-	(*ItemError)(nil),             // 17: lessor.v1.ItemError
-	(*HeartbeatAck)(nil),          // 18: lessor.v1.HeartbeatAck
-	(*LeaseAck)(nil),              // 19: lessor.v1.LeaseAck
-	(*Dispatch)(nil),              // 20: lessor.v1.Dispatch
-	(*Cancel)(nil),                // 21: lessor.v1.Cancel
-	(*Feedback)(nil),              // 22: lessor.v1.Feedback
-	(*FeedbackItem)(nil),          // 23: lessor.v1.FeedbackItem
-	(*Capacity)(nil),              // 24: lessor.v1.Capacity
-	(*Drain)(nil),                 // 25: lessor.v1.Drain
-	(*Goodbye)(nil),               // 26: lessor.v1.Goodbye
-	(*Error)(nil),                 // 27: lessor.v1.Error
-	(*Reset)(nil),                 // 28: lessor.v1.Reset
-	nil,                           // 29: lessor.v1.WorkerHeartbeat.MetricsEntry
-	nil,                           // 30: lessor.v1.FeedbackItem.MetricsEntry
-	nil,                           // 31: lessor.v1.Capacity.PerTypeLimitsEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*Capabilities)(nil),          // 34: lessor.v1.Capabilities
-	(*HeartbeatRequest)(nil),      // 35: lessor.v1.HeartbeatRequest
-	(*StartRequest)(nil),          // 36: lessor.v1.StartRequest
-	(*CompleteRequest)(nil),       // 37: lessor.v1.CompleteRequest
-	(*FailRequest)(nil),           // 38: lessor.v1.FailRequest
-	(*ReleaseRequest)(nil),        // 39: lessor.v1.ReleaseRequest
-	(Verdict)(0),                  // 40: lessor.v1.Verdict
-	(Reason)(0),                   // 41: lessor.v1.Reason
-	(TaskState)(0),                // 42: lessor.v1.TaskState
-	(*Assignment)(nil),            // 43: lessor.v1.Assignment
-	(*FeedbackChunk)(nil),         // 44: lessor.v1.FeedbackChunk
+	(PackageStatus)(0),            // 1: lessor.v1.PackageStatus
+	(ReportKind)(0),               // 2: lessor.v1.ReportKind
+	(*SessionRequest)(nil),        // 3: lessor.v1.SessionRequest
+	(*SessionResponse)(nil),       // 4: lessor.v1.SessionResponse
+	(*Sender)(nil),                // 5: lessor.v1.Sender
+	(*Ack)(nil),                   // 6: lessor.v1.Ack
+	(*Handshake)(nil),             // 7: lessor.v1.Handshake
+	(*HandshakeAuth)(nil),         // 8: lessor.v1.HandshakeAuth
+	(*Resume)(nil),                // 9: lessor.v1.Resume
+	(*WorkerInfo)(nil),            // 10: lessor.v1.WorkerInfo
+	(*Accept)(nil),                // 11: lessor.v1.Accept
+	(*Register)(nil),              // 12: lessor.v1.Register
+	(*Package)(nil),               // 13: lessor.v1.Package
+	(*PkgInstall)(nil),            // 14: lessor.v1.PkgInstall
+	(*PkgUninstall)(nil),          // 15: lessor.v1.PkgUninstall
+	(*PkgEvent)(nil),              // 16: lessor.v1.PkgEvent
+	(*WorkerHeartbeat)(nil),       // 17: lessor.v1.WorkerHeartbeat
+	(*Reports)(nil),               // 18: lessor.v1.Reports
+	(*Report)(nil),                // 19: lessor.v1.Report
+	(*Verdicts)(nil),              // 20: lessor.v1.Verdicts
+	(*ReportVerdict)(nil),         // 21: lessor.v1.ReportVerdict
+	(*ItemError)(nil),             // 22: lessor.v1.ItemError
+	(*HeartbeatAck)(nil),          // 23: lessor.v1.HeartbeatAck
+	(*LeaseAck)(nil),              // 24: lessor.v1.LeaseAck
+	(*Dispatch)(nil),              // 25: lessor.v1.Dispatch
+	(*Cancel)(nil),                // 26: lessor.v1.Cancel
+	(*Feedback)(nil),              // 27: lessor.v1.Feedback
+	(*FeedbackItem)(nil),          // 28: lessor.v1.FeedbackItem
+	(*Capacity)(nil),              // 29: lessor.v1.Capacity
+	(*Drain)(nil),                 // 30: lessor.v1.Drain
+	(*Goodbye)(nil),               // 31: lessor.v1.Goodbye
+	(*Error)(nil),                 // 32: lessor.v1.Error
+	(*Reset)(nil),                 // 33: lessor.v1.Reset
+	nil,                           // 34: lessor.v1.WorkerHeartbeat.MetricsEntry
+	nil,                           // 35: lessor.v1.FeedbackItem.MetricsEntry
+	nil,                           // 36: lessor.v1.Capacity.PerTypeLimitsEntry
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*Capabilities)(nil),          // 39: lessor.v1.Capabilities
+	(*HeartbeatRequest)(nil),      // 40: lessor.v1.HeartbeatRequest
+	(*StartRequest)(nil),          // 41: lessor.v1.StartRequest
+	(*CompleteRequest)(nil),       // 42: lessor.v1.CompleteRequest
+	(*FailRequest)(nil),           // 43: lessor.v1.FailRequest
+	(*ReleaseRequest)(nil),        // 44: lessor.v1.ReleaseRequest
+	(Verdict)(0),                  // 45: lessor.v1.Verdict
+	(Reason)(0),                   // 46: lessor.v1.Reason
+	(TaskState)(0),                // 47: lessor.v1.TaskState
+	(*Assignment)(nil),            // 48: lessor.v1.Assignment
+	(*FeedbackChunk)(nil),         // 49: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_session_proto_depIdxs = []int32{
-	32, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
-	4,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
-	5,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
-	6,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
-	11, // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
-	12, // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
-	13, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
-	22, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
-	24, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
-	25, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
-	27, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
-	26, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
-	32, // 12: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
-	4,  // 13: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
-	5,  // 14: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
-	10, // 15: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
-	20, // 16: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
-	15, // 17: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
-	18, // 18: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
-	21, // 19: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
-	25, // 20: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
-	27, // 21: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
-	28, // 22: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
-	9,  // 23: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
-	8,  // 24: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
-	7,  // 25: lessor.v1.Handshake.auth:type_name -> lessor.v1.HandshakeAuth
-	0,  // 26: lessor.v1.HandshakeAuth.mode:type_name -> lessor.v1.AuthMode
-	33, // 27: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
-	33, // 28: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
-	32, // 29: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
-	32, // 30: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
-	34, // 31: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
-	29, // 32: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
-	35, // 33: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
-	14, // 34: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
-	36, // 35: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
-	37, // 36: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
-	38, // 37: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
-	39, // 38: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
-	16, // 39: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
-	1,  // 40: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
-	17, // 41: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
-	40, // 42: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
-	41, // 43: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
-	42, // 44: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
-	32, // 45: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 46: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
-	32, // 47: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
-	32, // 48: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
-	32, // 49: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
-	33, // 50: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	19, // 51: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
-	32, // 52: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
-	17, // 53: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
-	40, // 54: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
-	41, // 55: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
-	42, // 56: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
-	32, // 57: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
-	33, // 58: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
-	32, // 59: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
-	32, // 60: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
-	43, // 61: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
-	41, // 62: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
-	33, // 63: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
-	23, // 64: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
-	44, // 65: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
-	30, // 66: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
-	31, // 67: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
-	32, // 68: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
-	33, // 69: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	33, // 70: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	37, // 0: lessor.v1.SessionRequest.ts:type_name -> google.protobuf.Timestamp
+	5,  // 1: lessor.v1.SessionRequest.sender:type_name -> lessor.v1.Sender
+	6,  // 2: lessor.v1.SessionRequest.ack:type_name -> lessor.v1.Ack
+	7,  // 3: lessor.v1.SessionRequest.handshake:type_name -> lessor.v1.Handshake
+	12, // 4: lessor.v1.SessionRequest.register:type_name -> lessor.v1.Register
+	17, // 5: lessor.v1.SessionRequest.heartbeat:type_name -> lessor.v1.WorkerHeartbeat
+	18, // 6: lessor.v1.SessionRequest.reports:type_name -> lessor.v1.Reports
+	27, // 7: lessor.v1.SessionRequest.feedback:type_name -> lessor.v1.Feedback
+	29, // 8: lessor.v1.SessionRequest.capacity:type_name -> lessor.v1.Capacity
+	30, // 9: lessor.v1.SessionRequest.drain:type_name -> lessor.v1.Drain
+	32, // 10: lessor.v1.SessionRequest.error:type_name -> lessor.v1.Error
+	31, // 11: lessor.v1.SessionRequest.goodbye:type_name -> lessor.v1.Goodbye
+	16, // 12: lessor.v1.SessionRequest.pkg_event:type_name -> lessor.v1.PkgEvent
+	37, // 13: lessor.v1.SessionResponse.ts:type_name -> google.protobuf.Timestamp
+	5,  // 14: lessor.v1.SessionResponse.sender:type_name -> lessor.v1.Sender
+	6,  // 15: lessor.v1.SessionResponse.ack:type_name -> lessor.v1.Ack
+	11, // 16: lessor.v1.SessionResponse.accept:type_name -> lessor.v1.Accept
+	25, // 17: lessor.v1.SessionResponse.dispatch:type_name -> lessor.v1.Dispatch
+	20, // 18: lessor.v1.SessionResponse.verdicts:type_name -> lessor.v1.Verdicts
+	23, // 19: lessor.v1.SessionResponse.heartbeat_ack:type_name -> lessor.v1.HeartbeatAck
+	26, // 20: lessor.v1.SessionResponse.cancel:type_name -> lessor.v1.Cancel
+	30, // 21: lessor.v1.SessionResponse.drain:type_name -> lessor.v1.Drain
+	32, // 22: lessor.v1.SessionResponse.error:type_name -> lessor.v1.Error
+	33, // 23: lessor.v1.SessionResponse.reset:type_name -> lessor.v1.Reset
+	14, // 24: lessor.v1.SessionResponse.pkg_install:type_name -> lessor.v1.PkgInstall
+	15, // 25: lessor.v1.SessionResponse.pkg_uninstall:type_name -> lessor.v1.PkgUninstall
+	10, // 26: lessor.v1.Handshake.worker:type_name -> lessor.v1.WorkerInfo
+	9,  // 27: lessor.v1.Handshake.resume:type_name -> lessor.v1.Resume
+	8,  // 28: lessor.v1.Handshake.auth:type_name -> lessor.v1.HandshakeAuth
+	0,  // 29: lessor.v1.HandshakeAuth.mode:type_name -> lessor.v1.AuthMode
+	38, // 30: lessor.v1.Accept.heartbeat_interval:type_name -> google.protobuf.Duration
+	38, // 31: lessor.v1.Accept.idle_timeout:type_name -> google.protobuf.Duration
+	37, // 32: lessor.v1.Accept.server_time:type_name -> google.protobuf.Timestamp
+	37, // 33: lessor.v1.Accept.expires_at:type_name -> google.protobuf.Timestamp
+	39, // 34: lessor.v1.Register.capabilities:type_name -> lessor.v1.Capabilities
+	13, // 35: lessor.v1.Register.packages:type_name -> lessor.v1.Package
+	1,  // 36: lessor.v1.Package.status:type_name -> lessor.v1.PackageStatus
+	1,  // 37: lessor.v1.PkgEvent.status:type_name -> lessor.v1.PackageStatus
+	34, // 38: lessor.v1.WorkerHeartbeat.metrics:type_name -> lessor.v1.WorkerHeartbeat.MetricsEntry
+	40, // 39: lessor.v1.WorkerHeartbeat.leases:type_name -> lessor.v1.HeartbeatRequest
+	19, // 40: lessor.v1.Reports.reports:type_name -> lessor.v1.Report
+	41, // 41: lessor.v1.Report.start:type_name -> lessor.v1.StartRequest
+	42, // 42: lessor.v1.Report.complete:type_name -> lessor.v1.CompleteRequest
+	43, // 43: lessor.v1.Report.fail:type_name -> lessor.v1.FailRequest
+	44, // 44: lessor.v1.Report.release:type_name -> lessor.v1.ReleaseRequest
+	21, // 45: lessor.v1.Verdicts.verdicts:type_name -> lessor.v1.ReportVerdict
+	2,  // 46: lessor.v1.ReportVerdict.kind:type_name -> lessor.v1.ReportKind
+	22, // 47: lessor.v1.ReportVerdict.error:type_name -> lessor.v1.ItemError
+	45, // 48: lessor.v1.ReportVerdict.verdict:type_name -> lessor.v1.Verdict
+	46, // 49: lessor.v1.ReportVerdict.reason:type_name -> lessor.v1.Reason
+	47, // 50: lessor.v1.ReportVerdict.task_state:type_name -> lessor.v1.TaskState
+	37, // 51: lessor.v1.ReportVerdict.expires_at:type_name -> google.protobuf.Timestamp
+	38, // 52: lessor.v1.ReportVerdict.expires_in:type_name -> google.protobuf.Duration
+	37, // 53: lessor.v1.ReportVerdict.retry_at:type_name -> google.protobuf.Timestamp
+	37, // 54: lessor.v1.ReportVerdict.server_time:type_name -> google.protobuf.Timestamp
+	37, // 55: lessor.v1.ReportVerdict.token_expires_at:type_name -> google.protobuf.Timestamp
+	38, // 56: lessor.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	24, // 57: lessor.v1.HeartbeatAck.leases:type_name -> lessor.v1.LeaseAck
+	37, // 58: lessor.v1.HeartbeatAck.server_time:type_name -> google.protobuf.Timestamp
+	22, // 59: lessor.v1.LeaseAck.error:type_name -> lessor.v1.ItemError
+	45, // 60: lessor.v1.LeaseAck.verdict:type_name -> lessor.v1.Verdict
+	46, // 61: lessor.v1.LeaseAck.reason:type_name -> lessor.v1.Reason
+	47, // 62: lessor.v1.LeaseAck.task_state:type_name -> lessor.v1.TaskState
+	37, // 63: lessor.v1.LeaseAck.expires_at:type_name -> google.protobuf.Timestamp
+	38, // 64: lessor.v1.LeaseAck.expires_in:type_name -> google.protobuf.Duration
+	37, // 65: lessor.v1.LeaseAck.server_time:type_name -> google.protobuf.Timestamp
+	37, // 66: lessor.v1.LeaseAck.token_expires_at:type_name -> google.protobuf.Timestamp
+	48, // 67: lessor.v1.Dispatch.assignments:type_name -> lessor.v1.Assignment
+	46, // 68: lessor.v1.Cancel.reason:type_name -> lessor.v1.Reason
+	38, // 69: lessor.v1.Cancel.grace:type_name -> google.protobuf.Duration
+	28, // 70: lessor.v1.Feedback.items:type_name -> lessor.v1.FeedbackItem
+	49, // 71: lessor.v1.FeedbackItem.chunks:type_name -> lessor.v1.FeedbackChunk
+	35, // 72: lessor.v1.FeedbackItem.metrics:type_name -> lessor.v1.FeedbackItem.MetricsEntry
+	36, // 73: lessor.v1.Capacity.per_type_limits:type_name -> lessor.v1.Capacity.PerTypeLimitsEntry
+	37, // 74: lessor.v1.Drain.deadline:type_name -> google.protobuf.Timestamp
+	38, // 75: lessor.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	38, // 76: lessor.v1.Reset.retry_after:type_name -> google.protobuf.Duration
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_session_proto_init() }
@@ -3029,6 +3522,7 @@ func file_lessor_v1_session_proto_init() {
 		(*SessionRequest_Drain)(nil),
 		(*SessionRequest_Error)(nil),
 		(*SessionRequest_Goodbye)(nil),
+		(*SessionRequest_PkgEvent)(nil),
 	}
 	file_lessor_v1_session_proto_msgTypes[1].OneofWrappers = []any{
 		(*SessionResponse_Accept)(nil),
@@ -3039,8 +3533,10 @@ func file_lessor_v1_session_proto_init() {
 		(*SessionResponse_Drain)(nil),
 		(*SessionResponse_Error)(nil),
 		(*SessionResponse_Reset_)(nil),
+		(*SessionResponse_PkgInstall)(nil),
+		(*SessionResponse_PkgUninstall)(nil),
 	}
-	file_lessor_v1_session_proto_msgTypes[12].OneofWrappers = []any{
+	file_lessor_v1_session_proto_msgTypes[16].OneofWrappers = []any{
 		(*Report_Start)(nil),
 		(*Report_Complete)(nil),
 		(*Report_Fail)(nil),
@@ -3051,8 +3547,8 @@ func file_lessor_v1_session_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_session_proto_rawDesc), len(file_lessor_v1_session_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   30,
+			NumEnums:      3,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -975,7 +975,9 @@ type Requirements struct {
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Least amounts that the worker must have, in units of its own; at most 16, finite and greater than 0. They are compared and not used up: how many
 	// tasks a worker takes at once is decided by its concurrency.
-	Resources     map[string]float64 `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Resources map[string]float64 `protobuf:"bytes,4,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	// Package that must be INSTALLED on the worker (W13): NAME for any version, or NAME@VERSION. Empty: none.
+	Package       string `protobuf:"bytes,5,opt,name=package,proto3" json:"package,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1036,6 +1038,13 @@ func (x *Requirements) GetResources() map[string]float64 {
 		return x.Resources
 	}
 	return nil
+}
+
+func (x *Requirements) GetPackage() string {
+	if x != nil {
+		return x.Package
+	}
+	return ""
 }
 
 // ResourceRef names a resource that the task needs and that lies on one worker, such as an Artifact of an earlier task.
@@ -2423,12 +2432,13 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"trace_meta\x18\x1a \x01(\v2\x14.lessor.v1.TraceMetaR\ttraceMeta\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdc\x02\n" +
 	"\fRequirements\x12\x1a\n" +
 	"\bruntimes\x18\x01 \x03(\tR\bruntimes\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12;\n" +
 	"\x06labels\x18\x03 \x03(\v2#.lessor.v1.Requirements.LabelsEntryR\x06labels\x12D\n" +
-	"\tresources\x18\x04 \x03(\v2&.lessor.v1.Requirements.ResourcesEntryR\tresources\x1a9\n" +
+	"\tresources\x18\x04 \x03(\v2&.lessor.v1.Requirements.ResourcesEntryR\tresources\x12\x18\n" +
+	"\apackage\x18\x05 \x01(\tR\apackage\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

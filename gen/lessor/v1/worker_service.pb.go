@@ -39,7 +39,9 @@ type LeaseRequest struct {
 	Capabilities *Capabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// A repeat with the same request_id, worker_id and workspace_id returns the same assignments, as far as they are live. If the first call still
 	// waits, the repeat takes its place, and the first call is answered without assignments. Optional; at most 256 bytes.
-	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Packages that are installed on the worker, as NAME@VERSION; at most 256. Compared with requirements of tasks (W13).
+	Packages      []string `protobuf:"bytes,8,rep,name=packages,proto3" json:"packages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -123,6 +125,13 @@ func (x *LeaseRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *LeaseRequest) GetPackages() []string {
+	if x != nil {
+		return x.Packages
+	}
+	return nil
+}
+
 // LeaseResponse holds the granted tasks; none if nothing was ready within wait.
 type LeaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -173,7 +182,7 @@ var File_lessor_v1_worker_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1elessor/v1/worker_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\"\x8e\x02\n" +
+	"\x1elessor/v1/worker_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\"\xaa\x02\n" +
 	"\fLeaseRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x16\n" +
@@ -182,7 +191,8 @@ const file_lessor_v1_worker_service_proto_rawDesc = "" +
 	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12;\n" +
 	"\fcapabilities\x18\x06 \x01(\v2\x17.lessor.v1.CapabilitiesR\fcapabilities\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\a \x01(\tR\trequestId\"H\n" +
+	"request_id\x18\a \x01(\tR\trequestId\x12\x1a\n" +
+	"\bpackages\x18\b \x03(\tR\bpackages\"H\n" +
 	"\rLeaseResponse\x127\n" +
 	"\vassignments\x18\x01 \x03(\v2\x15.lessor.v1.AssignmentR\vassignments2\xd5\x03\n" +
 	"\rWorkerService\x12:\n" +

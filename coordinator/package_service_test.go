@@ -1,0 +1,574 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// Statuses of packages, with short names.
+const (
+	installing   = lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLING
+	installed    = lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED
+	uninstalling = lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLING
+	uninstalled  = lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED
+	broken       = lessorv1.PackageStatus_PACKAGE_STATUS_FAILED
+)
+
+// installer returns a registration for queue q of a worker that installs packages and has the given ones, each NAME@VERSION.
+func installer(packages ...string) *lessorv1.Register {
+	m := registration(1)
+	m.InstallsPackages = true
+	for _, id := range packages {
+		name, version, _ := strings.Cut(id, "@")
+		m.Packages = append(m.Packages, &lessorv1.Package{Name: name, Version: version})
+	}
+	return m
+}
+
+// openInstaller opens a session of a worker that installs packages.
+func (r *rig) openInstaller(t *testing.T, name string, packages ...string) *testWorker {
+	t.Helper()
+	worker := r.openStream(t, name)
+	worker.handshake()
+	worker.send(installer(packages...))
+	synctest.Wait()
+	return worker
+}
+
+// install asks the workers of a filter for package model, version 2, and returns the answer at once.
+func (r *rig) install(t *testing.T, workers *lessorv1.WorkerFilter) *lessorv1.PackageOperation {
+	t.Helper()
+	res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: workers, RequestId: "op"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return res.GetOperation()
+}
+
+// event returns a pkg_event of operation op about package model, version 2.
+func event(s lessorv1.PackageStatus, code, detail string) *lessorv1.PkgEvent {
+	return &lessorv1.PkgEvent{OperationId: "op", Name: "model", Version: "2", Status: s, Code: code, Detail: detail}
+}
+
+// wantOperation checks an operation that one session carries out.
+func wantOperation(t *testing.T, what string, m *lessorv1.PackageOperation, s lessorv1.PackageStatus, code string, done, failed uint32) {
+	t.Helper()
+	got := m.GetResults()
+	if len(got) != 1 || m.GetSessions() != 1 || got[0].GetStatus() != s || got[0].GetCode() != code || m.GetDone() != done || m.GetFailed() != failed {
+		t.Errorf("%s: the operation is %v, want one session with %v %q, %d done, %d failed", what, m, s, code, done, failed)
+	}
+}
+
+// wantPackages checks the inventory of a worker, as operators see it.
+func (r *rig) wantPackages(t *testing.T, worker string, want ...string) {
+	t.Helper()
+	var got []string
+	for _, p := range r.listedWorker(t, worker).GetPackages() {
+		got = append(got, fmt.Sprintf("%s@%s %s %s", p.GetName(), p.GetVersion(), strings.TrimPrefix(p.GetStatus().String(), "PACKAGE_STATUS_"), p.GetDetail()))
+	}
+	for i := range got {
+		got[i] = strings.TrimSpace(got[i])
+	}
+	wantEqual(t, "the packages of "+worker, strings.Join(got, ", "), strings.Join(want, ", "))
+}
+
+// submitFor submits a task to queue q that requires a package.
+func (r *rig) submitFor(t *testing.T, pkg string) {
+	t.Helper()
+	r.submit(t, func(s *lessorv1.TaskSpec) { s.Requirements = &lessorv1.Requirements{Package: pkg} })
+	synctest.Wait()
+}
+
+// W13: a task that requires a package is granted only to a worker on which the package is installed: any version, or the one that it names. A worker without
+// a session says its packages with Lease.
+func TestTasksAreGrantedByPackage(t *testing.T) {
+	t.Attr("rules", "W13 W12")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, pkg := range []string{"model@2", "model", "@s/tool@1", "@s/tool"} {
+			r.submitFor(t, pkg)
+		}
+		plain := r.openSession(t, "plain", 10)
+		register := installer("mode@2", "model@20", "models@2")
+		register.Packages = append(register.Packages, &lessorv1.Package{Name: "model", Version: "2", Status: broken})
+		register.Capabilities.Concurrency.MaxParallel = 10
+		other := r.openStream(t, "other")
+		other.handshake()
+		other.send(register)
+		if got := other.receiveAssignments(1)[0].GetTask().GetSpec().GetRequirements().GetPackage(); got != "model" {
+			t.Errorf("the task of %q is granted to a worker that has model@20 only, want that of any version", got)
+		}
+		for id, want := range map[string]int{"model@3": 0, "@s/tool@1": 2, "model@2": 1} {
+			res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "unary", Queues: []string{"q"}, MaxTasks: 10, Packages: []string{id}})
+			if err != nil || len(res.GetAssignments()) != want {
+				t.Errorf("%d tasks (%v) for a caller that has %s, want %d", len(res.GetAssignments()), err, id, want)
+			}
+		}
+		plain.wantNoFrame()
+		other.wantNoFrame()
+	})
+}
+
+// W13: an install goes to the workers that the filter selects, and its call answers when all have told what became of it. The package is in the inventory from
+// then on, and its tasks are granted.
+func TestInstallPackage(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w", "base@1")
+		r.submitFor(t, "model@2")
+		answers := make(chan *lessorv1.InstallPackageResponse, 1)
+		go func() {
+			res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+				Name: "model", Version: "2", Source: "https://models.example/2?key=secret", Sha256: strings.Repeat("AB", 32), Workers: &lessorv1.WorkerFilter{},
+				Wait: durationpb.New(time.Minute), RequestId: "op",
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- res
+		}()
+		m := nextPayload[*lessorv1.PkgInstall](worker)
+		if m.GetOperationId() != "op" || m.GetName() != "model" || m.GetVersion() != "2" || m.GetSource() != "https://models.example/2?key=secret" ||
+			m.GetSha256() != strings.Repeat("ab", 32) {
+			t.Errorf("the worker is asked %v, want what the operator has sent", m)
+		}
+		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING")
+		worker.send(event(installing, "", "half"))
+		synctest.Wait()
+		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
+		worker.wantNoFrame()
+		if len(answers) != 0 {
+			t.Error("the call is answered while the worker installs, want an answer after the end")
+		}
+		worker.send(event(installed, "", ""))
+		wantOperation(t, "after the event", (<-answers).GetOperation(), installed, "", 1, 0)
+		worker.receiveAssignments(1)
+		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLED")
+		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 1)
+
+		var events []string
+		for _, a := range r.auditEvents(t.Context(), t, wholeAudit()) {
+			events = append(events, fmt.Sprintf("%s %s %s %s", a.GetAction(), a.GetObject(), a.GetRequestId(), a.GetOutcome()))
+			if strings.Contains(a.GetDetail(), "secret") || a.GetAction() == "InstallPackage" && !strings.Contains(a.GetDetail(), "models.example") {
+				t.Errorf("the detail of an entry is %q, want the source without its query", a.GetDetail())
+			}
+		}
+		wantEqual(t, "the audit", strings.Join(events, ", "), "InstallPackage model op OK, PkgEvent model@2 op OK")
+	})
+}
+
+// W13: the entry of an install is in the audit while its call still waits (X4).
+func TestInstallIsAuditedBeforeItsEnd(t *testing.T) {
+	t.Attr("rules", "W13 X4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			_, _ = r.admin.InstallPackage(ctx, &lessorv1.InstallPackageRequest{
+				Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
+			})
+		}()
+		nextPayload[*lessorv1.PkgInstall](worker)
+		if all := r.auditEvents(t.Context(), t, wholeAudit()); len(all) != 1 {
+			t.Errorf("%d entries while the worker installs, want 1", len(all))
+		}
+		leave() // the operation goes on
+		synctest.Wait()
+		worker.send(event(broken, "", "no room"))
+		synctest.Wait()
+		if all := r.auditEvents(t.Context(), t, wholeAudit()); len(all) != 2 || all[1].GetOutcome() != refusal.CodeInternal {
+			t.Errorf("the audit is %v after the worker has failed, want an entry with %s", all, refusal.CodeInternal)
+		}
+		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
+	})
+}
+
+// W13: a package that is to be removed is not promised to tasks any more, and is forgotten when the worker has removed it.
+func TestUninstallPackage(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w", "model@2", "base@1")
+		req := &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{WorkerId: "w"}, RequestId: "op"}
+		res, err := r.admin.UninstallPackage(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOperation(t, "at once", res.GetOperation(), uninstalling, "", 0, 0)
+		r.submitFor(t, "model")
+		if m := nextPayload[*lessorv1.PkgUninstall](worker); m.GetName() != "model" || m.GetVersion() != "2" || m.GetOperationId() != "op" {
+			t.Errorf("the worker is asked %v, want to remove model@2", m)
+		}
+		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 UNINSTALLING")
+		worker.send(event(uninstalled, "", ""))
+		synctest.Wait()
+		r.wantPackages(t, "w", "base@1 INSTALLED")
+		worker.wantNoFrame()
+		if res, err = r.admin.UninstallPackage(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		wantOperation(t, "repeated", res.GetOperation(), uninstalled, "", 1, 0)
+		worker.wantNoFrame()
+	})
+}
+
+// W13: what a worker tells of a failure reaches the operator. A worker that refuses has not touched the package, which stays as it was.
+func TestPackageOperationsThatFail(t *testing.T) {
+	t.Attr("rules", "W13")
+	for name, c := range map[string]struct {
+		has        []string
+		code, want string
+		listed     []string
+	}{
+		"invalid":                  {nil, "E.PKG.INVALID", "E.PKG.INVALID", []string{"model@2 FAILED why"}},
+		"invalid, was installed":   {[]string{"model@2"}, "E.PKG.INVALID", "E.PKG.INVALID", []string{"model@2 FAILED why"}},
+		"refused":                  {nil, "E.PKG.PERMISSION", "E.PKG.PERMISSION", nil},
+		"refused, was installed":   {[]string{"model@2"}, "E.PKG.PERMISSION", "E.PKG.PERMISSION", []string{"model@2 INSTALLED"}},
+		"anything else":            {nil, "", "E.INTERNAL", []string{"model@2 FAILED why"}},
+		"anything else, in a word": {nil, "E.INTERNAL", "E.INTERNAL", []string{"model@2 FAILED why"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openInstaller(t, "w", c.has...)
+				wantOperation(t, "at once", r.install(t, &lessorv1.WorkerFilter{}), installing, "", 0, 0)
+				nextPayload[*lessorv1.PkgInstall](worker)
+				worker.send(event(broken, c.code, "why"))
+				synctest.Wait()
+				op := r.install(t, &lessorv1.WorkerFilter{})
+				wantOperation(t, "after the event", op, broken, c.want, 0, 1)
+				wantEqual(t, "the detail", op.GetResults()[0].GetDetail(), "why")
+				r.wantPackages(t, "w", c.listed...)
+				worker.wantNoFrame()
+			})
+		})
+	}
+}
+
+// W13: a worker that has not said that it installs packages is not asked. The operator is told so, unless there was nothing to do.
+func TestWorkersThatInstallNothing(t *testing.T) {
+	t.Attr("rules", "W13")
+	for name, c := range map[string]struct {
+		packages   []*lessorv1.Package
+		install    lessorv1.PackageStatus
+		code       string
+		uninstall  lessorv1.PackageStatus
+		removeCode string
+	}{
+		"without it":    {nil, broken, refusal.CodePkgPermission, uninstalled, ""},
+		"with it":       {[]*lessorv1.Package{{Name: "model", Version: "2"}}, installed, "", broken, refusal.CodePkgPermission},
+		"with half it":  {[]*lessorv1.Package{{Name: "model", Version: "2", Status: broken}}, broken, refusal.CodePkgPermission, broken, refusal.CodePkgPermission},
+		"with one else": {[]*lessorv1.Package{{Name: "model", Version: "1"}}, broken, refusal.CodePkgPermission, uninstalled, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openStream(t, "w")
+				worker.handshake()
+				register := registration(1)
+				register.Packages = c.packages
+				worker.send(register)
+				synctest.Wait()
+				count := func(s lessorv1.PackageStatus) (done, failed uint32) {
+					if s == broken {
+						return 0, 1
+					}
+					return 1, 0
+				}
+				done, failed := count(c.install)
+				wantOperation(t, "installed", r.install(t, &lessorv1.WorkerFilter{}), c.install, c.code, done, failed)
+				res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				done, failed = count(c.uninstall)
+				wantOperation(t, "removed", res.GetOperation(), c.uninstall, c.removeCode, done, failed)
+				worker.wantNoFrame()
+			})
+		})
+	}
+}
+
+// W13, X4: the end of an operation that the coordinator does not know, for example because it has restarted meanwhile, is in the audit, too; a worker that tells
+// of many such leaves a bounded number of entries.
+func TestUnknownPackageOperationsAreAudited(t *testing.T) {
+	t.Attr("rules", "W13 X4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		for range 20 {
+			worker.send(event(installed, "", ""))
+		}
+		worker.send(&lessorv1.PkgEvent{Name: "own", Version: "1", Status: installed})
+		synctest.Wait()
+		time.Sleep(2 * time.Minute)
+		var times uint64
+		all := r.auditEvents(t.Context(), t, wholeAudit())
+		for _, a := range all {
+			times += max(a.GetTimes(), 1)
+		}
+		if len(all) != 2 || times != 20 {
+			t.Errorf("%d entries about %d ends, want 2 about 20: %v", len(all), times, all)
+		}
+		r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="done"}`, 0)
+	})
+}
+
+// W13: an operation belongs to the session, not to its stream: the frame that a lost stream has not delivered is sent again when the session goes on, and the
+// answer comes on the new stream. The worker registers what it has then.
+func TestPackageOperationOutlastsItsStream(t *testing.T) {
+	t.Attr("rules", "W13 W8")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		old := r.openStream(t, "w")
+		a := old.handshake()
+		old.send(installer())
+		synctest.Wait()
+		r.install(t, &lessorv1.WorkerFilter{})
+		nextPayload[*lessorv1.PkgInstall](old)
+		old.cut()
+		synctest.Wait()
+		worker := r.openStream(t, "w")
+		h := handshakeOf("w")
+		resumeFrom(a, 1)(h)
+		worker.send(h)
+		nextPayload[*lessorv1.Accept](worker)
+		register := installer("base@1")
+		register.Packages = append(register.Packages, &lessorv1.Package{Name: "model", Version: "2", Status: installing, Detail: "half"})
+		worker.send(register)
+		synctest.Wait()
+		if m := nextPayload[*lessorv1.PkgInstall](worker); m.GetOperationId() != "op" {
+			t.Errorf("the frame that is sent again is %v, want that of the operation", m)
+		}
+		r.wantPackages(t, "w", "base@1 INSTALLED", "model@2 INSTALLING half")
+		worker.send(event(installed, "", ""))
+		synctest.Wait()
+		wantOperation(t, "after the event", r.install(t, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
+		worker.wantNoFrame()
+	})
+}
+
+// W13: if the session is over for good before the worker has told, the operator is told that.
+func TestPackageOperationOfASessionThatEnds(t *testing.T) {
+	t.Attr("rules", "W13 W8")
+	for name, lose := range map[string]func(*testWorker){
+		"goodbye": func(worker *testWorker) { worker.send(&lessorv1.Goodbye{}) },
+		"lost":    func(worker *testWorker) { worker.cut(); time.Sleep(keepFor) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openInstaller(t, "w")
+				answers := make(chan *lessorv1.InstallPackageResponse, 1)
+				go func() {
+					var op *lessorv1.InstallPackageResponse
+					for range 2 { // a call waits for a minute at most
+						op, _ = r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+							Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, Wait: durationpb.New(time.Minute), RequestId: "op",
+						})
+						if op.GetOperation().GetFailed() > 0 {
+							break
+						}
+					}
+					answers <- op
+				}()
+				nextPayload[*lessorv1.PkgInstall](worker)
+				lose(worker)
+				wantOperation(t, "at the end", (<-answers).GetOperation(), broken, refusal.CodeSessionEnded, 0, 1)
+			})
+		})
+	}
+}
+
+// W13: a repeat of a call joins the operation: it asks no worker again, and none that has come later; it tells of a worker that has gone; and the audit has no
+// entry for each.
+func TestRepeatJoinsThePackageOperation(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		first, second := r.openInstaller(t, "a"), r.openInstaller(t, "b")
+		r.install(t, &lessorv1.WorkerFilter{})
+		nextPayload[*lessorv1.PkgInstall](first)
+		nextPayload[*lessorv1.PkgInstall](second)
+		first.send(event(installed, "", ""))
+		late := r.openInstaller(t, "c")
+		second.send(&lessorv1.Goodbye{})
+		synctest.Wait()
+		for range 3 {
+			op := r.install(t, &lessorv1.WorkerFilter{WorkerId: "nobody"})
+			if got := op.GetResults(); len(got) != 2 || op.GetDone() != 1 || op.GetFailed() != 1 || got[0].GetStatus() != installed ||
+				got[1].GetCode() != refusal.CodeSessionEnded {
+				t.Errorf("the operation is %v, want a INSTALLED and b gone", op)
+			}
+		}
+		late.wantNoFrame()
+		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "InstallPackage"})); n > 2 {
+			t.Errorf("%d entries in the audit for an install and its repeats, want one, and one for all repeats of a minute", n)
+		}
+		_, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{WorkerId: "c"}, RequestId: "op",
+		})
+		if m := nextPayload[*lessorv1.PkgUninstall](late); err != nil || m.GetOperationId() != "op" {
+			t.Errorf("an uninstall with the request_id of an install asks the worker %v (%v), want an operation of its own", m, err)
+		}
+	})
+}
+
+// W13: the filter selects sessions by worker, session, queue, workspace, pool and labels, only of the caller's tenant and only registered ones.
+func TestInstallSelectsSessions(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.openInstaller(t, "a")
+		special := r.openStream(t, "b")
+		special.handshake()
+		register := installer()
+		register.Queues, register.WorkspaceId, register.PoolId = []string{"x", "y"}, "lab", "gpus"
+		register.Capabilities.Labels = map[string]string{"zone": "1", "disk": "ssd"}
+		special.send(register)
+		r.openStream(t, "c").handshake()
+		synctest.Wait()
+		session := r.listedWorker(t, "b").GetSessionId()
+		for name, c := range map[string]struct {
+			filter *lessorv1.WorkerFilter
+			want   string
+		}{
+			"all":            {&lessorv1.WorkerFilter{}, "a b"},
+			"worker":         {&lessorv1.WorkerFilter{WorkerId: "a"}, "a"},
+			"session":        {&lessorv1.WorkerFilter{SessionId: session}, "b"},
+			"queue":          {&lessorv1.WorkerFilter{Queue: "y"}, "b"},
+			"workspace":      {&lessorv1.WorkerFilter{WorkspaceId: "lab"}, "b"},
+			"pool":           {&lessorv1.WorkerFilter{PoolId: "gpus"}, "b"},
+			"labels":         {&lessorv1.WorkerFilter{Labels: map[string]string{"zone": "1", "disk": "ssd"}}, "b"},
+			"another label":  {&lessorv1.WorkerFilter{Labels: map[string]string{"zone": "1", "disk": ""}}, ""},
+			"both":           {&lessorv1.WorkerFilter{WorkerId: "a", PoolId: "gpus"}, ""},
+			"not registered": {&lessorv1.WorkerFilter{WorkerId: "c"}, ""},
+		} {
+			res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{Name: "n", Version: "1", Workers: c.filter})
+			var got []string
+			for _, p := range res.GetOperation().GetResults() {
+				got = append(got, p.GetWorkerId())
+			}
+			if strings.Join(got, " ") != c.want || (status.Code(err) == codes.NotFound) != (c.want == "") {
+				t.Errorf("%s selects %q (%v), want %q", name, got, err, c.want)
+			}
+		}
+	})
+}
+
+// W13, S4: a bad call names the field and the limit, and changes nothing.
+func TestBadPackageCalls(t *testing.T) {
+	t.Attr("rules", "W13 S4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		good := func(change func(*lessorv1.InstallPackageRequest)) *lessorv1.InstallPackageRequest {
+			m := &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}}
+			change(m)
+			return m
+		}
+		for want, req := range map[string]*lessorv1.InstallPackageRequest{
+			"name: has no name":             good(func(m *lessorv1.InstallPackageRequest) { m.Name = "" }),
+			"name: has a name":              good(func(m *lessorv1.InstallPackageRequest) { m.Name = "a@b" }),
+			"name: has 257 bytes":           good(func(m *lessorv1.InstallPackageRequest) { m.Name = text(257) }),
+			"version: has no version":       good(func(m *lessorv1.InstallPackageRequest) { m.Version = "" }),
+			"version: has a version":        good(func(m *lessorv1.InstallPackageRequest) { m.Version = "1@" }),
+			"source: has 2049 bytes":        good(func(m *lessorv1.InstallPackageRequest) { m.Source = text(2049) }),
+			"source: is a URL with a user":  good(func(m *lessorv1.InstallPackageRequest) { m.Source = "https://me:pw@models.example" }),
+			"source: has a control":         good(func(m *lessorv1.InstallPackageRequest) { m.Source = "a\nb" }),
+			"sha256: must have 64":          good(func(m *lessorv1.InstallPackageRequest) { m.Sha256 = "ab" }),
+			"wait: is 1m0.001s; the limit":  good(func(m *lessorv1.InstallPackageRequest) { m.Wait = durationpb.New(time.Minute + time.Millisecond) }),
+			"workers: must be set":          good(func(m *lessorv1.InstallPackageRequest) { m.Workers = nil }),
+			"workers.queue: has 257 bytes":  good(func(m *lessorv1.InstallPackageRequest) { m.Workers.Queue = text(257) }),
+			"request_id: has 257 bytes":     good(func(m *lessorv1.InstallPackageRequest) { m.RequestId = text(257) }),
+			"workers.worker_id: has 257 by": good(func(m *lessorv1.InstallPackageRequest) { m.Workers.WorkerId = text(257) }),
+		} {
+			_, err := r.admin.InstallPackage(t.Context(), req)
+			if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), want) {
+				t.Errorf("%v, want INVALID_ARGUMENT with %q", err, want)
+			}
+		}
+		worker.wantNoFrame()
+		r.wantPackages(t, "w")
+	})
+}
+
+// W13, W1: a bad pkg_event, or bad packages in a register, are refused with the field, and change nothing. pkg_event may come once the worker has registered.
+func TestBadPackageFrames(t *testing.T) {
+	t.Attr("rules", "W13 W1")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		early := r.openStream(t, "early")
+		early.handshake()
+		early.wantError(early.send(event(installed, "", "")), refusal.CodeUnknown, "pkg_event")
+		worker := r.openInstaller(t, "w", "base@1")
+		for want, m := range map[string]*lessorv1.PkgEvent{
+			"pkg_event.name":          {Version: "2", Status: installed},
+			"pkg_event.version":       {Name: "model", Status: installed},
+			"pkg_event.status":        {Name: "model", Version: "2"},
+			"pkg_event.status: is 99": {Name: "model", Version: "2", Status: 99},
+			"pkg_event.operation_id":  {Name: "model", Version: "2", Status: installed, OperationId: text(257)},
+			"pkg_event.detail":        {Name: "model", Version: "2", Status: installed, Detail: text(1025)},
+			"pkg_event.code":          {Name: "model", Version: "2", Status: installed, Code: "E.PKG.INVALID"},
+			"must be E.PKG.INVALID":   {Name: "model", Version: "2", Status: broken, Code: "E.WHAT"},
+		} {
+			worker.wantError(worker.send(m), refusal.CodePkgInvalid, want)
+		}
+		for want, list := range map[string][]*lessorv1.Package{
+			"register.packages[0].name":            {{Version: "1"}},
+			"register.packages[1].version":         {{Name: "a", Version: "1"}, {Name: "a"}},
+			"packages[1].version: comes twice":     {{Name: "a", Version: "1"}, {Name: "a", Version: "1"}},
+			"register.packages[0].status":          {{Name: "a", Version: "1", Status: 99}},
+			"register.packages[0].detail":          {{Name: "a", Version: "1", Detail: text(1025)}},
+			"register.packages: has 257 entries":   make([]*lessorv1.Package, 257),
+			"register.packages[0].name: has a nam": {{Name: "a@b", Version: "1"}},
+		} {
+			m := installer()
+			m.Packages = list
+			worker.wantError(worker.send(m), refusal.CodeInvalid, want)
+		}
+		for i := range 255 {
+			worker.send(&lessorv1.PkgEvent{Name: fmt.Sprint("p", i), Version: "1", Status: installed})
+		}
+		synctest.Wait()
+		worker.wantError(worker.send(event(installed, "", "")), refusal.CodePkgInvalid, "the limit is 256")
+		op := r.install(t, &lessorv1.WorkerFilter{WorkerId: "w"})
+		wantOperation(t, "with 256 packages", op, broken, refusal.CodePkgInvalid, 0, 1)
+		if n := len(r.listedWorker(t, "w").GetPackages()); n != 256 {
+			t.Errorf("the worker has %d packages, want 256", n)
+		}
+		worker.wantNoFrame()
+		if _, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "x", Queues: []string{"q"}, Packages: []string{"a@1", "a"}}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "packages[1]: has no version") {
+			t.Errorf("Lease with a package without a version: %v, want INVALID_ARGUMENT for packages[1]", err)
+		}
+	})
+}
+
+// W13: a worker can have 64 operations under way; the next one is refused until one has ended.
+func TestPackageOperationsAreBounded(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		order := func(i int) *lessorv1.PackageResult {
+			res, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+				Name: "p", Version: fmt.Sprint(i), Workers: &lessorv1.WorkerFilter{}, RequestId: fmt.Sprint(i),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetOperation().GetResults()[0]
+		}
+		for i := range 64 {
+			order(i)
+		}
+		if got := order(64); got.GetCode() != refusal.CodeOverloaded {
+			t.Errorf("the result of the operation after 64 is %v, want %s", got, refusal.CodeOverloaded)
+		}
+		worker.send(&lessorv1.PkgEvent{OperationId: "5", Name: "p", Version: "5", Status: installed})
+		synctest.Wait()
+		if got := order(65); got.GetStatus() != installing {
+			t.Errorf("the result is %v after another operation has ended, want INSTALLING", got)
+		}
+	})
+}
