@@ -9,6 +9,10 @@ const (
 	codeSeqGap               = "E.RESULT.SEQ_GAP"            // a frame is missing before the one that arrived (W7)
 	codeConcurrencyViolation = "E.CMD.CONCURRENCY_VIOLATION" // the worker refuses a task because it already runs another one of the same concurrency key
 
+	// An operation on a package has failed (W13).
+	codePackageInvalid    = "E.PKG.INVALID"    // there is no such package, or it is not what it should be
+	codePackagePermission = "E.PKG.PERMISSION" // the worker may not or will not do it
+
 	// The session cannot be resumed.
 	codeInvalidToken = "E.AUTH.INVALID_TOKEN"
 	codeStaleBinding = "E.SESSION.STALE_BINDING"

@@ -24,7 +24,7 @@ type batch struct {
 // broken.
 //
 // There is no queue of frames. The outbox keeps what has to be said, and merges it while the stream is slow: a worker with n attempts never
-// holds more than n heartbeats, 2n reports and n limited buffers of output.
+// holds more than n heartbeats, 2n reports and n limited buffers of output, and a few events for each operation on a package.
 func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, err error) {
 	w := s.w
 	w.lock()
@@ -41,6 +41,9 @@ func (s *session) collect(now time.Time, gauges map[string]float64) (out batch, 
 		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Error{Error: refusal}}, now))
 	}
 	w.mu.outbox.refusals = nil
+	for _, e := range w.takeEventsLocked() {
+		frames = append(frames, s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_PkgEvent{PkgEvent: e}}, now))
+	}
 	frames = append(frames, s.capacityAndDrainLocked(now)...)
 	urgent := s.endLullLocked(now) || gauges != nil
 	// Reports come first, because the Start of an attempt must come before the heartbeats and the feedback of its handler.

@@ -51,6 +51,11 @@ type Config struct {
 	Labels             map[string]string
 	Resources          map[string]float64
 
+	// Packages are what is installed when the worker starts, at most 256, each once; tasks may require one (W13). Default: none.
+	Packages []Package
+	// Installer installs and removes packages when an operator asks for it. Default: the worker does neither, and whoever asks for it is told.
+	Installer Installer
+
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
 	// ErrDraining; the longest time.Duration is for ever. Default 30 s.
 	DrainTimeout time.Duration
@@ -132,6 +137,7 @@ func (c Config) validate() error {
 		checkTypeLimits(c.PerTypeLimits),
 		checkLeast("MaxBytes", c.MaxBytes, 0),
 		checkCapabilities(c),
+		checkPackages(c.Packages),
 		checkLeast("DrainTimeout", c.DrainTimeout, 1),
 		checkLeast("StopTimeout", c.StopTimeout, 1),
 		checkLeast("MinBackoff", c.MinBackoff, 1),

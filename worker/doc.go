@@ -57,6 +57,7 @@
 //	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), lull.go, link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
 //	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota refused), token.go
+//	packages         packages.go (the API, the inventory), operation.go (installing and removing)
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
 //	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go
 //	values           limits.go (sizes and timeouts), codes.go (of errors), convert.go (to and from the wire)
@@ -73,6 +74,8 @@
 //	reader   1 per stream     receiving                  frames                           with the stream
 //	handler  up to 1 per      the handler's call, one    a dispatch; it goes on with      when no attempt waits for
 //	         attempt          slot                       the next attempt that waits      a goroutine
+//	package  up to 1          the call of Installer      pkg_install, pkg_uninstall;      with the operation
+//	                                                     the end of the one before
 //
 // Timers run short functions that take the mutex. An attempt has one timer for the end of its lease and its next heartbeat, one for
 // the end of a cancel's grace, one after which its handler counts as stuck, and one that flushes its output. A drain has timers for

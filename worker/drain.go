@@ -55,10 +55,11 @@ func (w *Worker) requestDrain(reason string, timeout time.Duration) {
 	}
 	d.requested, d.reason = true, reason
 	w.moveLocked(drainAsked)
+	w.refuseOperationsLocked()
 	w.deferLocked(func() { w.log.Info("draining", "reason", reason, "patience", timeout) })
 }
 
-// stopHandlers ends the contexts of all handlers, because the drain timeout is over.
+// stopHandlers ends the contexts of all handlers and of the installer, because the drain timeout is over.
 func (w *Worker) stopHandlers() {
 	w.lock()
 	defer w.unlock()
@@ -67,6 +68,7 @@ func (w *Worker) stopHandlers() {
 			w.stopLocked(a, &StopError{Err: ErrDraining, Detail: w.mu.drain.reason})
 		}
 	}
+	w.stopOperationLocked(w.mu.drain.reason)
 }
 
 // abandon gives up everything that is still not finished, so that Run can return.
@@ -79,12 +81,16 @@ func (w *Worker) abandon() {
 	if n := w.mu.activeHandlers; n > 0 {
 		w.addResultLocked(fmt.Errorf("%w: %d still running", ErrStuck, n))
 	}
+	if op := w.mu.packages.running; op != nil {
+		w.addResultLocked(fmt.Errorf("%w: the installer, to %s %s", ErrStuck, op.action(), op.pkg))
+	}
 	w.abandonAllLocked(w.mu.drain.reason)
 	w.endDrainLocked()
 }
 
-// abandonAllLocked ends all attempts. The coordinator frees their leases when it gets the goodbye, or when they expire.
+// abandonAllLocked ends all attempts and the operations on packages. The coordinator frees their leases when it gets the goodbye, or when they expire.
 func (w *Worker) abandonAllLocked(why string) {
+	w.abandonPackagesLocked(why)
 	for _, a := range w.mu.attempts {
 		if a.phase == reporting {
 			w.addResultLocked(undeliveredError(a, why))
@@ -106,7 +112,7 @@ func (w *Worker) addResultLocked(err error) {
 
 // checkDrainedLocked ends the worker if it is draining and nothing is left to do.
 func (w *Worker) checkDrainedLocked() {
-	if w.mu.drain.requested && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 {
+	if w.mu.drain.requested && len(w.mu.attempts) == 0 && w.mu.activeHandlers == 0 && w.packagesIdleLocked() {
 		w.endDrainLocked()
 	}
 }

@@ -39,10 +39,10 @@ var (
 	ErrConnClosed = errors.New("the connection was closed before Run returned")
 	// ErrNoConnection: for some time, the worker could not connect to the coordinator. It continues to try.
 	ErrNoConnection = errors.New("no connection to the coordinator")
-	// ErrStuck: a handler was still running Config.StopTimeout after the drain had ended its context.
+	// ErrStuck: a handler or the Installer was still running Config.StopTimeout after the drain had ended its context.
 	ErrStuck = errors.New("handler did not stop")
 	// ErrUndelivered: an outcome got no verdict within Config.ReportTries tries and the life of its lease, or before the worker had to stop. Its
-	// lease expires.
+	// lease expires. Or the coordinator has not acknowledged, before the worker had to stop, what became of a package.
 	ErrUndelivered = errors.New("report undelivered")
 )
 

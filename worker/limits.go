@@ -30,6 +30,10 @@ const (
 	maxCapabilities = 256
 	// maxMetrics is the largest number of gauges of a worker or an attempt.
 	maxMetrics = 64
+	// maxPackages is the largest number of packages of a worker, and of operations that wait.
+	maxPackages = 256
+	// maxPackageDetail is the longest detail of a package, in bytes.
+	maxPackageDetail = 1 << 10
 	// maxID is the longest name, queue or stage, in bytes.
 	maxID = text.Max
 	// maxItems is the largest number of items in one frame.
@@ -59,7 +63,7 @@ const (
 	maxReceived = math.MaxInt32
 	// maxControl is how many control frames wait at most for a slow stream.
 	maxControl = 1_024
-	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6).
+	// maxRecent is how many leases are remembered after their end, so that a repeated dispatch starts nothing (W6), and how many operations on packages.
 	maxRecent = 1_024
 )
 

@@ -63,6 +63,7 @@ func (s *session) handleEnvelope(f *lessorv1.SessionResponse, now time.Time) (ta
 	} else {
 		wake = s.link.acknowledged(f.GetCorr()) || wake // an answer also acknowledges
 	}
+	s.eventsAcknowledgedLocked()
 	if s.link.classify(f, now) == inOrder {
 		if take = w.mu.state.expects(f); !take {
 			s.unknownLocked(f)
@@ -92,6 +93,10 @@ func (s *session) handlePayload(f *lessorv1.SessionResponse) error {
 		s.w.handleCancel(p.Cancel)
 	case *lessorv1.SessionResponse_Drain:
 		s.handleDrain(p.Drain, f.GetTs().AsTime())
+	case *lessorv1.SessionResponse_PkgInstall:
+		s.w.handlePackageRequest(installRequest(p.PkgInstall))
+	case *lessorv1.SessionResponse_PkgUninstall:
+		s.w.handlePackageRequest(uninstallRequest(p.PkgUninstall))
 	}
 	return nil
 }

@@ -39,9 +39,12 @@ func (r *report) obsolete() bool {
 }
 
 // outbox is what waits to be sent. It survives a broken stream. Its size is limited by the number of attempts: each has at most two
-// reports, one heartbeat and one feedback in it, and is once among starts. Each dispatched lease is refused at most once.
+// reports, one heartbeat and one feedback in it, and is once among starts. Each dispatched lease is refused at most once. Each operation on a package has at
+// most a few events.
 type outbox struct {
 	refusals []*lessorv1.Error
+	// events tell of packages, in this order.
+	events []*lessorv1.PkgEvent
 
 	// starts are attempts that have begun since the last lull ended. lullEnds is when the Starts of those that still execute are sent; zero if
 	// nothing waits for that.

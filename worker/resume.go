@@ -86,6 +86,7 @@ func (s *session) suspendLocked(err error) {
 			s.w.mu.outbox.refusals = append(s.w.mu.outbox.refusals, e)
 		}
 	}
+	s.suspendEventsLocked()
 	if endsSession(err) {
 		r.forget()
 	}

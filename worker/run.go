@@ -10,7 +10,7 @@ import (
 )
 
 // Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
-// steps: the worker takes no new work; running handlers may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the
+// steps: the worker takes no new work; running handlers, and the Installer, may go on for Config.DrainTimeout; then their contexts end with ErrDraining; the
 // worker waits at most Config.StopTimeout for handlers and verdicts; it says goodbye to the coordinator, and Run returns nil. If Run returns
 // nil although ctx has not ended, an operator drained the worker. The process should then exit normally and not be restarted, because the
 // drain ends with the process.

@@ -254,7 +254,7 @@ func (s *session) accepted(f *lessorv1.SessionResponse, asked time.Time) {
 	s.beginOrResumeLocked(f, now)
 }
 
-// register sends what the worker can do. The first heartbeat follows; on the new stream, it renews all leases that the worker still holds.
+// register sends what the worker can do and has. The first heartbeat follows; on the new stream, it renews all leases that the worker still holds.
 func (s *session) register() error {
 	if err := s.send(s.registerFrame()); err != nil {
 		return err
@@ -276,6 +276,9 @@ func (s *session) registerFrame() *lessorv1.SessionRequest {
 		Queues:       s.w.queues,
 		WorkspaceId:  s.w.cfg.Workspace,
 		PoolId:       s.w.cfg.PoolID,
+
+		Packages:         s.w.registeredPackagesLocked(),
+		InstallsPackages: s.w.cfg.Installer != nil,
 	}}}, time.Now())
 	s.registration = f.GetId()
 	s.declaredCapacity = declared

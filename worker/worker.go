@@ -102,6 +102,7 @@ type Worker struct {
 		slots          slots
 		flights        flights
 		outbox         outbox
+		packages       packages
 		resume         resumption
 		drain          drainState
 	}
@@ -136,6 +137,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 	w.mu.attempts = make(map[string]*attempt)
 	w.mu.stuck, w.mu.flights, w.mu.slots.ofType = make(map[string]int), make(flights), make(map[string]int)
 	w.mu.tenant = cfg.Tenant
+	w.mu.packages.inventory = newInventory(cfg.Packages)
 	w.mu.slots.limit, w.mu.slots.typeLimits = cfg.Concurrency, maps.Clone(cfg.PerTypeLimits)
 	return w, nil
 }
