@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/worker"
@@ -92,9 +93,13 @@ func checkHostPort(flag, addr string) error {
 	return fail(exitUsage, example, "--%s: the port of %q is neither a number nor the name of a service", flag, addr)
 }
 
-// withTimeout bounds every unary call.
+// withTimeout bounds every unary call. One that asks the coordinator to wait for something has that time in addition.
 func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	timeout := callTimeout
+	if waits, ok := req.(interface{ GetWait() *durationpb.Duration }); ok {
+		timeout += waits.GetWait().AsDuration()
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return invoke(ctx, method, req, reply, conn, opts...)
 }

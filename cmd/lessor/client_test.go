@@ -143,6 +143,23 @@ func TestWaitsAreNoted(t *testing.T) {
 	}
 }
 
+// A call has the time that it asks the coordinator to wait in addition to its own.
+func TestTimeoutOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for want, req := range map[time.Duration]any{
+			callTimeout:               &lessorv1.GetStatusRequest{},
+			callTimeout + time.Minute: &lessorv1.UninstallPackageRequest{Wait: durationpb.New(time.Minute)},
+		} {
+			_ = withTimeout(t.Context(), "m", req, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if end, _ := ctx.Deadline(); time.Until(end) != want {
+					t.Errorf("%T ends after %v, want %v", req, time.Until(end), want)
+				}
+				return nil
+			})
+		}
+	})
+}
+
 // A wrong address is refused with what is wrong about it.
 func TestAddressIsChecked(t *testing.T) {
 	for addr, want := range map[string]string{

@@ -41,6 +41,20 @@ func TestSessionsOfAWorker(t *testing.T) {
 	}
 }
 
+// A worker is shown with its packages.
+func TestPackagesOfAWorker(t *testing.T) {
+	var out strings.Builder
+	d := newDetails(&out)
+	d.addPackages(&lessorv1.Worker{InstallsPackages: true, Packages: []*lessorv1.Package{
+		{Name: "@a/b", Version: "1", Status: lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED},
+		{Name: "c", Version: "2", Status: lessorv1.PackageStatus_PACKAGE_STATUS_FAILED, Detail: "no room"},
+	}})
+	want := "package:   @a/b@1 INSTALLED\npackage:   c@2 FAILED: no room\ninstalls:  packages, when an operator asks for it\n"
+	if err := d.flush(); err != nil || out.String() != want {
+		t.Errorf("got\n%s(error %v)\nwant\n%s", &out, err, want)
+	}
+}
+
 // The output of a task is written as it is, whatever else the task has. If it is elsewhere, or if there is none, the error says so.
 func TestOutputOfATask(t *testing.T) {
 	const completed, failed = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED

@@ -59,6 +59,7 @@ func (l leakCheck) Run() int {
 //	exits CODE COMMAND...     runs a command that must end with this exit code
 //	coordinator DIR [ARG...]  starts lessor serve with its data in DIR, and sets LESSOR_ADDR once it listens
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
+//	installer NAME QUEUE      plays a worker that installs packages, until the end of the script
 //	private FILE              checks that only its owner may read and write a file
 //	shutdown SIGNAL           sends TERM or KILL to that coordinator, and waits for its end
 func TestScripts(t *testing.T) {
@@ -71,6 +72,7 @@ func TestScripts(t *testing.T) {
 			"exits":       exits,
 			"coordinator": startCoordinator,
 			"late":        reportLate,
+			"installer":   playInstaller,
 			"shutdown":    shutdownCoordinator,
 			"private":     isPrivate,
 		},

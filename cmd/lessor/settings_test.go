@@ -76,13 +76,15 @@ func TestSettingsOfServe(t *testing.T) {
 func TestSettingsOfAWorker(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	got := parsed(t, "worker", "run", "--queue=q", "--name=n", "--tenant=t", "--workspace=w", "--drain-timeout=1m", "--spool=s", "--inline-limit=8MiB", "-j", "7",
-		"--type-limit=a=2", "--single-flight", "--max-bytes=3MiB", "--runtime=r", "--feature=f", "--label=k=v", "--resource=gpu=4", "--", "true",
+		"--type-limit=a=2", "--single-flight", "--max-bytes=3MiB", "--runtime=r", "--feature=f", "--label=k=v", "--resource=gpu=4",
+		"--package=@org/foo@1,2", "--package=bar", "--", "true",
 	).Worker.Run.config(log)
 	got.Hooks = worker.Hooks{}
 	want := worker.Config{
 		Name: "n", Version: buildVersion(), Tenant: "t", Workspace: "w", DrainTimeout: time.Minute, Disk: "s", MaxMessageBytes: 8<<20 + reportRoom, Logger: log,
 		Concurrency: 7, PerTypeLimits: map[string]int{"a": 2}, SingleFlight: true, MaxBytes: 3 << 20, Runtimes: []string{"r"}, Features: []string{"f"},
 		Labels: map[string]string{"k": "v"}, Resources: map[string]float64{"gpu": 4},
+		Packages: []worker.Package{{Name: "@org/foo", Version: "1,2"}, {Name: "bar"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the settings are %+v, want %+v", got, want)
@@ -116,8 +118,8 @@ func TestSettingsOfASubmit(t *testing.T) {
 		"--label=l=v", "--priority=1", "--run-at=2026-12-01T06:00:01Z", "--deadline=2026-12-01T06:00:02Z", "--attempt-timeout=3s", "--start-timeout=4s",
 		"--heartbeat-interval=5s", "--heartbeat-timeout=6s", "--cancel-grace=7s", "--retention=8s", "--concurrency-key=c", "--concurrency-limit=9",
 		"--fairness-key=f", "--max-attempts=10", "--max-losses=11", "--initial-backoff=12s", "--backoff-multiplier=13", "--max-backoff=14s",
-		"--require-runtime=rr", "--require-feature=rf", "--require-label=rl=v", "--require-resource=gpu=15", "--resource-ref=id@worker",
-		"--affinity=af", "--sticky", "--affinity-ttl=16s", "--host-node=h", "--chain-index=17", "--middleware=m",
+		"--require-runtime=rr", "--require-feature=rf", "--require-label=rl=v", "--require-resource=gpu=15", "--require-package=p@1",
+		"--resource-ref=id@worker", "--affinity=af", "--sticky", "--affinity-ttl=16s", "--host-node=h", "--chain-index=17", "--middleware=m",
 	).Submit.spec(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +130,7 @@ func TestSettingsOfASubmit(t *testing.T) {
 		start_timeout { seconds: 4 } heartbeat_interval { seconds: 5 } heartbeat_timeout { seconds: 6 } cancel_grace { seconds: 7 } retention { seconds: 8 }
 		concurrency_key: "c" concurrency_limit: 9 fairness_key: "f"
 		retry_policy { max_attempts: 10 max_losses: 11 initial_backoff { seconds: 12 } backoff_multiplier: 13 max_backoff { seconds: 14 } }
-		requirements { runtimes: "rr" features: "rf" labels { key: "rl" value: "v" } resources { key: "gpu" value: 15 } }
+		requirements { runtimes: "rr" features: "rf" labels { key: "rl" value: "v" } resources { key: "gpu" value: 15 } package: "p@1" }
 		resource_refs { resource_id: "id" worker_id: "worker" } affinity { key: "af" mode: AFFINITY_MODE_STICKY ttl { seconds: 16 } }
 		trace_meta { host_node_id: "h" chain_index: 17 middleware_chain: "m" }`), want); err != nil {
 		t.Fatal(err)
@@ -138,7 +140,7 @@ func TestSettingsOfASubmit(t *testing.T) {
 	}
 	for flag, requires := range map[string]bool{
 		"--require-runtime=r": true, "--require-feature=f": true, "--require-label=l=v": true, "--require-resource=gpu=1": true,
-		"--host-node=h": false, "--chain-index=0": false, "--middleware=m": false,
+		"--require-package=p": true, "--host-node=h": false, "--chain-index=0": false, "--middleware=m": false,
 	} {
 		got, err := parsed(t, "submit", "--queue=q", flag).Submit.spec(nil)
 		if err != nil || (got.GetRequirements() != nil) != requires || (got.GetTraceMeta() != nil) == requires {

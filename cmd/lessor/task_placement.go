@@ -19,6 +19,9 @@ func (d details) addPlacement(s *lessorv1.TaskSpec) {
 	}
 	addEach(d, "requires", "label %s=%s", r.GetLabels())
 	addEach(d, "requires", "%s of at least %g", r.GetResources())
+	if r.GetPackage() != "" {
+		d.add("requires", "package "+r.GetPackage())
+	}
 	for _, ref := range s.GetResourceRefs() {
 		d.add("resource", refText(ref))
 	}

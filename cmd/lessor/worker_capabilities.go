@@ -17,6 +17,7 @@ type capabilities struct {
 	Feature      []string           `sep:"none" placeholder:"NAME" help:"Feature that tasks may require. Repeatable."`
 	Label        map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Label that tasks may require. Repeatable."`
 	Resource     map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"How much the worker has of something, in a unit of its own; tasks may require an amount. Repeatable."`
+	Package      []string           `sep:"none" placeholder:"NAME@VERSION" help:"Package that is installed when the worker starts; tasks may require one. Repeatable."`
 }
 
 // apply sets the worker's settings from the flags. The worker checks them.
@@ -27,6 +28,18 @@ func (c capabilities) apply(cfg *worker.Config) {
 	cfg.MaxBytes = int64(c.MaxBytes)
 	cfg.Runtimes, cfg.Features = c.Runtime, c.Feature
 	cfg.Labels, cfg.Resources = c.Label, c.Resource
+	for _, p := range c.Package {
+		cfg.Packages = append(cfg.Packages, packageOf(p))
+	}
+}
+
+// packageOf divides a package into name and version at the last "@". That is not the first byte, which may be part of a name.
+func packageOf(p string) worker.Package {
+	at := strings.LastIndexByte(p, '@')
+	if at <= 0 {
+		return worker.Package{Name: p}
+	}
+	return worker.Package{Name: p[:at], Version: p[at+1:]}
 }
 
 // flagNames replaces the fields of worker.Config by the flags that set them.
@@ -34,7 +47,7 @@ var flagNames = strings.NewReplacer(
 	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID", readiness.VarPoolID,
 	"Config.Concurrency", "--jobs",
 	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
-	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.DrainTimeout", "--drain-timeout",
+	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.DrainTimeout", "--drain-timeout",
 )
 
 // configError returns the error for settings that the worker refuses.

@@ -72,6 +72,7 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.add("queues", strings.Join(m.GetQueues(), ", "))
 	d.add("types", strings.Join(m.GetCapabilities().GetTypes(), ", "))
 	d.addCapabilities(m.GetCapabilities())
+	d.addPackages(m)
 	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
 	d.add("leases", fmt.Sprint(m.GetLeases()))
 	addEach(d, "gauge", "%s %.4g", m.GetMetrics())
@@ -85,6 +86,20 @@ func (d details) addCapabilities(c *lessorv1.Capabilities) {
 	d.add("features", strings.Join(c.GetFeatures(), ", "))
 	addEach(d, "label", "%s=%s", c.GetLabels())
 	addEach(d, "resource", "%s %g", c.GetResources())
+}
+
+// addPackages shows the packages of a worker, and that it takes orders to install them.
+func (d details) addPackages(m *lessorv1.Worker) {
+	for _, p := range m.GetPackages() {
+		text := p.GetName() + "@" + p.GetVersion() + " " + words.Name(p.GetStatus())
+		if p.GetDetail() != "" {
+			text += ": " + p.GetDetail()
+		}
+		d.add("package", text)
+	}
+	if m.GetInstallsPackages() {
+		d.add("installs", "packages, when an operator asks for it")
+	}
 }
 
 func healthText(m *lessorv1.Worker) string {

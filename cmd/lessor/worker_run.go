@@ -28,6 +28,7 @@ type workerRunCmd struct {
 	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB, up to 64MiB; at most the coordinator's --limit-output."`
 	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
 	Capabilities capabilities  `embed:""`
+	Installer    string        `type:"file" placeholder:"PROGRAM" help:"Program that installs and removes packages when an operator asks for it. Without it the worker does neither."`
 	Log          logging       `embed:"" prefix:"log-"`
 
 	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every task."`
@@ -44,6 +45,10 @@ standard error goes to those who watch.
 
 Exit code 0 completes the task. Others are failures: 64 72 73 77 78 126 127 CONFIGURATION (not retried), 65 66 67 DATA_QUALITY (not
 retried), 68 69 71 74 75 76 INFRASTRUCTURE, 124 TIMEOUT, any other USER_CODE; killed from outside: INFRASTRUCTURE.
+
+--installer runs its program, without arguments, with LESSOR_PACKAGE_ACTION (install or uninstall), LESSOR_PACKAGE_NAME,
+LESSOR_PACKAGE_VERSION, LESSOR_PACKAGE_SOURCE, LESSOR_PACKAGE_SHA256 and LESSOR_OPERATION_ID. Exit code 0: done; 65 66 E.PKG.INVALID,
+77 E.PKG.PERMISSION, any other E.INTERNAL.
 
 A cancel sends SIGTERM to the command's process group, and SIGKILL shortly before the cancel grace ends. The first SIGINT, SIGTERM or SIGHUP
 to the worker drains it: no new tasks, running commands go on for the drain timeout. The second stops it at once; its tasks go back.
@@ -75,8 +80,12 @@ func (c workerRunCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	cfg := c.config(log)
+	if cfg.Installer, err = c.installer(a, log); err != nil {
+		return err
+	}
 	return c.with(a, func(cl *client) error {
-		w, err := worker.New(cl, c.Queue, c.config(log))
+		w, err := worker.New(cl, c.Queue, cfg)
 		if err != nil {
 			return configError("worker run", err)
 		}
@@ -171,6 +180,18 @@ func (c workerRunCmd) handler(a *app) (worker.Handler, error) {
 		return nil, fail(exitUsage, "", "%v", err)
 	}
 	return handler, nil
+}
+
+// installer returns what installs packages; nil: nothing does.
+func (c workerRunCmd) installer(a *app, log *slog.Logger) (worker.Installer, error) {
+	if c.Installer == "" {
+		return nil, nil
+	}
+	command := execworker.Command{c.Installer}
+	if err := command.Check(); err != nil {
+		return nil, fail(exitUsage, "", "--installer: %v", err)
+	}
+	return execworker.Installer{Command: command, Log: log, Kill: a.stopNow.Done()}, nil
 }
 
 // checkJobs refuses more jobs than a process can have; 0 is the default. Each command that runs takes a thread, and Go ends a program with more than

@@ -4,6 +4,8 @@
 // standard output is the output of the task. Its standard error is streamed as feedback. Its exit code determines the category of a failure, by
 // the convention of sysexits.h (see categoryOfExit).
 //
+// Another command may install and remove packages (see Installer).
+//
 // Each command leads its own process group (see package process). When the task has to stop, the group gets SIGTERM, and SIGKILL if it has not ended in
 // time.
 package execworker

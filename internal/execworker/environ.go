@@ -11,17 +11,20 @@ import (
 	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
-// environment returns the worker's environment with the variables of the task. The worker's credentials are set to empty: a command that needs
-// credentials must get them in another way. So is the address of the worker's pool: no pool has started the command, and it must not speak for the worker.
-func environment(t *worker.Task) []string {
-	return slices.Concat(os.Environ(), []string{
-		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=", readiness.VarPoolToken + "=", readiness.VarPoolURL + "=",
-	}, variables(t))
+// environment returns the environment of the command of a task.
+func environment(t *worker.Task) []string { return slices.Concat(ownEnvironment(), variables(t)) }
+
+// ownEnvironment returns the worker's environment. The worker's credentials are set to empty: a command that needs credentials must get them in another way.
+// So is the address of the worker's pool: no pool has started the command, and it must not speak for the worker.
+func ownEnvironment() []string {
+	return append(os.Environ(),
+		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=", readiness.VarPoolToken+"=", readiness.VarPoolURL+"=",
+	)
 }
 
-// Variables returns the names of the environment variables in which a command finds its task.
+// Variables returns the names of the environment variables in which a command finds its task, or the package that it has to install.
 func Variables() (names []string) {
-	for _, variable := range variables(&worker.Task{}) {
+	for _, variable := range append(variables(&worker.Task{}), packageVariables("", worker.PackageInstall{})...) {
 		name, _, _ := strings.Cut(variable, "=")
 		names = append(names, name)
 	}

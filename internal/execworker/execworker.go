@@ -172,28 +172,35 @@ type group interface {
 	Ended() bool
 }
 
-// stop ends the command when ctx ends or Kill is closed. It returns false if the command ended by itself before. The whole process group gets the time
-// to stop: a shell that runs one program exits at once at a SIGTERM, and the program may have much left to do.
+// stop ends the command of a task when ctx ends or Kill is closed. It returns false if the command ended by itself before.
 func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
+	return stopGroup(ctx, c.Kill, g, func(cause error) (time.Duration, <-chan struct{}) {
+		if errors.Is(cause, worker.ErrLeaseLost) {
+			return untilKill(cause, t.CancelGrace), nil
+		}
+		return untilKill(cause, t.CancelGrace), t.Lost()
+	})
+}
+
+// stopGroup ends a command when ctx ends or kill is closed. It returns false if the command ended by itself before. The whole process group gets the time
+// to stop: a shell that runs one program exits at once at a SIGTERM, and the program may have much left to do. limits returns how long that may take, by
+// the cause of ctx, and what cuts it short.
+func stopGroup(ctx context.Context, kill <-chan struct{}, g group, limits func(cause error) (time.Duration, <-chan struct{})) (told bool) {
 	select {
 	case <-g.Exited():
-	case <-c.Kill:
+	case <-kill:
 	case <-ctx.Done():
 	}
 	switch {
 	case closed(g.Exited()): // first: what the command has done counts, even if it has to stop at that moment
 		return false
-	case closed(c.Kill):
+	case closed(kill):
 		return g.Signal(syscall.SIGKILL)
 	case !g.Signal(syscall.SIGTERM):
 		return false
 	}
-	cause := context.Cause(ctx)
-	var lost <-chan struct{} // closed when the lease is lost; nil if it is lost already
-	if !errors.Is(cause, worker.ErrLeaseLost) {
-		lost = t.Lost()
-	}
-	patience := time.NewTimer(untilKill(cause, t.CancelGrace))
+	span, lost := limits(context.Cause(ctx))
+	patience := time.NewTimer(span)
 	defer patience.Stop()
 	poll := time.NewTicker(process.Poll)
 	defer poll.Stop()
@@ -203,7 +210,7 @@ func (c Config) stop(ctx context.Context, t *worker.Task, g group) (told bool) {
 			continue
 		case <-patience.C:
 		case <-lost:
-		case <-c.Kill:
+		case <-kill:
 		}
 		g.Signal(syscall.SIGKILL)
 		break

@@ -25,3 +25,16 @@ func (t *tail) lastLine() string {
 	text := bytes.TrimSpace(t.buf)
 	return strings.ToValidUTF8(string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])), "\uFFFD")
 }
+
+// lastLines returns the last lines that fit into limit bytes; of a longer last line, its end.
+func (t *tail) lastLines(limit int) string {
+	text := strings.ToValidUTF8(string(bytes.TrimSpace(t.buf)), "\uFFFD")
+	if len(text) <= limit {
+		return text
+	}
+	rest := text[len(text)-limit:]
+	if end := strings.IndexByte(rest, '\n'); end >= 0 && text[len(text)-limit-1] != '\n' {
+		rest = rest[end+1:]
+	}
+	return strings.ToValidUTF8(rest, "")
+}
