@@ -50,8 +50,11 @@ type task struct {
 	// end is the final state that a client was told. decided is the attempt whose report led to it; 0 if that is not known.
 	end     lessorv1.TaskState
 	decided uint32
-	// checkpoint is the last acknowledged one; later was sent after it and has no answer.
-	checkpoint, later []byte
+	// checkpoint is the last one that is known to be stored, by the attempt storedBy. unsure were sent since the last comparison, and have no answer: two
+	// holders may have sent theirs when the kill came, one of whom had lost the lease.
+	checkpoint []byte
+	storedBy   uint32
+	unsure     [][]byte
 	// history is what the last comparison found.
 	history []*lessorv1.HistoryEvent
 }

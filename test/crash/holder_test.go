@@ -3,9 +3,11 @@
 package crash
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -92,18 +94,27 @@ func (h *holder) work(ctx context.Context, a *attempt) error {
 // heartbeat renews a lease and stores a checkpoint.
 func (h *holder) heartbeat(ctx context.Context, a *attempt) error {
 	checkpoint := fmt.Appendf(nil, "%s/%d/%d", a.task.id, a.number, h.rand.Uint32())
-	h.b.update(func() { h.b.touchLocked(a.task.id).later = checkpoint })
+	h.b.update(func() {
+		t := h.b.touchLocked(a.task.id)
+		t.unsure = append(t.unsure, checkpoint)
+	})
 	m, err := h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{
 		TaskId: a.task.id, LeaseId: a.leaseID, Attempt: a.number, Checkpoint: checkpoint,
 	})
 	if err != nil {
 		return err
 	}
-	if m.GetVerdict() == committed {
-		h.b.update(func() { a.task.checkpoint = checkpoint })
-	}
+	h.b.update(func() { a.task.checkpointAnswered(checkpoint, a.number, m.GetVerdict()) })
 	h.b.recordHeartbeat(a, answerOf(m))
 	return nil
+}
+
+// checkpointAnswered enters the verdict on the heartbeat that sent a checkpoint. The answers to two holders may come in any order.
+func (t *task) checkpointAnswered(checkpoint []byte, attempt uint32, v lessorv1.Verdict) {
+	t.unsure = slices.DeleteFunc(t.unsure, func(c []byte) bool { return bytes.Equal(c, checkpoint) })
+	if v == committed && attempt >= t.storedBy {
+		t.checkpoint, t.storedBy = checkpoint, attempt
+	}
 }
 
 // sleep waits.
