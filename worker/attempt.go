@@ -66,6 +66,8 @@ type attempt struct {
 	// its lease.
 	goroutineDone, stuck bool
 
+	// flies: the attempt counts in Worker.mu.flights.
+	flies bool
 	// hasSlot: the attempt has a slot. slotReady is closed when it gets one; nil if it did not have to wait.
 	hasSlot   bool
 	slotReady chan struct{}

@@ -2,7 +2,9 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -328,6 +330,43 @@ func TestSingleFlight(t *testing.T) {
 		s.started("t5")
 		f, _ = s.outcome()
 		s.commit(f)
+		r.shutdown()
+	})
+}
+
+// slowLog is a log that takes a second for each line about a handler that has failed.
+type slowLog struct{ slog.Handler }
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		time.Sleep(time.Second)
+	}
+	return nil
+}
+
+func (l slowLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// W14: once the outcome of a task is out, the next task of its key starts, even if the worker is still busy with the one before.
+func TestSingleFlightEndsWithTheHandler(t *testing.T) {
+	t.Attr("rules", "W14 T11")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		log := slog.New(slowLog{slog.DiscardHandler})
+		r := c.run(worker.Config{Concurrency: 2, SingleFlight: true, Logger: log}, func(context.Context, *worker.Task) ([]byte, error) {
+			return nil, errors.New("broken")
+		})
+		s := c.accept()
+		for i := range 2 {
+			begun := time.Now()
+			s.send(keyed(fmt.Sprint("t", i), "k"))
+			f := s.next("outcome or refusal", func(m *lessorv1.SessionRequest) bool { return isOutcome(m) || isError(m) })
+			if e := f.GetError(); e != nil || time.Since(begun) >= time.Second {
+				t.Fatalf("task %d is refused after %v: %v, want its outcome before the log has the one before", i, time.Since(begun), e)
+			}
+			s.commit(f)
+		}
 		r.shutdown()
 	})
 }

@@ -57,7 +57,7 @@ func (s *session) admitLocked(asg *lessorv1.Assignment, now time.Time, maxTransi
 		w.reportLocked(a, a.release(unknownTypeDelay, "no handler for the type"))
 	default:
 		w.mu.activeHandlers++
-		w.addFlightLocked(&a.task)
+		w.addFlightLocked(a)
 		w.mu.ready = append(w.mu.ready, a)
 	}
 }
@@ -189,6 +189,7 @@ func (w *Worker) finish(a *attempt, output []byte, err error) {
 	outcome, err := a.outcome(output, err)
 	w.lock()
 	defer w.unlock()
+	w.removeFlightLocked(a)
 	switch {
 	case a.held():
 	case a.phase == lapsed && outcome.item.GetComplete() != nil:
@@ -235,6 +236,6 @@ func (w *Worker) goroutineEnded(a *attempt) {
 	}
 	w.mu.activeHandlers--
 	w.mu.slots.release(a)
-	w.removeFlightLocked(&a.task)
+	w.removeFlightLocked(a)
 	w.checkDrainedLocked()
 }

@@ -7,8 +7,8 @@ import (
 // flightKey is a concurrency key in its workspace.
 type flightKey struct{ workspace, key string }
 
-// flights counts the goroutines that run a task of each concurrency key. It includes goroutines that have lost their lease and have not
-// stopped yet, which the coordinator cannot know. It is guarded by Worker.mu, and empty unless Config.SingleFlight is set.
+// flights counts the handlers that run a task of each concurrency key. It includes those that have lost their lease and have not
+// returned yet, which the coordinator cannot know. It is guarded by Worker.mu, and empty unless Config.SingleFlight is set.
 type flights map[flightKey]int
 
 func keyOf(t *Task) flightKey { return flightKey{workspace: t.Workspace, key: t.ConcurrencyKey} }
@@ -18,17 +18,20 @@ func (w *Worker) keyBusyLocked(t *Task) bool {
 	return t.ConcurrencyKey != "" && w.mu.flights[keyOf(t)] > 0
 }
 
-// addFlightLocked counts a task that begins to run.
-func (w *Worker) addFlightLocked(t *Task) {
-	if w.cfg.SingleFlight && t.ConcurrencyKey != "" {
-		w.mu.flights[keyOf(t)]++
+// addFlightLocked counts an attempt that begins to run.
+func (w *Worker) addFlightLocked(a *attempt) {
+	if w.cfg.SingleFlight && a.task.ConcurrencyKey != "" {
+		a.flies = true
+		w.mu.flights[keyOf(&a.task)]++
 	}
 }
 
-// removeFlightLocked is called for a task that no longer runs, whether or not it still had its lease.
-func (w *Worker) removeFlightLocked(t *Task) {
-	if w.cfg.SingleFlight && t.ConcurrencyKey != "" {
-		countDown(w.mu.flights, keyOf(t))
+// removeFlightLocked is called for an attempt that no longer runs, whether or not it still has its lease: before its outcome is sent, because the coordinator
+// may answer with the next task of the key at once, and again at the end of its goroutine.
+func (w *Worker) removeFlightLocked(a *attempt) {
+	if a.flies {
+		a.flies = false
+		countDown(w.mu.flights, keyOf(&a.task))
 	}
 }
 

@@ -295,6 +295,7 @@ func TestTaskComesAgainWhileALateHandlerRuns(t *testing.T) {
 			if !single {
 				wantResult("second")
 			}
+			synctest.Wait() // the worker has declared its slot again
 			dispatch("third", 3)
 			wantResult("third")
 			r.shutdown()
