@@ -38,6 +38,7 @@
 // The packages below this one, in the order in which a call passes them:
 //
 //	preauth                                   connections, and calls without a good credential (X5)
+//	unfinished                                messages that callers begin and do not finish (X5)
 //	gate                                      who the caller is, and what it may call (X1 to X5)
 //	auth quota audit                          credentials, quotas, the audit
 //	httpapi tasktoken                         the JSON API; the tokens with which workers report over it

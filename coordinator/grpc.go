@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"crypto/tls"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -17,6 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/unfinished"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -31,7 +34,7 @@ const (
 	minPingInterval  = 10 * time.Second // a client may not ping more often, with or without an open session
 	maxConnectionAge = time.Hour
 	connectionGrace  = 2 * time.Minute // longer than any unary call waits
-	streamWindow     = 64 << 10
+	streamWindow     = unfinished.Window
 	connectionWindow = 256 << 10
 	writeBuffer      = 32 << 10 // taken only while something is sent, as is readBuffer while something is read
 	readBuffer       = 32 << 10
@@ -39,9 +42,9 @@ const (
 )
 
 // serverOptions returns the options of the gRPC server, except those that New adds.
-func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []grpc.ServerOption {
+func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter, unfinished *unfinished.Limiter) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(transport(cfg.TLS, limiter)),
+		grpc.Creds(unfinished.Handshakes(transport(cfg.TLS, limiter))),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -61,6 +64,16 @@ func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter) []g
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.WaitForHandlers(true),
 	}
+}
+
+// mostUnfinished is how many bytes of messages that were begun and not finished all connections may have together.
+var mostUnfinished int64 = 512 << 20
+
+// unfinishedShare is the part of the memory limit that they may be, if that is less.
+const unfinishedShare = 8
+
+func newUnfinished(log *slog.Logger) *unfinished.Limiter {
+	return unfinished.New(min(mostUnfinished, debug.SetMemoryLimit(-1)/unfinishedShare), log)
 }
 
 func readBufferSize(cfg *tls.Config) int {

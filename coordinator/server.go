@@ -89,7 +89,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.watchCredentials(c.gate.FirstEnd)
 	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
-	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
+	unfinished := newUnfinished(cfg.Logger)
+	m.registry.MustRegister(unfinished.Closed())
+	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, unfinished), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
 		assigner: &convert.Assigner{Tokens: tokens}, room: room, auditPackage: c.gate.AuditPackage,

@@ -39,6 +39,8 @@ var arrows = map[string][]string{
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
 	// gate.
 	"coordinator/preauth": {"coordinator/quota", "coordinator/refusal", "internal/turn", anyModule},
+	// Package unfinished counts bytes on connections, and knows neither callers nor calls.
+	"coordinator/unfinished": {anyModule},
 	// The gate decides who may make which call, and knows nothing of how the calls are served.
 	"coordinator/gate": {
 		"lease", "store", "gen", "coordinator/audit", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/preauth",
