@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -123,7 +122,7 @@ func parseSource(f *convert.Fields, source string) string {
 	if strings.ContainsFunc(source, unicode.IsControl) {
 		f.Fail("source", "has a control character")
 	}
-	if u, err := url.Parse(source); err == nil && u.User != nil {
+	if convert.NamesUser(source) {
 		f.Fail("source", "is a URL with a user in it; the workers need credentials of their own")
 	}
 	return f.Text("source", source, maxSource)

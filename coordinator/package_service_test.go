@@ -572,3 +572,33 @@ func TestPackageOperationsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// X4: a password in the source of a package is not kept in the audit, although the call is.
+func TestPasswordInASource(t *testing.T) {
+	t.Attr("rules", "W13 X4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		for _, source := range []string{
+			"https://me:secret@models.example/2", "https://me:100%secret@models.example/2", "https://me:a?secret@models.example", "https://me:a/secret@models.example",
+		} {
+			_, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+				Name: "model", Version: "2", Source: source, Workers: &lessorv1.WorkerFilter{},
+			})
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v, want INVALID_ARGUMENT", source, err)
+			}
+		}
+		for _, a := range r.auditEvents(t.Context(), t, wholeAudit()) {
+			if strings.Contains(a.GetDetail(), "secret") || strings.Contains(a.GetDetail(), "me:") {
+				t.Errorf("the audit has %q, want no password", a.GetDetail())
+			}
+		}
+		r.openInstaller(t, "w")
+		for _, source := range []string{"registry.example:5000/model@sha256:00", "docker://registry.example/model@sha256:00", `C:\models@2`, "me@host:model"} {
+			if _, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+				Name: "model", Version: "2", Source: source, Workers: &lessorv1.WorkerFilter{},
+			}); err != nil {
+				t.Errorf("%s: %v, want it taken", source, err)
+			}
+		}
+	})
+}

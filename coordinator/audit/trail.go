@@ -66,6 +66,11 @@ func (t *Trail) NoEffect(a records.Audit) error { return t.sum(a) }
 // Refuse records that something was refused, like NoEffect. If the entry cannot be written now, the refusal is counted.
 func (t *Trail) Refuse(a records.Audit) {
 	a.Times = 1
+	t.Note(a)
+}
+
+// Note is NoEffect for what nobody will repeat: if the entry cannot be written now, it is counted.
+func (t *Trail) Note(a records.Audit) {
 	if t.sum(a) != nil {
 		t.count(a, 1)
 	}

@@ -2,6 +2,8 @@ package convert
 
 import (
 	"fmt"
+	"net/url"
+	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -47,6 +49,16 @@ func (f *Fields) Packages(name string, list []*lessorv1.Package) map[string]*les
 		}
 	}
 	return all
+}
+
+// NamesUser reports whether the source of a package is a URL with a user in it, who may have a password. What is no valid URL may still be one for a worker.
+func NamesUser(source string) bool {
+	u, err := url.Parse(source)
+	if err != nil {
+		_, rest, isURL := strings.Cut(source, "://")
+		return isURL && strings.Contains(rest, "@")
+	}
+	return u.User != nil
 }
 
 // PackageStatus reads how far a package is, which must be said.

@@ -116,11 +116,9 @@ func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.Pk
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
 	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
 	a.Detail = convert.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
-	record := g.trail.NoEffect
-	if asked {
-		record = g.trail.Record
+	if !asked || g.trail.Record(a) != nil { // an error may mean that too much waits for the disk
+		g.trail.Note(a)
 	}
-	_ = record(a) // an error means that the store has failed, and the coordinator stops
 }
 
 // AuditsRefusal reports whether the refusal of a call whose credential is not valid gets an entry that says what the call asked for. Otherwise nobody
@@ -174,6 +172,9 @@ func describe(a *records.Audit, req proto.Message) {
 	take(new(string), m, "page_token")
 	if f := m.Descriptor().Fields().ByName("source"); f != nil && m.Has(f) { // of a package; what follows the "?" of a URL may be a secret
 		where, _, _ := strings.Cut(m.Get(f).String(), "?")
+		if convert.NamesUser(m.Get(f).String()) { // then the call is refused
+			where = "(a URL with a user)"
+		}
 		m.Set(f, protoreflect.ValueOfString(where))
 	}
 	a.Detail = convert.Clip(words(m.Interface()), maxAuditDetail)

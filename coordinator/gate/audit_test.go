@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/quota"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -86,5 +88,21 @@ func TestEntriesAreUTF8(t *testing.T) {
 	}
 	if want := "t\ufffd"; a.Object != want {
 		t.Errorf("the object is %q, want %q", a.Object, want)
+	}
+}
+
+// X4, W13: what became of a package is in the audit also if its entry cannot be written at once: the worker has no reason to tell it again.
+func TestEndOfAPackageOperationIsNotLost(t *testing.T) {
+	t.Attr("rules", "X4 W13")
+	g, said, _ := newGate(t, quota.Config{}, false)
+	stop := g.trail.Start()
+	said.err = errors.New("overloaded")
+	for _, asked := range []bool{true, false} {
+		g.AuditPackage(t.Context(), "w", &lessorv1.PkgEvent{Name: "a", Version: fmt.Sprint(asked), OperationId: "op"}, "", asked)
+	}
+	said.err = nil
+	stop()
+	if len(said.outcomes) != 1 || said.outcomes[0] != "PkgEvent OK" {
+		t.Errorf("the audit is %q, want the sum of both ends", said.outcomes)
 	}
 }
