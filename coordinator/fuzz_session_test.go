@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,11 +25,12 @@ import (
 )
 
 // The bytes of a script are steps of two workers, a producer and the clock; step lists them. Whatever the script is, nothing panics, every report gets a
-// verdict, every stream ends when its worker cuts it, and no answer contradicts an earlier one (A2, A5, A10).
+// verdict, every stream ends when its worker cuts it, every package operation ends, and no answer contradicts an earlier one (A2, A5, A10, W13).
 func FuzzSession(f *testing.F) {
 	for _, script := range []string{
 		"OHRS.G0C0.G0C0", "OHRSSS.G0S0B0..C1F2", "oOhHrRSS.g0G0.c0C0tc0C0", "OHRS.XOh.C0", "OHRSS.XtOu.G0C0RtttC0", "OHRS.tttttC0H.", "OHRS.K0C0", "OHRSLAE.Zab\xff",
 		"OHRS.G0C0YYYY.", "OHRrSW.XOHRC0.", "Otttttttt", "OHQRSSS.B0B1B2.tB0.DtttN.",
+		"OHVI0I1I4P0P1P8.I2XOU.VP2RN.", "oOhHvVi1i3MP3XI9OH.P9tttttttt",
 	} {
 		f.Add([]byte(script))
 	}
@@ -37,12 +39,7 @@ func FuzzSession(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPlay(t)
 			defer p.end()
-			p.script = script[:min(len(script), most)]
-			for len(p.script) > 0 {
-				p.step(p.nextByte())
-				synctest.Wait()
-				p.handleReceived()
-			}
+			p.play(script[:min(len(script), most)])
 		})
 	})
 }
@@ -53,6 +50,7 @@ type scriptRun struct {
 	script   []byte
 	c        *Coordinator
 	tasks    *taskService
+	admin    *adminService
 	streams  *session.Server
 	log      *bytes.Buffer
 	stop     context.CancelFunc
@@ -62,6 +60,14 @@ type scriptRun struct {
 	tokens   map[string]uint64      // the newest fencing token of each task
 	verdicts map[string]*lessorv1.ReportVerdict
 	outputs  map[string]string // the committed output of each task
+	orders   []packageOrder    // those that workers carry out or have carried out
+}
+
+// packageOrder is the request of an operator, and how far the workers were when it was made last.
+type packageOrder struct {
+	remove      bool
+	version, id string
+	last        *lessorv1.PackageOperation
 }
 
 // scriptWorker is one of the two workers.
@@ -89,12 +95,23 @@ func newPlay(t *testing.T) *scriptRun {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(session.NewRegistry())
+	sessions := session.NewRegistry()
+	p.stop, p.tasks, p.streams = stop, &taskService{edge: p.c.edge}, p.c.edge.streams(sessions)
+	p.admin = &adminService{edge: p.c.edge, sessions: sessions}
 	go func() { p.ran <- p.c.engine.Run(ctx) }()
 	for i, name := range []string{"ann", "bob"} {
 		p.actors[i] = &scriptWorker{name: name, sent: map[string]*lessorv1.SessionRequest{}}
 	}
 	return p
+}
+
+// play takes the steps of a script.
+func (p *scriptRun) play(script []byte) {
+	for p.script = script; len(p.script) > 0; {
+		p.step(p.nextByte())
+		synctest.Wait()
+		p.handleReceived()
+	}
 }
 
 // end checks the final state of all tasks, stops the coordinator, and checks that nothing panicked.
@@ -110,6 +127,12 @@ func (p *scriptRun) end() {
 	}
 	for id := range p.tokens {
 		p.checkHistory(id)
+	}
+	time.Sleep(keepFor + time.Second)
+	for _, o := range p.orders {
+		if op := p.order(o); op.GetDone()+op.GetFailed() != op.GetSessions() {
+			p.t.Errorf("W13: all sessions are over, and the operation is %v", op)
+		}
 	}
 	p.c.stopAll()
 	p.stop()
@@ -206,8 +229,18 @@ func (p *scriptRun) step(b byte) {
 		p.send(a, m)
 	case 'G', 'C', 'F', 'L':
 		p.report(a, b)
-	case 'S', 'K':
+	case 'S', 'K', 'M':
 		p.callProducer(b)
+	case 'V':
+		p.send(a, installer("p@0"))
+	case 'I':
+		c := p.nextByte()
+		p.order(packageOrder{remove: c&1 > 0, version: fmt.Sprint(c >> 1 & 1), id: fmt.Sprint(c >> 2 & 3)})
+	case 'P':
+		c := p.nextByte()
+		p.send(a, &lessorv1.PkgEvent{
+			Name: "p", Version: fmt.Sprint(c >> 1 & 1), OperationId: fmt.Sprint(c >> 2 & 3), Status: lessorv1.PackageStatus(1 + (c>>4+c&1)%5),
+		})
 	case 'Y':
 		if a.last != nil {
 			p.sendFrame(a, a.last)
@@ -225,11 +258,42 @@ func (p *scriptRun) step(b byte) {
 	}
 }
 
+// order gives an order to all workers, or repeats one, and checks that what has ended does not change.
+func (p *scriptRun) order(o packageOrder) *lessorv1.PackageOperation {
+	all := &lessorv1.WorkerFilter{}
+	if o.remove {
+		m, _ := p.admin.UninstallPackage(p.ctx(), &lessorv1.UninstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
+		o.last = m.GetOperation()
+	} else {
+		m, _ := p.admin.InstallPackage(p.ctx(), &lessorv1.InstallPackageRequest{Name: "p", Version: o.version, Workers: all, RequestId: o.id})
+		o.last = m.GetOperation()
+	}
+	if o.last == nil {
+		return nil // no session was selected
+	}
+	i := slices.IndexFunc(p.orders, func(was packageOrder) bool {
+		return was.remove == o.remove && was.version == o.version && was.id == o.id
+	})
+	if i < 0 {
+		p.orders = append(p.orders, o)
+		return o.last
+	}
+	for j, was := range p.orders[i].last.GetResults() {
+		if now := o.last.GetResults()[j]; was.GetStatus() != installing && was.GetStatus() != uninstalling && !proto.Equal(was, now) {
+			p.t.Errorf("W13: the result of a session was %v, and is %v", was, now)
+		}
+	}
+	p.orders[i] = o
+	return o.last
+}
+
 func (p *scriptRun) callProducer(b byte) {
-	if b == 'S' {
-		_, _ = p.tasks.SubmitTask(p.ctx(), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{
-			Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second), CancelGrace: durationpb.New(5 * time.Second),
-		}})
+	if b != 'K' {
+		spec := &lessorv1.TaskSpec{Queue: "q", HeartbeatTimeout: durationpb.New(30 * time.Second), CancelGrace: durationpb.New(5 * time.Second)}
+		if b == 'M' {
+			spec.Requirements = &lessorv1.Requirements{Package: "p@0"}
+		}
+		_, _ = p.tasks.SubmitTask(p.ctx(), &lessorv1.SubmitTaskRequest{Task: spec})
 		return
 	}
 	if l := p.pickLease(); l != nil {

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -573,6 +575,126 @@ func TestPackageOperationsAreBounded(t *testing.T) {
 	})
 }
 
+// W13: a worker that refuses has changed nothing, also if it was asked twice, said that it had begun, has registered anew since, or the coordinator does not know
+// that it was asked.
+func TestRefusalChangesNoPackage(t *testing.T) {
+	t.Attr("rules", "W13 W8")
+	const refused = refusal.CodePkgPermission
+	for name, has := range map[string][]string{"absent": nil, "installed": {"model@2"}} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openInstaller(t, "w", has...)
+				var listed []string
+				for _, id := range has {
+					listed = append(listed, id+" INSTALLED")
+				}
+				worker.send(event(broken, refused, "")) // of an operation that is not known
+				synctest.Wait()
+				r.wantPackages(t, "w", listed...)
+				r.install(t, &lessorv1.WorkerFilter{})
+				if _, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{
+					Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "again",
+				}); err != nil {
+					t.Fatal(err)
+				}
+				worker.send(event(installing, "", "half"))
+				register := installer()
+				register.Packages = []*lessorv1.Package{{Name: "model", Version: "2", Status: installing, Detail: "half"}}
+				worker.send(register)
+				worker.send(event(broken, refused, ""))
+				synctest.Wait()
+				r.wantPackages(t, "w", "model@2 INSTALLING half")
+				second := event(broken, refused, "")
+				second.OperationId = "again"
+				worker.send(second)
+				synctest.Wait()
+				r.wantPackages(t, "w", listed...)
+			})
+		})
+	}
+}
+
+// W13: a package that is to go away is not promised to tasks any more, also if the worker registers before it has read that it has to remove it.
+func TestRegisterBesideAPackageOrder(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w", "model@2")
+		if _, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "op",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		nextPayload[*lessorv1.PkgUninstall](worker)
+		worker.send(installer("model@2"))
+		r.submitFor(t, "model")
+		worker.wantNoFrame()
+		r.wantPackages(t, "w", "model@2 UNINSTALLING")
+		worker.send(event(broken, "E.INTERNAL", ""))
+		worker.send(&lessorv1.PkgEvent{Name: "model", Version: "2", Status: installed})
+		worker.receiveAssignments(1)
+	})
+}
+
+// W13, X4: the end of an operation that a worker tells twice, because it has not got the acknowledgement, has one entry in the audit.
+func TestRepeatedEndOfAPackageOperation(t *testing.T) {
+	t.Attr("rules", "W13 X4")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		r.install(t, &lessorv1.WorkerFilter{})
+		for range 3 {
+			worker.send(event(installed, "", ""))
+		}
+		synctest.Wait()
+		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 1 {
+			t.Errorf("%d entries, want 1", n)
+		}
+		worker.send(event(broken, "", "")) // is no repeat
+		synctest.Wait()
+		if n := len(r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})); n != 2 {
+			t.Errorf("%d entries after another end, want 2", n)
+		}
+	})
+}
+
+// W13: an install and a removal of the same package with the same request_id are not under way at once: nobody could tell which of the two has failed.
+func TestOppositePackageOrders(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		r.install(t, &lessorv1.WorkerFilter{})
+		nextPayload[*lessorv1.PkgInstall](worker)
+		res, err := r.admin.UninstallPackage(t.Context(), &lessorv1.UninstallPackageRequest{
+			Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: "op",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantOperation(t, "the removal", res.GetOperation(), broken, refusal.CodePkgInvalid, 0, 1)
+		worker.wantNoFrame()
+		worker.send(event(installed, "", ""))
+		synctest.Wait()
+		wantOperation(t, "the install", r.install(t, &lessorv1.WorkerFilter{}), installed, "", 1, 0)
+	})
+}
+
+// W13: a package that cannot be noted because the worker has too many can fail all the same.
+func TestPackageOperationOfAFullWorker(t *testing.T) {
+	t.Attr("rules", "W13")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openInstaller(t, "w")
+		r.install(t, &lessorv1.WorkerFilter{})
+		nextPayload[*lessorv1.PkgInstall](worker)
+		for i := range 256 {
+			worker.send(&lessorv1.PkgEvent{Name: "p", Version: fmt.Sprint(i), Status: installed})
+		}
+		synctest.Wait()
+		worker.send(event(broken, "", "full"))
+		synctest.Wait()
+		worker.wantNoFrame()
+		wantOperation(t, "after the event", r.install(t, &lessorv1.WorkerFilter{}), broken, refusal.CodeInternal, 0, 1)
+	})
+}
+
 // X4: a password in the source of a package is not kept in the audit, although the call is.
 func TestPasswordInASource(t *testing.T) {
 	t.Attr("rules", "W13 X4")
@@ -599,6 +721,24 @@ func TestPasswordInASource(t *testing.T) {
 			}); err != nil {
 				t.Errorf("%s: %v, want it taken", source, err)
 			}
+		}
+	})
+}
+
+// W13, W8: an order that is given to a stream after the next one has taken over its session counts on the new one: the call selects the streams before the disk
+// has its entry of the audit.
+func TestPackageOrderToAStreamThatWasDisplaced(t *testing.T) {
+	t.Attr("rules", "W13 W8")
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(t)
+		defer p.end()
+		p.play([]byte("OHV"))
+		selected := p.admin.sessions.Select(gate.DefaultTenant, session.Filter{})
+		p.play([]byte("OUV"))
+		p.admin.sessions.CarryOut(gate.DefaultTenant, session.PackageOrder{Operation: "op", Name: "p", Version: "0", Remove: true}, selected)
+		p.play([]byte("M"))
+		if len(selected) != 1 || len(p.leases) > 0 {
+			t.Errorf("%d sessions, %d tasks are granted to the worker that has to remove their package, want 1 and none", len(selected), len(p.leases))
 		}
 	})
 }

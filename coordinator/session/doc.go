@@ -29,7 +29,7 @@
 //
 //	resumeState.takingOver  held while a stream takes a session over
 //	incoming.mu             held while a frame is handled, even while the reader waits for room in the outbox
-//	Session.slotsMu         held while a change of the slots goes to the engine
+//	Session.slotsMu         held while a change of the slots or packages goes to the engine
 //	Session.mu              guards the state of a stream
 //	resumeTable.mu          guards which stream has which session
 //	outbox.mu, feedbackQueue.mu, fines.mu, Registry.mu, Session.sending

@@ -24,12 +24,6 @@ type PackageOperation struct {
 	size  int // number of the parts, also before there are any
 }
 
-// joins reports whether an order is a repeat.
-func (p *PackageOperation) joins(o PackageOrder) bool {
-	was := &p.order
-	return was.Operation == o.Operation && was.Name == o.Name && was.Version == o.Version && was.Remove == o.Remove
-}
-
 // Await returns when all workers have told what became of the package, or after the time, or when ctx ends. The operation goes on.
 func (p *PackageOperation) Await(ctx context.Context, wait time.Duration) {
 	<-p.begun
@@ -70,7 +64,7 @@ func (all *operations) find(tenant string, o PackageOrder) *PackageOperation {
 }
 
 func (all *operations) findLocked(tenant string, o PackageOrder) *PackageOperation {
-	if i := slices.IndexFunc(all.of[tenant], func(p *PackageOperation) bool { return p.joins(o) }); i >= 0 {
+	if i := slices.IndexFunc(all.of[tenant], func(p *PackageOperation) bool { return o.repeats(&p.order) }); i >= 0 {
 		return all.of[tenant][i]
 	}
 	return nil

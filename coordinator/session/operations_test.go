@@ -37,3 +37,15 @@ func TestOldOperationsAreForgotten(t *testing.T) {
 		t.Error("another tenant finds an operation")
 	}
 }
+
+// W13: an order that comes again while a worker carries it out, because its operation was forgotten meanwhile, joins it: one event ends both.
+func TestForgottenOperationIsJoinedAtTheWorker(t *testing.T) {
+	t.Attr("rules", "W13")
+	o, v := PackageOrder{Operation: "op", Name: "a", Version: "1"}, inventory{}
+	ss := &Session{}
+	first, tell := v.begin(ss.newPart(o))
+	again, tellAgain := v.begin(ss.newPart(o))
+	if first != again || !tell || tellAgain || len(v.underWay) != 1 {
+		t.Errorf("the worker has %d parts, and is told %v and %v, want one and once", len(v.underWay), tell, tellAgain)
+	}
+}

@@ -37,6 +37,19 @@ type PackageOrder struct {
 	SHA256        string
 }
 
+func (o *PackageOrder) id() string { return lease.PackageID(o.Name, o.Version) }
+
+// repeats reports whether an order is a repeat of another one.
+func (o *PackageOrder) repeats(was *PackageOrder) bool {
+	return was.Operation == o.Operation && was.Name == o.Name && was.Version == o.Version && was.Remove == o.Remove
+}
+
+// answeredBy reports whether an event is about the order.
+func (o *PackageOrder) answeredBy(m *lessorv1.PkgEvent) bool {
+	return o.Operation == m.GetOperationId() && o.Name == m.GetName() && o.Version == m.GetVersion() &&
+		(m.GetStatus() == failed || o.Remove == (m.GetStatus() == uninstalling || m.GetStatus() == uninstalled))
+}
+
 // begun is the status of the package while the order is carried out.
 func (o *PackageOrder) begun() lessorv1.PackageStatus {
 	if o.Remove {
@@ -56,7 +69,7 @@ func (o *PackageOrder) wanted() lessorv1.PackageStatus {
 // packagePart is the part of an operation that one worker carries out.
 type packagePart struct {
 	order  PackageOrder
-	before *lessorv1.Package // the package as it was before the order; nil: it was not there
+	shows  *lessorv1.Package // the package meanwhile; nil: as the worker has said. Guarded by inventory.mu
 	ended  chan struct{}     // closed when the part has ended; then result does not change any more
 	result atomic.Pointer[lessorv1.PackageResult]
 }
@@ -65,12 +78,6 @@ func (ss *Session) newPart(o PackageOrder) *packagePart {
 	p := &packagePart{order: o, ended: make(chan struct{})}
 	p.result.Store(&lessorv1.PackageResult{WorkerId: ss.info.GetName(), SessionId: ss.id, Status: o.begun()})
 	return p
-}
-
-// answeredBy reports whether an event is about the part.
-func (p *packagePart) answeredBy(m *lessorv1.PkgEvent) bool {
-	return p.order.Operation == m.GetOperationId() && p.order.Name == m.GetName() && p.order.Version == m.GetVersion() &&
-		(m.GetStatus() == failed || p.order.Remove == (m.GetStatus() == uninstalling || m.GetStatus() == uninstalled))
 }
 
 // tell replaces the result of a part that has not ended. Only the holder of inventory.mu tells a part that is in an inventory.
@@ -86,23 +93,60 @@ func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 // worker says so, or when the session is over for good.
 type inventory struct {
 	mu       sync.Mutex
-	packages map[string]*lessorv1.Package // by NAME@VERSION; values are replaced, never changed
+	said     map[string]*lessorv1.Package // as the worker has said last, by NAME@VERSION; values are replaced, never changed
 	underWay []*packagePart
+	ended    []endedPart // the last maxUnderWay, oldest first
 	over     bool
 }
 
-// replace replaces all packages by those that the worker registers. Operations go on: their events are still to come.
+// endedPart is how a part ended.
+type endedPart struct {
+	order  PackageOrder
+	status lessorv1.PackageStatus
+}
+
+// replace replaces all packages by those that the worker registers. Operations go on: their events are still to come, and perhaps the worker does not know
+// of them yet.
 func (v *inventory) replace(all map[string]*lessorv1.Package) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.packages = all
+	for _, p := range v.underWay {
+		if now := all[p.order.id()]; now.GetStatus() == p.order.begun() {
+			p.shows = now
+		}
+	}
+	for _, p := range v.underWay { // which the worker may still refuse
+		if id := p.order.id(); all[id] != nil && all[id] == p.shows {
+			if all[id] = v.said[id]; all[id] == nil {
+				delete(all, id)
+			}
+		}
+	}
+	v.said = all
+}
+
+// present returns the packages by NAME@VERSION, as they count. The caller holds mu and does not change the map.
+func (v *inventory) present() map[string]*lessorv1.Package {
+	all, copied := v.said, false
+	for _, p := range v.underWay {
+		id := p.order.id()
+		if p.shows == nil || p.order.Remove && all[id] == nil {
+			continue
+		}
+		if !copied {
+			all, copied = map[string]*lessorv1.Package{}, true
+			maps.Copy(all, v.said)
+		}
+		all[id] = p.shows
+	}
+	return all
 }
 
 // installed returns the packages that tasks may require.
 func (v *inventory) installed() (ids []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for id, p := range v.packages {
+	for id, p := range v.present() {
 		if p.GetStatus() == installed {
 			ids = append(ids, id)
 		}
@@ -115,7 +159,7 @@ func (v *inventory) installed() (ids []string) {
 func (v *inventory) fulfils(o PackageOrder) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	has := v.packages[lease.PackageID(o.Name, o.Version)]
+	has := v.present()[o.id()]
 	return o.Remove && has == nil || !o.Remove && has.GetStatus() == installed
 }
 
@@ -123,44 +167,44 @@ func (v *inventory) fulfils(o PackageOrder) bool {
 func (v *inventory) list() []*lessorv1.Package {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.packages) == 0 {
+	all := v.present()
+	if len(all) == 0 {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(v.packages), func(a, b *lessorv1.Package) int {
+	return slices.SortedFunc(maps.Values(all), func(a, b *lessorv1.Package) int {
 		return cmp.Or(cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetVersion(), b.GetVersion()))
 	})
 }
 
-// begin notes a part that the worker is to carry out. If it returns false, the worker need not be told: the part has failed.
-func (v *inventory) begin(p *packagePart) bool {
+// begin notes a part that the worker is to carry out. It returns that part, or the one under way that it repeats, and whether the worker must be told.
+func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	o := &p.order
-	id := lease.PackageID(o.Name, o.Version)
-	p.before = v.packages[id]
+	if i := slices.IndexFunc(v.underWay, func(was *packagePart) bool { return was.order.repeats(o) }); i >= 0 {
+		return v.underWay[i], false
+	}
+	all := v.present()
 	switch {
 	case v.over:
 		p.tell(failed, refusal.CodeSessionEnded, "the session has ended")
-		return false
+		return p, false
+	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool {
+		return was.order.answeredBy(&lessorv1.PkgEvent{
+			OperationId: o.Operation, Name: o.Name, Version: o.Version, Status: failed})
+	}): // nobody could tell which of the two fails
+		p.tell(failed, refusal.CodePkgInvalid, "the worker does the opposite under the same request_id; choose another one")
+		return p, false
 	case len(v.underWay) >= maxUnderWay:
 		p.tell(failed, refusal.CodeOverloaded, fmt.Sprintf("the worker has %d packages to install or remove; wait for some of them", maxUnderWay))
-		return false
-	case p.before == nil && !o.Remove && len(v.packages) >= lease.MaxCapabilities:
+		return p, false
+	case all[o.id()] == nil && !o.Remove && len(all) >= lease.MaxCapabilities:
 		p.tell(failed, refusal.CodePkgInvalid, fmt.Sprintf("the worker has %d packages, as many as it may; remove some", lease.MaxCapabilities))
-		return false
+		return p, false
 	}
+	p.shows = &lessorv1.Package{Name: o.Name, Version: o.Version, Status: o.begun()}
 	v.underWay = append(v.underWay, p)
-	if p.before != nil || !o.Remove {
-		v.put(id, &lessorv1.Package{Name: o.Name, Version: o.Version, Status: o.begun()})
-	}
-	return true
-}
-
-func (v *inventory) put(id string, p *lessorv1.Package) {
-	if v.packages == nil {
-		v.packages = map[string]*lessorv1.Package{}
-	}
-	v.packages[id] = p
+	return p, true
 }
 
 // take changes the packages as an event says. It returns the part under way about which the event tells, or nil. It reports whether there was room for
@@ -168,24 +212,36 @@ func (v *inventory) put(id string, p *lessorv1.Package) {
 func (v *inventory) take(m *lessorv1.PkgEvent) (about *packagePart, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if i := slices.IndexFunc(v.underWay, func(p *packagePart) bool { return p.answeredBy(m) }); i >= 0 {
-		about = v.underWay[i]
-	}
-	id := lease.PackageID(m.GetName(), m.GetVersion())
 	now := &lessorv1.Package{Name: m.GetName(), Version: m.GetVersion(), Status: m.GetStatus(), Detail: m.GetDetail()}
-	switch {
-	case m.GetStatus() == uninstalled:
-		now = nil
-	case about != nil && m.GetCode() == refusal.CodePkgPermission:
-		now = about.before
+	id, heard := lease.PackageID(now.GetName(), now.GetVersion()), v.underWay
+	if i := slices.IndexFunc(v.underWay, func(p *packagePart) bool { return p.order.answeredBy(m) }); i >= 0 {
+		about, heard = v.underWay[i], v.underWay[:i+1] // perhaps the worker does not know of the later ones yet
 	}
+	was := v.said[id]
+	full := was == nil && len(v.said) >= lease.MaxCapabilities
 	switch {
-	case now == nil:
-		delete(v.packages, id)
-	case v.packages[id] == nil && len(v.packages) >= lease.MaxCapabilities:
+	case about != nil && m.GetStatus() == about.order.begun():
+		about.shows = now
+		return about, true
+	case m.GetCode() == refusal.CodePkgPermission && (about != nil || was == nil || was.GetStatus() == installed):
+		if about != nil {
+			about.shows = nil
+		}
+		return about, true
+	case m.GetStatus() == uninstalled:
+		delete(v.said, id)
+	case full && (about == nil || m.GetStatus() != failed):
 		return nil, false
-	default:
-		v.put(id, now)
+	case !full: // else the part has ended all the same
+		if v.said == nil {
+			v.said = map[string]*lessorv1.Package{}
+		}
+		v.said[id] = now
+	}
+	for _, p := range heard {
+		if p.order.id() == id {
+			p.shows = nil
+		}
 	}
 	return about, true
 }
@@ -200,7 +256,18 @@ func (v *inventory) settle(p *packagePart, status lessorv1.PackageStatus, code, 
 	}
 	if p.tell(status, code, detail); status != p.order.begun() {
 		v.underWay = slices.Delete(v.underWay, i, i+1)
+		if len(v.ended) == maxUnderWay {
+			v.ended = slices.Delete(v.ended, 0, 1)
+		}
+		v.ended = append(v.ended, endedPart{p.order, status})
 	}
+}
+
+// toldBefore reports whether an event tells again how a part has ended: perhaps the worker has not got the acknowledgement.
+func (v *inventory) toldBefore(m *lessorv1.PkgEvent) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.ended, func(p endedPart) bool { return p.status == m.GetStatus() && p.order.answeredBy(m) })
 }
 
 // end ends the parts that the worker has not told of: the session is over for good.
@@ -221,9 +288,16 @@ func (ss *Session) carryOut(o PackageOrder) *packagePart {
 		p.tell(o.wanted(), "", "it was so before; the worker installs and removes no packages")
 	case !ss.carriesOut():
 		p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
-	case ss.packages.begin(p):
-		ss.updateMember() // first, so that a package that is to go away is not promised to another task
-		ss.out.order(o)
+	default:
+		under, tell := ss.packages.begin(p)
+		if tell {
+			ss.tellPackages() // first, so that a package that is to go away is not promised to another task
+			if now := ss.srv.resumes.streamOf(ss.admission.state); now != nil && now != ss {
+				now.tellPackages() // it has taken the session over since the caller selected this stream
+			}
+			ss.out.order(o)
+		}
+		return under
 	}
 	return p
 }
@@ -276,8 +350,9 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 		ss.refuse(corr, refusal.CodePkgInvalid, f.Err.Error(), "correct the field and send the event again")
 		return
 	}
-	ss.updateMember()
-	if m.GetOperationId() != "" && m.GetStatus() != installing && m.GetStatus() != uninstalling {
+	ss.tellPackages()
+	ends := m.GetOperationId() != "" && m.GetStatus() != installing && m.GetStatus() != uninstalling
+	if ends && (about != nil || !ss.packages.toldBefore(m)) {
 		ss.log.Info("a package operation has ended", "operation", m.GetOperationId(), "package", id, "status", m.GetStatus(), "code", code)
 		ss.srv.AuditPackage(ss.stream.Context(), ss.info.GetName(), m, code, about != nil)
 	}

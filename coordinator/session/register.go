@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -56,7 +58,24 @@ func (ss *Session) updateMember() {
 		return
 	}
 	ss.engineSlots = ss.offeredSlots()
-	ss.srv.Engine.Update(ss.member, ss.presentWants(), ss.engineSlots)
+	wants := ss.presentWants()
+	ss.enginePackages = wants.Capabilities.Packages
+	ss.srv.Engine.Update(ss.member, wants, ss.engineSlots)
+}
+
+// tellPackages tells the engine which packages are installed, if that has changed.
+func (ss *Session) tellPackages() {
+	ss.slotsMu.Lock()
+	defer ss.slotsMu.Unlock()
+	if ss.member == nil { // joinEngine will tell it
+		return
+	}
+	wants := ss.presentWants()
+	if slices.Equal(ss.enginePackages, wants.Capabilities.Packages) {
+		return
+	}
+	ss.enginePackages = wants.Capabilities.Packages
+	ss.srv.Engine.Update(ss.member, wants, ss.engineSlots)
 }
 
 // presentWants returns which work the worker wants now: what it has registered, and its installed packages.
@@ -74,6 +93,7 @@ func (ss *Session) joinEngine() {
 	defer ss.slotsMu.Unlock()
 	ss.engineSlots = ss.offeredSlots()
 	wants := ss.presentWants()
+	ss.enginePackages = wants.Capabilities.Packages
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.left {

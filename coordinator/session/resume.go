@@ -116,7 +116,7 @@ func (t *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	if old != nil {
 		old.displaced(errStale.Error())
 	}
-	if !t.belongs(state, ss) {
+	if t.streamOf(state) != ss {
 		return false
 	}
 	state.out.detach() // first, because a reader that waits for room holds in.mu
@@ -124,11 +124,11 @@ func (t *resumeTable) takeOver(a *admission, ss, old *Session) (ok bool) {
 	return state.out.attach(&ss.writer, a.lastSeen)
 }
 
-// belongs reports whether a session belongs to a stream.
-func (t *resumeTable) belongs(state *resumeState, ss *Session) bool {
+// streamOf returns the stream to which a session belongs; nil: none.
+func (t *resumeTable) streamOf(state *resumeState) *Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return state.stream == ss
+	return state.stream
 }
 
 // restart makes a new resumeState for a session, whose sequence numbers start again at 1.

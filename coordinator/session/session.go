@@ -63,8 +63,10 @@ type Session struct {
 	noWork atomic.Pointer[string] // why the engine has 0 slots of it; nil or empty: the worker offers none
 	ended  chan error             // holds one: how the session ends; later errors are dropped
 
-	slotsMu     waitLock // held while a change of the slots goes to the engine
-	engineSlots int      // slots that the engine knows of; guarded by slotsMu
+	slotsMu waitLock // held while a change of the slots or packages goes to the engine
+	// What the engine knows of; guarded by slotsMu.
+	engineSlots    int
+	enginePackages []string // NAME@VERSION, sorted
 
 	// Of the session. adopt sets them, with mu held, when the handshake is accepted. They do not change afterwards.
 	id        string
