@@ -112,14 +112,15 @@ func isEnd(e *lessorv1.PkgEvent) bool {
 	return false
 }
 
-// find returns the operation with the given id, if the worker still knows it.
-func (p *packages) find(id string) *operation {
+// find returns the operation that a request repeats, if the worker still knows it. An operator may use one id for several packages.
+func (p *packages) find(r packageRequest) *operation {
+	same := func(op *operation) bool { return op.id == r.id && op.pkg == r.pkg && op.uninstall == r.uninstall }
 	for _, op := range slices.Concat(p.waiting, p.ended) {
-		if op.id == id {
+		if same(op) {
 			return op
 		}
 	}
-	if p.running != nil && p.running.id == id {
+	if p.running != nil && same(p.running) {
 		return p.running
 	}
 	return nil
@@ -130,7 +131,7 @@ func (p *packages) find(id string) *operation {
 func (w *Worker) handlePackageRequest(r packageRequest) {
 	w.lock()
 	defer w.unlock()
-	if op := w.mu.packages.find(r.id); op != nil {
+	if op := w.mu.packages.find(r); op != nil {
 		switch {
 		case op.packageRequest != r:
 			w.queueEventLocked(r.event(packageFailed, codePackageInvalid, "the operation_id is that of another operation"))
@@ -265,7 +266,11 @@ func (w *Worker) queueEventLocked(e *lessorv1.PkgEvent) {
 // restateLocked tells the coordinator the present status of a package, if an event before has told another one: one that is late, or one of an operation
 // that was refused and so has changed nothing.
 func (w *Worker) restateLocked(pkg Package, told lessorv1.PackageStatus) {
-	if p := w.mu.packages.inventory[pkg]; p != nil && p.GetStatus() != told {
+	p := w.mu.packages.inventory[pkg]
+	switch {
+	case p == nil && told == lessorv1.PackageStatus_PACKAGE_STATUS_INSTALLED:
+		w.queueEventLocked(&lessorv1.PkgEvent{Name: pkg.Name, Version: pkg.Version, Status: lessorv1.PackageStatus_PACKAGE_STATUS_UNINSTALLED})
+	case p != nil && p.GetStatus() != told:
 		w.queueEventLocked(&lessorv1.PkgEvent{Name: p.GetName(), Version: p.GetVersion(), Status: p.GetStatus(), Detail: p.GetDetail()})
 	}
 }

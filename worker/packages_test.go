@@ -365,7 +365,7 @@ func TestInstallerRefuses(t *testing.T) {
 	})
 }
 
-// An operation_id names one operation.
+// An operation_id names one operation about a package; it may name others about other packages, and the removal of this one.
 func TestOperationIDOfAnotherOperation(t *testing.T) {
 	t.Attr("rules", "W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -375,9 +375,32 @@ func TestOperationIDOfAnotherOperation(t *testing.T) {
 		s := c.accept()
 		s.send(installFrame("op1", "foo", "1"))
 		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED")
-		s.send(uninstallFrame("op1", "foo", "1"))
+		other := installFrame("op1", "foo", "1")
+		other.GetPkgInstall().Source = "elsewhere"
+		s.send(other)
 		s.wantEvents("op1: foo@1 FAILED E.PKG.INVALID the operation_id is that of another operation", ": foo@1 INSTALLED")
-		i.want(t, "op1: + foo@1")
+		s.send(installFrame("op1", "foo", "2"))
+		s.wantEvents("op1: foo@2 INSTALLING", "op1: foo@2 INSTALLED")
+		s.send(uninstallFrame("op1", "foo", "1"))
+		s.wantEvents("op1: foo@1 UNINSTALLING", "op1: foo@1 UNINSTALLED")
+		i.want(t, "op1: + foo@1", "op1: + foo@2", "op1: - foo@1")
+		r.shutdown()
+	})
+}
+
+// An end that is told again must not make the coordinator believe in a package that was removed since.
+func TestOperationComesAgainAfterTheRemoval(t *testing.T) {
+	t.Attr("rules", "W13")
+	synctest.Test(t, func(t *testing.T) {
+		c := startCoordinator(t)
+		var i shelf
+		r := c.run(worker.Config{Installer: &i}, echo)
+		s := c.accept()
+		s.send(installFrame("op1", "foo", "1"))
+		s.send(uninstallFrame("op2", "foo", "1"))
+		s.wantEvents("op1: foo@1 INSTALLING", "op1: foo@1 INSTALLED", "op2: foo@1 UNINSTALLING", "op2: foo@1 UNINSTALLED")
+		s.send(installFrame("op1", "foo", "1"))
+		s.wantEvents("op1: foo@1 INSTALLED", ": foo@1 UNINSTALLED")
 		r.shutdown()
 	})
 }
