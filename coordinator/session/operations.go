@@ -16,6 +16,9 @@ var (
 	maxParts      = 100_000 // of all of them together
 )
 
+// ordersAtOnce is how many workers are given an order at once: there may be thousands, and each may have to wait for a commit.
+const ordersAtOnce = 32
+
 // PackageOperation is an order that a number of workers carry out.
 type PackageOperation struct {
 	order PackageOrder
@@ -103,10 +106,17 @@ func (r *Registry) CarryOut(tenant string, o PackageOrder, workers []*Session) *
 		return p
 	}
 	defer close(p.begun)
-	var seen turn.Counter // there may be thousands
-	for _, ss := range workers {
-		seen.Every(32)
-		p.parts = append(p.parts, ss.carryOut(o))
+	p.parts = make([]*packagePart, len(workers))
+	var running sync.WaitGroup
+	for first := range min(ordersAtOnce, len(workers)) {
+		running.Go(func() {
+			var seen turn.Counter
+			for i := first; i < len(workers); i += ordersAtOnce {
+				seen.Every(32)
+				p.parts[i] = workers[i].carryOut(o)
+			}
+		})
 	}
+	running.Wait()
 	return p
 }
