@@ -256,6 +256,37 @@ func TestPackageOperationsThatFail(t *testing.T) {
 	}
 }
 
+// W13: what a worker refuses stays as the operation before it has left it, also if that was under way when the refused one was asked for.
+func TestPackageOperationRefusedAfterAnother(t *testing.T) {
+	t.Attr("rules", "W13")
+	for name, c := range map[string]struct {
+		first  *lessorv1.PkgEvent
+		listed []string
+	}{
+		"installed": {event(installed, "", ""), []string{"model@2 INSTALLED"}},
+		"failed":    {event(broken, "E.PKG.INVALID", "why"), []string{"model@2 FAILED why"}},
+		"refused":   {event(broken, "E.PKG.PERMISSION", "why"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, nil, func(t *testing.T, r *rig) {
+				worker := r.openInstaller(t, "w")
+				for _, id := range []string{"op", "op2"} {
+					_, err := r.admin.InstallPackage(t.Context(), &lessorv1.InstallPackageRequest{Name: "model", Version: "2", Workers: &lessorv1.WorkerFilter{}, RequestId: id})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				worker.send(c.first)
+				refused := event(broken, "E.PKG.PERMISSION", "no")
+				refused.OperationId = "op2"
+				worker.send(refused)
+				synctest.Wait()
+				r.wantPackages(t, "w", c.listed...)
+			})
+		})
+	}
+}
+
 // W13: a worker that has not said that it installs packages is not asked. The operator is told so, unless there was nothing to do.
 func TestWorkersThatInstallNothing(t *testing.T) {
 	t.Attr("rules", "W13")
