@@ -156,15 +156,13 @@ func (c packageChange) request() (packageRequest, error) {
 func (c packageChange) follow(a *app, done string, call func(wait time.Duration) (packageAnswer, error)) (last packageAnswer, err error) {
 	shown := uint32(0)
 	for end := time.Now().Add(c.Wait); ; {
-		left := max(time.Until(end), 0)
-		wait := min(left, packageWait)
-		answer, err := call(wait)
+		answer, err := call(min(max(time.Until(end), 0), packageWait))
 		if err != nil {
 			return last, workersGoOn(a, last != nil, err)
 		}
 		last = answer
 		op := answer.GetOperation()
-		if underWay(op) == 0 || wait == left {
+		if underWay(op) == 0 || time.Until(end) <= 0 { // a coordinator that stops answers early
 			return last, nil
 		}
 		if ended := op.GetDone() + op.GetFailed(); ended != shown {

@@ -119,7 +119,7 @@ func TestExitCodesOfPackages(t *testing.T) {
 // lastLines returns as many of the last bytes of a text as want has: before them there may be the progress.
 func lastLines(text, want string) string { return text[max(len(text)-len(want), 0):] }
 
-// It is waited for as long as it was asked, by as few calls as can be. If one fails, or a signal comes, the workers go on.
+// It is waited for as long as it was asked, by as few calls as can be, also if a coordinator that stops answers early. If one fails, or a signal comes, the workers go on.
 func TestWaitForPackages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr strings.Builder
@@ -137,6 +137,19 @@ func TestWaitForPackages(t *testing.T) {
 		if took := time.Since(begun); took != 150*time.Second || calls != 3 || last == nil || err != nil || stderr.Len() > 0 {
 			t.Errorf("it took %v and %d calls, and returned %v (error %v); it said %q\nwant an answer after 2m30s and 3 calls", took, calls, last, err, &stderr)
 		}
+
+		calls = 0
+		stopping := func(time.Duration) (packageAnswer, error) {
+			if calls++; calls == 1 { // before its wait is over
+				return answerOf(1, 0, 0), nil
+			}
+			return nil, status.Error(codes.Unavailable, "gone")
+		}
+		last, err = packageChange{Wait: time.Second}.follow(a, "installed", stopping)
+		if code := report(a.streams, err); code != 3 || last == nil || !strings.Contains(stderr.String(), "; the workers go on") {
+			t.Errorf("the coordinator stops: exit code %d, the last answer is %v; it said\n%s\nwant 3, an answer, and that the workers go on", code, last, &stderr)
+		}
+		stderr.Reset()
 
 		calls = 0
 		failing := func(time.Duration) (packageAnswer, error) {
