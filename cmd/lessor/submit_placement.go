@@ -13,7 +13,7 @@ type placementFlags struct {
 	RequireFeature  []string           `sep:"none" placeholder:"NAME" help:"Only workers with this feature take the task. Repeatable."`
 	RequireLabel    map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Only workers with this label take the task. Repeatable."`
 	RequireResource map[string]float64 `mapsep:"none" placeholder:"NAME=AMOUNT" help:"Only workers with at least this amount of the resource take the task. Repeatable."`
-	RequirePackage  string             `placeholder:"NAME[@VERSION]" help:"Only workers on which this package is installed take the task, in this version or, without one, in any."`
+	RequirePackage  string             `type:"nonempty" placeholder:"NAME[@VERSION]" help:"Only workers on which this package is installed take the task, in this version or, without one, in any."`
 	ResourceRef     []string           `sep:"none" placeholder:"ID@WORKER" help:"Only the worker that holds this resource takes the task. Repeatable, for the same worker."`
 	Affinity        string             `placeholder:"KEY" help:"Affinity key: tasks with the same key go to the worker that had the last of them, if it has a free slot."`
 	Sticky          bool               `help:"With --affinity: wait for that worker if it has no free slot."`
