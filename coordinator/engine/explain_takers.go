@@ -133,6 +133,9 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 			fmt.Sprintf("no worker that handles its type meets its requirements (workers that handle it: %d); the closest one lacks %s", a.handling,
 				strings.Join(a.closest.wants.Capabilities.Lack(t.Spec.Requirements), ", "))
 		f.Remedy = "a worker connects that meets them"
+		if t.Spec.Requirements.Package != "" {
+			f.Remedy += ", or one that lacks only the package installs it"
+		}
 	case a.withRoom == 0 && e.isSticky(t):
 		return e.boundAway(t, a)
 	case a.accepting == 0:

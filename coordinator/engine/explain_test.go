@@ -16,11 +16,12 @@ func taskID(seq uint64) string { return lease.TaskID{Space: 1, Seq: seq}.String(
 func TestExplainFindsWhyATaskWaits(t *testing.T) {
 	t.Attr("rules", "S6")
 	for _, c := range []struct {
-		name  string
-		spec  lease.Spec
-		setup func(r *rig)
-		code  lease.FindingCode
-		words string
+		name   string
+		spec   lease.Spec
+		setup  func(r *rig)
+		code   lease.FindingCode
+		words  string
+		remedy string
 	}{
 		{name: "no worker", code: lease.FoundNoWorker, words: `queue "q"`},
 		{name: "no worker for its type", spec: lease.Spec{Type: "rare"}, code: lease.FoundNoWorkerForType, words: `"rare"`, setup: func(r *rig) {
@@ -101,6 +102,11 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			},
 		},
 		{
+			name: "a package that no worker has", spec: lease.Spec{Requirements: &lease.Requirements{Package: "m@2"}}, code: lease.FoundRequirements,
+			words: `the closest one lacks package "m@2"`, setup: func(r *rig) { r.join("i", 1) },
+			remedy: "or one that lacks only the package installs it",
+		},
+		{
 			name: "requirements of which two workers lack some", spec: lease.Spec{Requirements: &lease.Requirements{Features: []string{"gpu", "ssd"}}}, code: lease.FoundRequirements,
 			words: `the closest one lacks feature "ssd"`, setup: func(r *rig) {
 				r.join("poor", 1)
@@ -159,8 +165,8 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 				spec := c.spec
 				spec.Queue = "q"
 				x := r.explain(r.submit(&spec)[0].ID)
-				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || f.Since == 0 {
-					r.Errorf("the first finding is %+v, want code %d, a message with %q and a time in Since", f, c.code, c.words)
+				if f := x.Findings[0]; f.Code != c.code || !strings.Contains(f.Message, c.words) || !strings.Contains(f.Remedy, c.remedy) || f.Since == 0 {
+					r.Errorf("the first finding is %+v, want code %d, a message with %q, a remedy with %q and a time in Since", f, c.code, c.words, c.remedy)
 				}
 			})
 		})
