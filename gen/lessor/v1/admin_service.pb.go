@@ -1901,7 +1901,8 @@ type PackageResult struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// INSTALLED or UNINSTALLED: done. FAILED: see code. INSTALLING or UNINSTALLING: no result came while the call waited; GetWorker will show it.
 	Status PackageStatus `protobuf:"varint,3,opt,name=status,proto3,enum=lessor.v1.PackageStatus" json:"status,omitempty"`
-	// With FAILED: E.PKG.INVALID, E.PKG.PERMISSION, E.INTERNAL, or E.SESSION.ENDED if the session ended before it told.
+	// With FAILED: E.PKG.INVALID, E.PKG.PERMISSION, E.INTERNAL, E.SESSION.ENDED if the session ended before it told, or E.COORDINATOR.OVERLOADED if the
+	// worker had too many packages to install or remove.
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
 	// How far it is, or why it failed, for people.
 	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
