@@ -158,6 +158,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		sum := strings.Repeat("0a", 32)
 		frame := installFrame("op1", "foo", "1")
 		frame.GetPkgInstall().Source, frame.GetPkgInstall().Sha256 = "https://example.com/foo", sum
+		synctest.Wait() // the first heartbeat would take the acknowledgement along
 		asked := time.Now()
 		s.send(frame)
 		f := s.next("acknowledgement", func(f *lessorv1.SessionRequest) bool { return f.GetAck().GetFor() == frame.GetId() })
