@@ -60,7 +60,7 @@ too. "worker get" shows the packages of a worker; tasks wait for one with submit
 If the command is stopped, or its wait is over, the workers go on.
 
 Examples:
-  lessor worker install llama@3.1 --pool gpu --source https://models.example/llama-3.1.tar --sha256 "$(cat llama.sha256)"
+  lessor worker install llama@3.1 --pool gpu --source https://models.example/llama-3.1.tar --sha256 "$(sha256sum < llama-3.1.tar | cut -c-64)"
   lessor worker install tools@7 --all --wait 1h`
 }
 
