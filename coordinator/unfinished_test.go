@@ -32,8 +32,12 @@ func (r *rig) beginMessage(t *testing.T) (conn io.Closer, sent int, closed bool)
 	var head bytes.Buffer
 	names := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", lessorv1.WorkerService_Complete_FullMethodName}, {":authority", "x"},
-		{"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", lessorv1.WorkerService_Complete_FullMethodName},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
 		must(names.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}

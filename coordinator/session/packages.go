@@ -41,7 +41,17 @@ func (o *PackageOrder) id() string { return lease.PackageID(o.Name, o.Version) }
 
 // repeats reports whether an order is a repeat of another one.
 func (o *PackageOrder) repeats(was *PackageOrder) bool {
-	return was.Operation == o.Operation && was.Name == o.Name && was.Version == o.Version && was.Remove == o.Remove
+	return o.sameAs(was) && o.Remove == was.Remove
+}
+
+// opposes reports whether an order is the opposite of another one, under the same id.
+func (o *PackageOrder) opposes(other *PackageOrder) bool {
+	return o.sameAs(other) && o.Remove != other.Remove
+}
+
+// sameAs reports whether two orders have the same id and package.
+func (o *PackageOrder) sameAs(other *PackageOrder) bool {
+	return o.Operation == other.Operation && o.Name == other.Name && o.Version == other.Version
 }
 
 // answeredBy reports whether an event is about the order.
@@ -189,10 +199,7 @@ func (v *inventory) begin(p *packagePart) (under *packagePart, tell bool) {
 	case v.over:
 		p.tell(failed, refusal.CodeSessionEnded, "the session has ended")
 		return p, false
-	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool {
-		return was.order.answeredBy(&lessorv1.PkgEvent{
-			OperationId: o.Operation, Name: o.Name, Version: o.Version, Status: failed})
-	}): // nobody could tell which of the two fails
+	case slices.ContainsFunc(v.underWay, func(was *packagePart) bool { return was.order.opposes(o) }): // nobody could tell which of the two fails
 		p.tell(failed, refusal.CodePkgInvalid, "the worker does the opposite under the same request_id; choose another one")
 		return p, false
 	case len(v.underWay) >= maxUnderWay:

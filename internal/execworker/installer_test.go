@@ -69,7 +69,7 @@ func TestInstallerFails(t *testing.T) {
 			t.Errorf("%s: got %.300v, want %.300q", script, err, test.text)
 		}
 		for _, kind := range []error{worker.ErrPackageInvalid, worker.ErrPackagePermission} {
-			if errors.Is(err, kind) != (kind == test.kind) {
+			if errors.Is(err, kind) != errors.Is(test.kind, kind) {
 				t.Errorf("%s: got %v, want the kind %v", script, err, test.kind)
 			}
 		}
