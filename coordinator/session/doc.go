@@ -57,8 +57,8 @@
 //	retain.go resend.go      sent frames that may be sent again (W6, W7)
 //	registry.go counters.go  all sessions, for operators; metrics
 //	operator.go              drain and kick
-//	packages.go              the packages of a worker, and what it has to install and remove (W13)
-//	operations.go            installs and removals on many workers
+//	inventory.go             the packages of a worker, and what it has to install and remove (W13)
+//	packages.go              the frames about them; operations.go: installs and removals on many workers
 //
 // Whole sessions over gRPC are tested in package coordinator, where the harness is. Random histories of sessions are tested here
 // (docs/testing/models.md).
