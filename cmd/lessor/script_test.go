@@ -72,7 +72,6 @@ func TestScripts(t *testing.T) {
 			"exits":       exits,
 			"coordinator": startCoordinator,
 			"late":        reportLate,
-			"installer":   playInstaller,
 			"shutdown":    shutdownCoordinator,
 			"private":     isPrivate,
 		},
