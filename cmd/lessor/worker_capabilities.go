@@ -29,17 +29,19 @@ func (c capabilities) apply(cfg *worker.Config) {
 	cfg.Runtimes, cfg.Features = c.Runtime, c.Feature
 	cfg.Labels, cfg.Resources = c.Label, c.Resource
 	for _, p := range c.Package {
-		cfg.Packages = append(cfg.Packages, packageOf(p))
+		pkg, _ := packageOf(p) // the worker misses the version
+		cfg.Packages = append(cfg.Packages, pkg)
 	}
 }
 
-// packageOf divides a package into name and version at the last "@". That is not the first byte, which may be part of a name.
-func packageOf(p string) worker.Package {
+// packageOf divides a package into name and version at the last "@". That is not the first byte, which may be part of a name. versioned says whether there is
+// such an "@".
+func packageOf(p string) (pkg worker.Package, versioned bool) {
 	at := strings.LastIndexByte(p, '@')
 	if at <= 0 {
-		return worker.Package{Name: p}
+		return worker.Package{Name: p}, false
 	}
-	return worker.Package{Name: p[:at], Version: p[at+1:]}
+	return worker.Package{Name: p[:at], Version: p[at+1:]}, true
 }
 
 // flagNames replaces the fields of worker.Config by the flags that set them.

@@ -7,6 +7,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // oneSession is the flag that selects one of several sessions of a worker.
@@ -91,7 +92,7 @@ func (d details) addCapabilities(c *lessorv1.Capabilities) {
 // addPackages shows the packages of a worker, and that it takes orders to install them.
 func (d details) addPackages(m *lessorv1.Worker) {
 	for _, p := range m.GetPackages() {
-		text := p.GetName() + "@" + p.GetVersion() + " " + words.Name(p.GetStatus())
+		text := worker.Package{Name: p.GetName(), Version: p.GetVersion()}.String() + " " + words.Name(p.GetStatus())
 		if p.GetDetail() != "" {
 			text += ": " + p.GetDetail()
 		}

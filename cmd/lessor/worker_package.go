@@ -10,6 +10,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/worker"
 )
 
 // workerFilter has the conditions that select sessions of workers. An empty value of a condition is refused, as in taskFilter.
@@ -67,7 +68,7 @@ Examples:
 func (c workerInstallCmd) Run(a *app) error {
 	return c.change(a, "installed", func(cl *client, to packageRequest) (packageAnswer, error) {
 		return cl.admin.InstallPackage(a.ctx, &lessorv1.InstallPackageRequest{
-			Name: to.name, Version: to.version, Source: c.Source, Sha256: c.SHA256, Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
+			Name: to.pkg.Name, Version: to.pkg.Version, Source: c.Source, Sha256: c.SHA256, Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
 		})
 	})
 }
@@ -90,17 +91,17 @@ Example:
 func (c workerUninstallCmd) Run(a *app) error {
 	return c.change(a, "uninstalled", func(cl *client, to packageRequest) (packageAnswer, error) {
 		return cl.admin.UninstallPackage(a.ctx, &lessorv1.UninstallPackageRequest{
-			Name: to.name, Version: to.version, Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
+			Name: to.pkg.Name, Version: to.pkg.Version, Workers: to.workers, Wait: span(to.wait), RequestId: to.id,
 		})
 	})
 }
 
 // packageRequest is what a call asks for. A repeat with the same id joins the operation.
 type packageRequest struct {
-	name, version string
-	workers       *lessorv1.WorkerFilter
-	wait          time.Duration
-	id            string
+	pkg     worker.Package
+	workers *lessorv1.WorkerFilter
+	wait    time.Duration
+	id      string
 }
 
 // packageAnswer is the answer to a call that installs or removes a package.
@@ -141,15 +142,15 @@ func (c packageChange) change(a *app, done string, call func(*client, packageReq
 }
 
 func (c packageChange) request() (packageRequest, error) {
-	at := strings.LastIndexByte(c.Package, '@')
-	if at <= 0 { // a name may begin with one
+	pkg, versioned := packageOf(c.Package)
+	if !versioned {
 		return packageRequest{}, fail(exitUsage, "say which one: NAME@VERSION", "%q has no version", c.Package)
 	}
 	if c.Wait < 0 {
 		return packageRequest{}, fail(exitUsage, "", "--wait: is %v; it must not be negative", c.Wait)
 	}
 	workers, err := c.selected()
-	return packageRequest{name: c.Package[:at], version: c.Package[at+1:], workers: workers, id: strings.ToLower(rand.Text())}, err
+	return packageRequest{pkg: pkg, workers: workers, id: strings.ToLower(rand.Text())}, err
 }
 
 // follow repeats the call until each session has a result or the wait is over, and returns the last answer; nil if there is none.

@@ -58,9 +58,7 @@ func (ss *Session) updateMember() {
 		return
 	}
 	ss.engineSlots = ss.offeredSlots()
-	wants := ss.presentWants()
-	ss.enginePackages = wants.Capabilities.Packages
-	ss.srv.Engine.Update(ss.member, wants, ss.engineSlots)
+	ss.tellWants(ss.presentWants())
 }
 
 // tellPackages tells the engine which packages are installed, if that has changed.
@@ -70,10 +68,13 @@ func (ss *Session) tellPackages() {
 	if ss.member == nil { // joinEngine will tell it
 		return
 	}
-	wants := ss.presentWants()
-	if slices.Equal(ss.enginePackages, wants.Capabilities.Packages) {
-		return
+	if wants := ss.presentWants(); !slices.Equal(ss.enginePackages, wants.Capabilities.Packages) {
+		ss.tellWants(wants)
 	}
+}
+
+// tellWants tells the engine which work a member wants. The caller holds slotsMu.
+func (ss *Session) tellWants(wants engine.Wants) {
 	ss.enginePackages = wants.Capabilities.Packages
 	ss.srv.Engine.Update(ss.member, wants, ss.engineSlots)
 }
