@@ -41,6 +41,8 @@ type Config struct {
 	DiskFull func() bool
 	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: the file is not checked.
 	StoreGone func() bool
+	// LogDropped returns how many lines of the log were dropped since the start, for example because nobody took them. nil: none.
+	LogDropped func() uint64
 	// AuditRetention is how long entries of the audit are kept (X4). The minimum is audit.MinRetention; 0 means audit.DefaultRetention.
 	AuditRetention time.Duration
 	// Quotas says what tenants and their credentials may use (X5). The limits of the zero value are high enough for a single user.
@@ -58,6 +60,9 @@ func (c *Config) fill() {
 	c.AuditRetention = cmp.Or(c.AuditRetention, audit.DefaultRetention)
 	if c.DiskFull == nil {
 		c.DiskFull = func() bool { return false }
+	}
+	if c.LogDropped == nil {
+		c.LogDropped = func() uint64 { return 0 }
 	}
 	c.Sessions.Fill()
 	c.Callbacks.fill()

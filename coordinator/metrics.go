@@ -180,6 +180,8 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	}
 	build := prometheus.GaugeOpts{Name: "lessor_build_info", Help: "Always 1; the label has the version.", ConstLabels: prometheus.Labels{"version": cfg.Version}}
 	m.registry.MustRegister(prometheus.NewGaugeFunc(build, func() float64 { return 1 }))
+	logDropped := prometheus.CounterOpts{Name: "lessor_log_lines_dropped_total", Help: "Lines of the log that were dropped: nobody took them, or they could not be written."}
+	m.registry.MustRegister(prometheus.NewCounterFunc(logDropped, func() float64 { return float64(cfg.LogDropped()) }))
 	m.registry.MustRegister(sessions.Collectors()...)
 	gauge("lessor_sessions_active", "Open sessions of workers.", func() float64 { return float64(sessions.Len()) })
 	m.registry.MustRegister(&taskCounts{eng})

@@ -61,6 +61,7 @@ type app struct {
 	stopNow context.Context // ends with the second signal: stop at once
 	json    bool
 	streams
+	log *logWriter // of a command that has a log; else nil
 }
 
 // strays returns what the caller should warn about: each environment variable that belongs to no flag of any command. Commands that run for long do: there
@@ -91,7 +92,14 @@ func strayText(v config.Stray) string {
 // run is the whole program. It returns the exit code.
 func run(args []string, s streams) int {
 	a := &app{ctx: context.Background(), stopNow: context.Background(), streams: s}
-	return report(s, dispatch(args, a))
+	return a.end(dispatch(args, a))
+}
+
+// end tells the user about err and returns the exit code. A log that nobody takes holds up the end by stuckAfter.
+func (a *app) end(err error) int {
+	code := report(a.streams, err)
+	a.log.flush(stuckAfter)
+	return code
 }
 
 // exited is the value of a panic that carries kong's request to exit, for example after --help, to run.

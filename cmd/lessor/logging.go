@@ -17,18 +17,22 @@ type logging struct {
 	Format string `enum:"auto,json,text" default:"auto" help:"Format of the log: json, text, or auto, which is text on a terminal and json elsewhere."`
 }
 
-// logger returns a logger that writes to w.
-func (l logging) logger(w io.Writer) (*slog.Logger, error) {
+// logger returns a logger that writes to standard error. From then on, nothing that the command writes there waits for a reader.
+func (l logging) logger(a *app) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
 		return nil, fail(exitUsage, "", "--log-level: %v", err)
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	if l.Format == "text" || l.Format == "auto" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, opts)), nil
+	text := l.Format == "text" || l.Format == "auto" && isTerminal(a.err)
+	handler := func(w io.Writer) slog.Handler {
+		if text {
+			return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+		}
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: readable})
 	}
-	opts.ReplaceAttr = readable
-	return slog.New(slog.NewJSONHandler(w, opts)), nil
+	a.log = newLogWriter(a.err, handler)
+	a.err = a.log
+	return slog.New(handler(a.log)), nil
 }
 
 // readable gives JSON the same words as the text form: 1.5s and FAILED, not 1500000000 and 7.

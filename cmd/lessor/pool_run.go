@@ -37,7 +37,7 @@ Example:
 
 func (c poolRunCmd) Run(a *app) error {
 	defer a.catchSignals()()
-	log, err := c.Log.logger(a.err)
+	log, err := c.Log.logger(a)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func TestRestoreWantsAClock(t *testing.T) {
 	t.Attr("rules", "A2 A11")
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins in 2000
 		dir := t.TempDir()
-		_, served := serveCmd{Data: dir, Recovery: "restored"}.settings(t.Output())
+		_, served := serveCmd{Data: dir, Recovery: "restored"}.settings(slog.New(slog.DiscardHandler))
 		for name, err := range map[string]error{
 			"restore": restoreCmd{File: filepath.Join(dir, "backup"), Data: dir}.Run(&app{ctx: t.Context()}),
 			"serve":   served,

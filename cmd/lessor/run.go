@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,17 +80,17 @@ func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.release(job)) }()
-	screen := c.screen(a)
+	work := newRunWork(c, a, job)
 	if job.Resumed {
-		screen.Note("resuming %s of %s%s", job.RunID(), runner.CountLines(job.Lines()), c.resumeWait())
+		work.screen.Note("resuming %s of %s%s", job.RunID(), runner.CountLines(job.Lines()), c.resumeWait())
 	}
-	work := &runWork{runCmd: c, app: a, job: job, screen: screen}
 	began := time.Now()
 	summary, err := work.run()
+	a.log.flush(stuckAfter)
 	if err != nil {
 		return c.withResumeHint(err)
 	}
-	return c.conclude(a, summary, time.Since(began))
+	return work.conclude(summary, time.Since(began))
 }
 
 // resumeWait says why a resumed run may seem to stand still. The embedded coordinator ends the leases of an earlier process at once, another one cannot.
@@ -271,21 +270,6 @@ func (c runCmd) withResumeHint(err error) error {
 		f.hint = "run the same command again to resume"
 	}
 	return &f
-}
-
-// conclude prints the summary. If lines failed, the exit code says so too.
-func (c runCmd) conclude(a *app, summary runner.Summary, took time.Duration) error {
-	if a.json {
-		if err := json.NewEncoder(a.err).Encode(summary); err != nil {
-			return err
-		}
-	} else {
-		a.note("%v, in %v", summary, took.Round(time.Millisecond))
-	}
-	if !summary.OK() {
-		return &failure{code: exitFailed}
-	}
-	return nil
 }
 
 // release releases the data directory, and removes a temporary one.

@@ -3,7 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -23,6 +26,14 @@ type runWork struct {
 	*app
 	job    *runner.Job
 	screen *runner.Screen
+}
+
+// newRunWork returns the work on a run, which has not begun. Its log is written to the screen, which may be stuck because nobody takes an output: what the
+// worker and the embedded coordinator have to say must not wait for that, since leases would expire meanwhile.
+func newRunWork(c runCmd, a *app, job *runner.Job) *runWork {
+	r := &runWork{runCmd: c, app: a, job: job, screen: c.screen(a)}
+	a.log = newLogWriter(r.screen, r.logHandler)
+	return r
 }
 
 // errWorkerEnded ends the following of a run because its worker has ended.
@@ -182,12 +193,14 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 }
 
 // logger returns a log that does not disturb the progress bar. It logs only errors; with --verbose, everything.
-func (r *runWork) logger() *slog.Logger {
+func (r *runWork) logger() *slog.Logger { return slog.New(r.logHandler(r.log)) }
+
+func (r *runWork) logHandler(w io.Writer) slog.Handler {
 	level := slog.LevelError
 	if r.Verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(r.screen, &slog.HandlerOptions{Level: level}))
+	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
 }
 
 // endCause returns the cause with which the following of the run ends.
@@ -201,23 +214,41 @@ func (r *runWork) endCause(err error) error {
 	return errWorkerEnded
 }
 
+// note prints a line in turn with the log.
+func (r *runWork) note(format string, args ...any) { _, _ = fmt.Fprintf(r.log, format+"\n", args...) }
+
 // noteStopping prints what the first signal does.
 func (r *runWork) noteStopping() {
-	r.screen.Note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
+	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
 }
 
 // noteGone prints what it means that the store was moved or removed. The run goes on: what it has is still in the open file.
 func (r *runWork) noteGone() {
 	if r.Data != "" { // otherwise nobody can resume the run anyway
-		r.screen.Note("%s was moved or removed: the run goes on, but if it is stopped it cannot be resumed from there", r.job.StoreDir())
+		r.note("%s was moved or removed: the run goes on, but if it is stopped it cannot be resumed from there", r.job.StoreDir())
 	}
 }
 
 // noteNoNewWork prints why the worker gets no new work, and when it gets work again. The log says that only with --verbose.
 func (r *runWork) noteNoNewWork(why string) {
 	if why == "" {
-		r.screen.Note("the coordinator gives new work again")
+		r.note("the coordinator gives new work again")
 		return
 	}
-	r.screen.Note("waiting: the coordinator gives no new work: %s", why)
+	r.note("waiting: the coordinator gives no new work: %s", why)
+}
+
+// conclude prints the summary. If lines failed, the exit code says so too.
+func (r *runWork) conclude(summary runner.Summary, took time.Duration) error {
+	if r.json {
+		if err := json.NewEncoder(r.screen).Encode(summary); err != nil {
+			return err
+		}
+	} else {
+		r.screen.Note("%v, in %v", summary, took.Round(time.Millisecond))
+	}
+	if !summary.OK() {
+		return &failure{code: exitFailed}
+	}
+	return nil
 }

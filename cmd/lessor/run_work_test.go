@@ -62,7 +62,7 @@ func TestRunSubmitsNothingBeforeItsWorkerIsAccepted(t *testing.T) {
 		defer func() { _ = job.Close() }()
 		run := runCmd{Addr: "coordinator:1", Jobs: 1, DrainTimeout: time.Second, Command: []string{"true"}}
 		a := &app{ctx: ctx, stopNow: ctx, streams: streams{out: io.Discard, err: io.Discard}}
-		work := runWork{runCmd: run, app: a, job: job, screen: run.screen(a)}
+		work := newRunWork(run, a, job)
 		ended := make(chan error)
 		go func() {
 			_, err := work.workAndFollow(t.Context(), cl)

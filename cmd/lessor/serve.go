@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -75,13 +74,17 @@ type limits struct {
 func (c serveCmd) Run(a *app) error {
 	tuneGC()
 	defer a.catchSignals()()
-	defer context.AfterFunc(a.stopNow, func() { os.Exit(report(a.streams, context.Cause(a.stopNow))) })()
-	cfg, err := c.settings(a.err)
+	log, err := c.Log.logger(a)
 	if err != nil {
 		return err
 	}
-	a.warnStrays(cfg.Logger)
-	warnExposed(cfg.Logger, "--tls-key", c.Access.Key)
+	defer context.AfterFunc(a.stopNow, func() { os.Exit(a.end(context.Cause(a.stopNow))) })()
+	cfg, err := c.settings(log)
+	if err != nil {
+		return err
+	}
+	a.warnStrays(log)
+	warnExposed(log, "--tls-key", c.Access.Key)
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err
@@ -97,25 +100,38 @@ func (c serveCmd) Run(a *app) error {
 	opened := whileOpening(a, cfg, httpLis)
 	defer opened()
 	begins := !boltstore.Exists(c.Data)
-	return withStore(c.Data, cfg.Logger, func(bolt *boltstore.Store) error {
+	return withStore(c.Data, log, func(bolt *boltstore.Store) error {
 		if begins { // an operator whose disk is not mounted should not have to guess
-			cfg.Logger.Info("there was no store: a new, empty one was made", "data", c.Data)
+			log.Info("there was no store: a new, empty one was made", "data", c.Data)
 		}
-		st, full, err := c.reserve(killable(bolt), cfg.Logger)
+		st, full, err := c.reserve(killable(bolt), log)
 		if err != nil {
 			return err
 		}
-		cfg.DiskFull, cfg.StoreGone = full, bolt.Gone
+		cfg.DiskFull, cfg.StoreGone, cfg.LogDropped = full, bolt.Gone, a.log.total.Load
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return startError(c.Data, err)
 		}
 		opened()
-		if err := announce(a, grpcLis, httpLis); err != nil {
-			return err
-		}
-		return serveError(co.Serve(a.ctx, grpcLis, httpLis))
+		return serveAnnounced(a, co, grpcLis, httpLis)
 	})
+}
+
+// serveAnnounced serves, and meanwhile prints where: it serves even if nobody takes the output, but not if that fails.
+func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Listener) error {
+	ctx, stop := context.WithCancelCause(a.ctx)
+	defer stop(nil)
+	go func() {
+		if err := announce(a, grpcLis, httpLis); err != nil {
+			stop(err)
+		}
+	}()
+	err := serveError(co.Serve(ctx, grpcLis, httpLis))
+	if err == nil && a.ctx.Err() == nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait. It is longer than
@@ -127,7 +143,7 @@ const longOpening = 2 * time.Second
 func whileOpening(a *app, cfg coordinator.Config, httpLis net.Listener) (opened func()) {
 	release := context.AfterFunc(a.ctx, func() {
 		cfg.Logger.Info("stopped while the store was being opened")
-		os.Exit(exitOK)
+		os.Exit(a.end(nil))
 	})
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -158,7 +174,7 @@ var recoveries = map[string]engine.Recovery{
 
 // settings returns the configuration of the coordinator. The configuration is checked before serve changes anything on the machine: with wrong
 // settings, serve opens no port and makes no store.
-func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error) {
+func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error) {
 	switch {
 	case c.Data == "": // type:"file" would refuse an empty LESSOR_DATA even if the flag is given
 		return cfg, fail(exitUsage, "name a directory", "--data: must not be empty")
@@ -175,6 +191,7 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 		}
 	}
 	cfg = coordinator.Config{
+		Logger:   log,
 		Version:  buildVersion(),
 		Recovery: recoveries[c.Recovery],
 		Pprof:    c.Pprof,
@@ -187,9 +204,6 @@ func (c serveCmd) settings(stderr io.Writer) (cfg coordinator.Config, err error)
 			Batch: c.Limit.Batch,
 		},
 		Connections: c.Max.connections(),
-	}
-	if cfg.Logger, err = c.Log.logger(stderr); err != nil {
-		return cfg, err
 	}
 	if cfg.Sessions, err = c.Session.with(c.Health); err != nil {
 		return cfg, err

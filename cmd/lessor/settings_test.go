@@ -38,15 +38,20 @@ func parsed(t *testing.T, args ...string) *cli {
 
 // Each flag of serve sets what it says, and nothing else.
 func TestSettingsOfServe(t *testing.T) {
-	got, err := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof", "--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
+	serve := parsed(t, "serve", "--data=d", "--log-level=error", "--recovery=invalidate", "--pprof", "--callback-url=http://c:1", "--task-token-ttl=101m", "--auth",
 		"--auth-audience=a", "--audit-retention=102h", "--backup-tenant=b", "--backup-timeout=103m", "--backup-stall=104s",
 		"--limit-payload=105", "--limit-output=106", "--limit-checkpoint=107", "--limit-discarded=108", "--limit-batch=109",
 		"--max-connections=111", "--max-connections-of-address=110", "--quota=tasks=112", "--quota-credential=watches=113", "--quota-tenant=t.tasks=114",
 		"--session-heartbeat-interval=115s", "--session-idle-timeout=116m", "--session-send-timeout=117s", "--session-resource-wait=118s",
 		"--health-mem=60", "--health-disk=70", "--health-missed=119", "--health-saturated-after=120s", "--health-tenant=t.mem=61", "--health-tenant=t.disk=71",
 		"--health-tenant=t.missed=121", "--health-tenant=t.saturated-after=122s",
-	).Serve.settings(io.Discard)
-	if log := got.Logger; err == nil && (log.Enabled(t.Context(), slog.LevelWarn) || !log.Enabled(t.Context(), slog.LevelError)) {
+	).Serve
+	log, err := serve.Log.logger(&app{streams: streams{err: io.Discard}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := serve.settings(log)
+	if log.Enabled(t.Context(), slog.LevelWarn) || !log.Enabled(t.Context(), slog.LevelError) {
 		t.Error("--log-level=error: the log has warnings, or no errors")
 	}
 	got.Logger = nil

@@ -23,12 +23,11 @@ func (a *app) catchSignals() (release func()) {
 		}
 	}
 	// If SIGPIPE is caught, a broken pipe is an error of the write, after which the command ends gracefully.
-	brokenPipe := make(chan os.Signal, 1)
-	signal.Notify(brokenPipe, syscall.SIGPIPE)
+	// That stays so when the command has ended, since its error and the last lines of its log come then.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go handleSignals(received, done, stop, kill)
 	return func() {
 		signal.Stop(received)
-		signal.Stop(brokenPipe)
 		close(done)
 	}
 }

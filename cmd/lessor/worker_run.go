@@ -69,7 +69,7 @@ func (c workerRunCmd) Run(a *app) error {
 	if c.InlineLimit > maxInline {
 		return fail(exitUsage, "", "--inline-limit: is %d bytes; the limit is %d (64MiB)", c.InlineLimit, maxInline)
 	}
-	log, err := c.Log.logger(a.err)
+	log, err := c.Log.logger(a)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@
 //	listener.go    one port for gRPC and HTTP, behind the bearer token
 //	http.go        the notifications as JSON, and the metrics
 //	output.go      what the processes print, with the worker before each line
-//	log.go         a log that nobody may be taking
 //	metrics.go     what is counted
 //	token.go       the bearer token
 package pool

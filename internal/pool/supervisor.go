@@ -37,7 +37,7 @@ type Options struct {
 	URL string
 	// Output gets what the processes print. Required.
 	Output io.Writer
-	// Log is required.
+	// Log must not wait for a reader: nothing else goes on while a line is logged. Required.
 	Log *slog.Logger
 }
 
@@ -46,8 +46,7 @@ const patience = 5 * time.Second
 
 // New returns a supervisor that has not started anything.
 func New(c *Config, o Options) *Supervisor {
-	log := newPatient(o.Log)
-	s := &Supervisor{log: log, token: o.Token, counts: newCounts()}
+	s := &Supervisor{log: o.Log, token: o.Token, counts: newCounts()}
 	out := newOutput(o.Output)
 	environment := os.Environ()
 	for i := range c.Pools {
@@ -58,7 +57,7 @@ func New(c *Config, o Options) *Supervisor {
 			prefix := "[" + id + "] "
 			w := &worker{
 				id: id, gpu: place.gpu, config: config, launch: runProcess, counts: s.counts,
-				log:     log.With("pool_id", config.ID, "worker_id", id),
+				log:     o.Log.With("pool_id", config.ID, "worker_id", id),
 				failure: make(chan struct{}, 1),
 				command: command{
 					args: config.Command, dir: config.Dir,
