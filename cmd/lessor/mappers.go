@@ -29,11 +29,12 @@ func mappers() []kong.Option {
 		kong.NamedMapper("nonempty", nonempty{own}),
 		kong.KindMapper(reflect.String, text{own}),
 	}
-	for _, sample := range []any{[]string(nil), map[string]string(nil)} {
-		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), lines{text{own}}))
-	}
+	options = append(options,
+		kong.TypeMapper(reflect.TypeFor[[]string](), lines{text{own}}),
+		kong.TypeMapper(reflect.TypeFor[map[string]string](), lines{entries{text{own}}}),
+	)
 	for _, t := range []reflect.Type{reflect.TypeFor[map[string]int](), reflect.TypeFor[map[string]float64]()} {
-		options = append(options, kong.TypeMapper(t, lines{amounts{own.ForType(t)}}))
+		options = append(options, kong.TypeMapper(t, lines{entries{amounts{own.ForType(t)}}}))
 	}
 	for _, kind := range []reflect.Kind{reflect.Int, reflect.Int32, reflect.Uint, reflect.Uint32, reflect.Uint64, reflect.Float64} {
 		options = append(options, kong.KindMapper(kind, number{own}))
@@ -127,6 +128,46 @@ func (m lines) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 		if err := m.each.Decode(ctx, target); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// entries is for flags that are given as KEY=VALUE. It refuses a key that comes again with another value, of which kong would take the last.
+type entries struct{ each kong.Mapper }
+
+func (m entries) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	next, sep := ctx.Scan.Peek(), ctx.Value.Tag.MapSep
+	var several []string
+	if text, ok := next.Value.(string); ok && next.IsValue() && sep != -1 {
+		several = kong.SplitEscaped(text, sep)
+	}
+	if len(several) < 2 {
+		return m.add(ctx, target)
+	}
+	ctx.Scan.Pop()
+	for _, one := range several {
+		ctx.Scan.PushTyped(kong.JoinEscaped([]string{one}, sep), kong.FlagValueToken)
+		if err := m.add(ctx, target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add decodes the next word, which is one entry, or all of them if it comes from the configuration file, where no key comes twice.
+func (m entries) add(ctx *kong.DecodeContext, target reflect.Value) error {
+	added := reflect.New(target.Type()).Elem()
+	if err := m.each.Decode(ctx, added); err != nil {
+		return err
+	}
+	if target.IsNil() {
+		target.Set(reflect.MakeMap(target.Type()))
+	}
+	for entry := added.MapRange(); entry.Next(); {
+		if before := target.MapIndex(entry.Key()); before.IsValid() && !before.Equal(entry.Value()) {
+			return fmt.Errorf("%q is given twice: %v and %v", entry.Key(), before, entry.Value())
+		}
+		target.SetMapIndex(entry.Key(), entry.Value())
 	}
 	return nil
 }
