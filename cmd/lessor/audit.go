@@ -19,8 +19,8 @@ type auditListCmd struct {
 	Subject string `type:"nonempty" placeholder:"NAME" help:"Only what this subject did."`
 	Action  string `type:"nonempty" placeholder:"CALL" help:"Only this call, such as CancelTask."`
 	Outcome string `type:"nonempty" placeholder:"CODE" help:"Only outcomes that begin with this: OK for what was done, E. for what was refused."`
-	Since   when   `default:"-24h" placeholder:"TIME" help:"From this time on, such as 2026-12-01T06:00:00Z or -24h."`
-	Until   when   `placeholder:"TIME" help:"Before this time."`
+	Since   when   `default:"-24h" placeholder:"TIME" help:"From this time on: RFC 3339, or a span from now such as -1h."`
+	Until   when   `placeholder:"TIME" help:"Before this time: RFC 3339, or a span from now; by default until now."`
 }
 
 // Help is shown below the flags.

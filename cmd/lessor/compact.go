@@ -19,7 +19,7 @@ func (compactCmd) Help() string {
 	return `Shrinks the file of a store: writes a copy without the free space inside the file, verifies the copy, and replaces the store with it in one step.
 Until then the store is unchanged. The disk must have room for both files.
 
-Examples:
+Example:
   lessor compact --data /var/lib/lessor`
 }
 

@@ -18,7 +18,7 @@ type completionCmd struct{}
 func (completionCmd) Help() string {
 	return `Prints the line that makes bash complete commands, flags and some values. In zsh, bashcompinit must be loaded before.
 
-Examples:
+Example:
   eval "$(lessor completion)"    # in ~/.bashrc`
 }
 

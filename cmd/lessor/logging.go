@@ -13,8 +13,8 @@ import (
 
 // logging are the flags of commands that log.
 type logging struct {
-	Level  string `enum:"debug,info,warn,error" default:"info" help:"Lowest level that is logged: debug, info, warn or error."`
-	Format string `enum:"auto,json,text" default:"auto" help:"Format of the log: json, text, or auto, which is text on a terminal and json elsewhere."`
+	Level  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level that is logged: debug, info, warn or error."`
+	Format string `enum:"auto,json,text" default:"auto" placeholder:"FORMAT" help:"Format of the log: json, text, or auto, which is text on a terminal and json elsewhere."`
 }
 
 // logger returns a logger that writes to standard error. From then on, nothing that the command writes there waits for a reader.

@@ -29,6 +29,9 @@ The first SIGINT, SIGTERM or SIGHUP drains: each process gets SIGTERM, and SIGKI
 If pool run itself is killed, its processes die with it (on Linux).
 
 Example:
+  lessor pool run --file pools.yaml
+
+in which pools.yaml says, for example:
   pools:
   - id: gpu
     command: [lessor, worker, run, --queue, train, --, ./train.sh]

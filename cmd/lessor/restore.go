@@ -23,7 +23,7 @@ func (restoreCmd) Help() string {
 backup end at the first start, which does not count as a loss, and holders of leases that were granted after the backup get COORDINATOR_RECOVERED. Stop
 the coordinator of the old store first: two coordinators with copies of one store would grant the same tasks.
 
-Examples:
+Example:
   lessor restore /backups/lessor-2026-11-21.db --data /var/lib/lessor`
 }
 

@@ -26,7 +26,7 @@ type runCmd struct {
 	Null        bool          `short:"0" help:"Lines end with NUL, not newline."`
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
-	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt; then it is killed and counts as failed."`
+	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is killed and counts as failed."`
 	RetryFailed bool          `help:"Run the lines again that have failed for good in an earlier start."`
 	Force       bool          `help:"If --data holds another run, discard that and start from the beginning."`
 

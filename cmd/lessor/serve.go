@@ -32,7 +32,7 @@ type serveCmd struct {
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ on the HTTP listener."`
 	Insecure bool         `help:"Allow listening on other addresses than loopback without TLS and credentials."`
 	Access   accessFlags  `embed:""`
-	Recovery string       `enum:"keep,invalidate,restored" default:"keep" help:"What to do with leases from before the start: keep keeps them; invalidate ends them all; restored is for a store from a backup and also ends leases that were granted after the backup."`
+	Recovery string       `enum:"keep,invalidate,restored" default:"keep" placeholder:"HOW" help:"What to do with leases from before the start: keep keeps them; invalidate ends them all; restored is for a store from a backup and also ends leases that were granted after the backup."`
 	Log      logging      `embed:"" prefix:"log-"`
 	Limit    limits       `embed:"" prefix:"limit-"`
 	Session  sessionFlags `embed:"" prefix:"session-"`
@@ -64,11 +64,11 @@ type backupFlags struct {
 
 // limits are the sizes that an operator may set (S7).
 type limits struct {
-	Payload    size `type:"positive" placeholder:"SIZE" help:"Largest payload (1MiB); in bytes, or as 512KiB, 1MiB or 2MB."`
+	Payload    size `type:"positive" placeholder:"SIZE" help:"Largest payload (1MiB), in bytes or as 512KiB; up to 64MiB, as the next three."`
 	Output     size `type:"positive" placeholder:"SIZE" help:"Largest output inside a report (1MiB)."`
 	Checkpoint size `type:"positive" placeholder:"SIZE" help:"Largest checkpoint (64KiB)."`
 	Discarded  size `type:"positive" placeholder:"SIZE" help:"Largest late result that is kept for task adopt (64KiB)."`
-	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks in a batch (1000)."`
+	Batch      int  `type:"positive" placeholder:"N" help:"Most tasks in a batch (1000), up to 10,000."`
 }
 
 func (c serveCmd) Run(a *app) error {

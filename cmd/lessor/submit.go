@@ -29,12 +29,12 @@ type submitCmd struct {
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
 	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
-	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue."`
+	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue; may be negative (0)."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
-	Deadline       when              `placeholder:"TIME" help:"Fail the task at this time: RFC 3339, or a span from now."`
+	Deadline       when              `placeholder:"TIME" help:"Fail the task at this time: RFC 3339, or a span from now (never)."`
 
-	AttemptTimeout    time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt."`
-	StartTimeout      time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time to wait for a worker."`
+	AttemptTimeout    time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt (no limit)."`
+	StartTimeout      time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time to wait for a worker (no limit)."`
 	HeartbeatInterval time.Duration `type:"positive" placeholder:"DURATION" help:"How often the worker sends a heartbeat (30s)."`
 	HeartbeatTimeout  time.Duration `type:"positive" placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
 	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`

@@ -11,7 +11,7 @@ import (
 // of a script must not select all tasks.
 type taskFilter struct {
 	Queue          string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
-	State          []string          `type:"nonempty" placeholder:"STATE" help:"Only tasks in these states, for example READY,RUNNING."`
+	State          []string          `type:"nonempty" placeholder:"STATE,..." help:"Only tasks in these states, for example READY,RUNNING. Repeatable."`
 	RunID          string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
 	Type           string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
 	HostNode       string            `type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`

@@ -28,7 +28,7 @@ type workerDrainCmd struct {
 
 // Help is shown below the flags.
 func (workerDrainCmd) Help() string {
-	return `The worker gets no new tasks and is told so; those that it runs finish, and are reported. Workers of the Go SDK, "worker run" among them,
+	return `A worker that drains gets no new tasks and is told so; those that it runs finish, and are reported. Workers of the Go SDK, "worker run" among them,
 then end by themselves. A drain applies to the worker process: it survives a reconnect, but not a restart of the coordinator.
 
 Examples:
@@ -59,7 +59,7 @@ type workerKickCmd struct {
 
 // Help is shown below the flags.
 func (workerKickCmd) Help() string {
-	return `Its stream ends at once. Without --requeue the worker keeps its leases: it goes on with them when it reconnects, and they expire if it
+	return `The stream of the worker ends at once. Without --requeue the worker keeps its leases: it goes on with them when it reconnects, and they expire if it
 does not. With --requeue they end as REVOKED and their tasks are READY for others, although the worker may still be running them.
 
 To keep a worker from taking new tasks, drain it first.

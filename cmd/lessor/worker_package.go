@@ -16,7 +16,7 @@ import (
 // workerFilter has the conditions that select sessions of workers. An empty value of a condition is refused, as in taskFilter.
 type workerFilter struct {
 	Worker    string            `type:"nonempty" placeholder:"NAME" help:"Only this worker."`
-	Session   string            `type:"nonempty" placeholder:"ID" help:"Only this session; get shows their ids."`
+	Session   string            `type:"nonempty" placeholder:"ID" help:"Only this session; worker get shows their ids."`
 	Queue     string            `type:"nonempty" placeholder:"NAME" help:"Only workers that take from this queue."`
 	Pool      string            `type:"nonempty" placeholder:"ID" help:"Only workers of this pool."`
 	Label     map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only workers with this label; a comma belongs to the value. Repeatable."`
