@@ -14,8 +14,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one place. This command refuses only an explicit 0, which
-// would mean the default.
+// submitCmd is lessor submit. The coordinator checks the values, so that the rules are in one place. This command refuses only what the coordinator takes
+// for a flag that was left out, if the caller cannot have meant that: an explicit 0, and an empty key, which would promise nothing.
 type submitCmd struct {
 	remote `embed:""`
 
@@ -27,7 +27,7 @@ type submitCmd struct {
 	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
 	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
 	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
-	IdempotencyKey string            `placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
+	IdempotencyKey string            `type:"nonempty" placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue; may be negative (0)."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`
@@ -39,7 +39,7 @@ type submitCmd struct {
 	HeartbeatTimeout  time.Duration `type:"positive" placeholder:"DURATION" help:"How long a lease lives after a heartbeat (90s)."`
 	CancelGrace       time.Duration `type:"positive" placeholder:"DURATION" help:"How long a cancelled worker may take to stop (30s)."`
 	Retention         time.Duration `type:"positive" placeholder:"DURATION" help:"How long the task is kept after it ended (72h)."`
-	ConcurrencyKey    string        `placeholder:"KEY" help:"Concurrency key: only a limited number of tasks with the same key are leased at a time."`
+	ConcurrencyKey    string        `type:"nonempty" placeholder:"KEY" help:"Concurrency key: only a limited number of tasks with the same key are leased at a time."`
 	ConcurrencyLimit  uint32        `type:"positive" placeholder:"N" help:"With --concurrency-key: how many tasks may be leased at a time (1); the smallest limit among the leased ones counts."`
 	FairnessKey       string        `placeholder:"KEY" help:"Fairness key: tasks with different keys take turns within the queue; see lessor queue update --weight."`
 
