@@ -32,7 +32,7 @@ func Cause(l *lessorv1.LeaseStory) string {
 		}
 		text += ": it was revoked, or its worker said goodbye"
 	case lessorv1.Reason_REASON_COORDINATOR_RECOVERED:
-		text += ": the coordinator ended older leases at its start (--recovery)"
+		text += ": the coordinator ended older leases at its start: its store was restored, or it was started with --recovery"
 	}
 	return text
 }

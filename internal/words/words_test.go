@@ -1,6 +1,7 @@
 package words
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -83,5 +84,12 @@ func TestExpiredLeaseHasTheDetailOfTheHistory(t *testing.T) {
 		if got := Cause(story); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// Leases that a restored store ends have nothing to do with a flag of the coordinator.
+func TestRecoveredLeaseNamesTheRestore(t *testing.T) {
+	if got := Cause(&lessorv1.LeaseStory{Cause: lessorv1.Reason_REASON_COORDINATOR_RECOVERED}); !strings.Contains(got, "its store was restored") {
+		t.Errorf("got %q, want that the store was restored", got)
 	}
 }
