@@ -725,3 +725,11 @@ func TestCountDownForgets(t *testing.T) {
 		t.Errorf("the counts are %v, want %v", counts, want)
 	}
 }
+
+// A coordinator that stands still is not said to require TLS: gRPC has given up waiting for the first bytes of a connection that it closed itself.
+func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
+	got := noConnectionError(`connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection"`)
+	if text := got.Error(); !errors.Is(got, ErrNoConnection) || strings.Contains(text, "TLS") || !strings.Contains(text, "does not answer") {
+		t.Errorf("got %q, want that the coordinator does not answer", text)
+	}
+}

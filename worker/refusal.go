@@ -27,12 +27,14 @@ var (
 	errDeniedFrame   = errors.New("a frame's envelope does not match the session")
 )
 
-// noConnectionError returns ErrNoConnection with the reason. If only one side seems to use TLS, it says so: reconnecting cannot help then,
-// and the message of gRPC does not say it.
+// noConnectionError returns ErrNoConnection with the reason. If only one side seems to use TLS, or the coordinator stands still, it says so, since the
+// message of gRPC does not: in the first case, reconnecting cannot help.
 func noConnectionError(reason string) error {
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
 		return fmt.Errorf("%w: %s (the coordinator does not use TLS, but the transport credentials of this connection require it)", ErrNoConnection, reason)
+	case strings.Contains(reason, "server preface") && strings.Contains(reason, "use of closed network connection"): // gRPC has waited for long enough
+		return fmt.Errorf("%w: %s (the coordinator accepts connections, but does not answer)", ErrNoConnection, reason)
 	case strings.Contains(reason, "server preface") && !strings.Contains(reason, "tls: "):
 		return fmt.Errorf("%w: %s (the coordinator may require TLS, but the transport credentials of this connection do not use it)", ErrNoConnection, reason)
 	}
