@@ -15,9 +15,10 @@ import (
 	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
 
-// Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. A task that ended without an outcome, for
-// example at its deadline, has a reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the stream, when a quota is used
-// up, and when a new credential has replaced the one with which it began. So only ctx limits how long it waits.
+// Wait waits until a task is COMPLETED, FAILED or CANCELLED, and returns it, with its output or error. Its state says which: a task that was
+// COMPLETED after failed attempts still has the error of the last of these, and one that ended without an outcome, for example at its deadline, has a
+// reason, and perhaps no error. Wait goes on when the coordinator is away, when a proxy cuts the stream, when a quota is used up, and when a new credential
+// has replaced the one with which it began. So only ctx limits how long it waits.
 //
 // The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
 //

@@ -1921,7 +1921,7 @@ type Task struct {
 	Output []byte `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
 	// Artifacts of the same. Lists leave them out.
 	Artifacts []*Artifact `protobuf:"bytes,19,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// Error of the last failed attempt; absent when none failed.
+	// Error of the last failed attempt; absent when none failed. It stays when a later attempt completes the task: whether the task failed, state says.
 	Error *TaskError `protobuf:"bytes,20,opt,name=error,proto3" json:"error,omitempty"`
 	// Last checkpoint that a worker saved. Lists leave it out.
 	Checkpoint []byte `protobuf:"bytes,21,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
