@@ -147,7 +147,7 @@ func (s *scanner) value(at *place, t reflect.Type, item bool) *problem {
 	case string:
 		return s.text(at, token, plain(t), begin)
 	case json.Number:
-		return number(at, token.String(), plain(t))
+		return s.number(at, token.String(), plain(t))
 	}
 	return nil
 }
@@ -255,9 +255,12 @@ func escaped(text []byte) rune {
 }
 
 // number checks that a number fits the type.
-func number(at *place, text string, t reflect.Type) *problem {
+func (s *scanner) number(at *place, text string, t reflect.Type) *problem {
 	if t == nil || t == reflect.TypeFor[json.RawMessage]() {
 		return nil
+	}
+	if t.Kind() != reflect.Float64 {
+		text = s.withoutFraction(text)
 	}
 	var (
 		err  error
@@ -275,10 +278,27 @@ func number(at *place, text string, t reflect.Type) *problem {
 		_, err = strconv.ParseInt(text, 10, bits)
 		want = fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(bits-1), int64(^(uint64(1)<<63))>>(64-bits))
 	}
-	if err != nil {
-		return invalid(at.path(), "is %.20s; it must be %s", text, want)
+	switch {
+	case err == nil:
+		return nil
+	case t.Kind() != reflect.Float64 && strings.ContainsAny(text, "eE"):
+		want += ", without an exponent"
 	}
-	return nil
+	return invalid(at.path(), "is %.20s; it must be %s", text, want)
+}
+
+// withoutFraction returns the number that was just read without a fraction of zeros, and puts spaces in place of that in the body. Many languages write a
+// whole number as 1500.0 if they have calculated it, and the type integer of the OpenAPI document includes that, but package json does not.
+func (s *scanner) withoutFraction(text string) string {
+	whole, fraction, _ := strings.Cut(text, ".")
+	if strings.Trim(fraction, "0") != "" {
+		return text
+	}
+	end := int(s.tokens.InputOffset())
+	for i := end - len(text) + len(whole); i < end; i++ {
+		s.body[i] = ' '
+	}
+	return whole
 }
 
 // object reads the members of an object, and its end.

@@ -26,7 +26,9 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		`{"concurrencyLimit": 4294967296}`:              `concurrencyLimit: is 4294967296; it must be a whole number from 0 to 4294967295`,
 		`{"concurrencyLimit": 4294967295, "priority": -2147483648, "retentionMs": 9223372036854775807}`: ``,
 		`{"priority": -2147483649}`:                                    `priority: is -2147483649; it must be a whole number from -2147483648 to 2147483647`,
-		`{"retentionMs": 1e3}`:                                         `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
+		`{"retentionMs": 1e3}`:                                         `retentionMs: is 1e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
+		`{"retentionMs": 1.0e3}`:                                       `retentionMs: is 1.0e3; it must be a whole number from -9223372036854775808 to 9223372036854775807, without an exponent`,
+		`{"retentionMs": 1000.01}`:                                     `retentionMs: is 1000.01; it must be a whole number from -9223372036854775808 to 9223372036854775807`,
 		`{"retryPolicy": 1}`:                                           `retryPolicy: is a number; it must be an object`,
 		`{"runAt": 1}`:                                                 `runAt: is a number; it must be a string`,
 		`{"payloadBase64": "eA"}`:                                      `payloadBase64: is not valid base64 (standard alphabet, padded with =)`,
@@ -60,6 +62,21 @@ func TestRefusalsSayWhatIsWanted(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%.1000s: %q, want %q", body, got, want)
+		}
+	}
+}
+
+// A whole number may have a fraction of zeros, as the type integer of JSON Schema allows. Other values, and those that are kept as they are, do not change.
+func TestWholeNumbersWithAFraction(t *testing.T) {
+	for fraction := range strings.FieldsSeq(".0 .00 .0000000000000000000000000000000") {
+		var got submitRequest
+		body := strings.ReplaceAll(`{"priority": -3#, "retryPolicy": {"maxAttempts":2#,"maxBackoffMs":4000#}, "payload": [1#]}`, "#", fraction)
+		if p := parse([]byte(body), &got, strict, runtime.Gosched); p != nil {
+			t.Fatalf("%s: %s", body, p.body.Message)
+		}
+		policy := got.RetryPolicy
+		if got.Priority != -3 || policy.MaxAttempts != 2 || policy.MaxBackoffMs != 4000 || string(got.Payload) != "[1"+fraction+"]" {
+			t.Errorf("%s: priority %d, policy %+v, payload %s", body, got.Priority, policy, got.Payload)
 		}
 	}
 }
