@@ -38,8 +38,8 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-func (c *crowd) open(addr string, n int) time.Duration {
-	return c.do(fmt.Sprintf("open %s %d\n", addr, n))
+func (c *crowd) open(addr string, n, atOnce int) time.Duration {
+	return c.do(fmt.Sprintf("open %s %d %d\n", addr, n, atOnce))
 }
 
 func (c *crowd) beat(n int) time.Duration { return c.do(fmt.Sprintf("beat %d\n", n)) }

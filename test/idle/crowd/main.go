@@ -1,7 +1,7 @@
 // Crowd runs many idle workers in one process. It reads commands, one in a line, and prints how long each took, in nanoseconds:
 //
-//	open ADDR N    N workers connect to a coordinator at the same time, send handshake and register; earlier connections are closed
-//	beat N         each worker sends N heartbeats, each after the answer to the one before
+//	open ADDR N M    N workers connect to a coordinator, at most M at the same time, and send handshake and register; earlier connections are closed
+//	beat N           each worker sends N heartbeats, each after the answer to the one before
 package main
 
 import (
@@ -38,17 +38,17 @@ type crowd []*member
 
 func (c *crowd) do(line string) error {
 	var addr string
-	var n int
-	if _, err := fmt.Sscanf(line, "open %s %d", &addr, &n); err == nil {
-		return c.open(addr, n)
+	var n, atOnce int
+	if _, err := fmt.Sscanf(line, "open %s %d %d", &addr, &n, &atOnce); err == nil {
+		return c.open(addr, n, atOnce)
 	}
 	if _, err := fmt.Sscanf(line, "beat %d", &n); err != nil {
 		return fmt.Errorf("unknown command %q", line)
 	}
-	return c.each(func(m *member) error { return m.beat(n) })
+	return c.each(len(*c), func(m *member) error { return m.beat(n) })
 }
 
-func (c *crowd) open(addr string, n int) error {
+func (c *crowd) open(addr string, n, atOnce int) error {
 	for _, m := range *c {
 		m.close()
 	}
@@ -58,11 +58,12 @@ func (c *crowd) open(addr string, n int) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return c.each(func(m *member) error { return m.open(ctx, addr) })
+	return c.each(atOnce, func(m *member) error { return m.open(ctx, addr) })
 }
 
-func (c *crowd) each(do func(*member) error) error {
+func (c *crowd) each(atOnce int, do func(*member) error) error {
 	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for _, m := range *c {
 		all.Go(func() error {
 			if err := do(m); err != nil {
