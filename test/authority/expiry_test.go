@@ -57,6 +57,9 @@ type lane struct {
 	queue string
 	// early is how long before the expiry a Complete must be sent to arrive at the expiry.
 	early time.Duration
+	// last is the last outcome, and same how many before it were the same, without a break.
+	last bool
+	same int
 }
 
 // briefTTL is the heartbeat timeout: longer than a commit on a slow disk, so that the Start comes in time. After six grants in a row without a Start,
@@ -68,6 +71,20 @@ const (
 	aimJitter = 3 * time.Millisecond
 	aimStep   = time.Millisecond
 )
+
+// correct corrects the aim after an outcome. Many of the same mean that it is far off, as on a slow disk: the answer to a Start, by which the lane knows the
+// expiry, comes a whole commit late there. Then the steps grow.
+func (l *lane) correct(committed bool) {
+	if l.same++; committed != l.last {
+		l.last, l.same = committed, 0
+	}
+	const few, most = 3, 6
+	step := aimStep << min(max(0, l.same-few), most)
+	if committed {
+		step = -step
+	}
+	l.early += step
+}
 
 // run lets the first Complete of a task arrive at the expiry of its lease, and makes sure that the task is completed in the end.
 func (l *lane) run() (id string, committed bool, err error) {
@@ -92,12 +109,12 @@ func (l *lane) run() (id string, committed bool, err error) {
 	case err != nil:
 		return id, false, err
 	case done.GetVerdict() == lessorv1.Verdict_VERDICT_COMMITTED:
-		l.early -= aimStep
+		l.correct(true)
 		return id, true, nil
 	case done.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED:
 		return id, false, fmt.Errorf("A3: Complete at the expiry = %v, want COMMITTED or LEASE_EXPIRED", done)
 	}
-	l.early += aimStep
+	l.correct(false)
 	return id, false, l.completeLater(id)
 }
 
