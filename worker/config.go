@@ -55,6 +55,9 @@ type Config struct {
 	Packages []Package
 	// Installer installs and removes packages when an operator asks for it. Default: the worker does neither, and whoever asks for it is told.
 	Installer Installer
+	// InstallerTimeout is how long the Installer may take for one operation, before its context ends; the longest time.Duration is for ever.
+	// Default 1 h.
+	InstallerTimeout time.Duration
 
 	// DrainTimeout is how long running handlers may go on after Run's context ended, before their contexts end with
 	// ErrDraining; the longest time.Duration is for ever. Default 30 s.
@@ -107,6 +110,7 @@ func (c Config) withDefaults() Config {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Disk = cmp.Or(c.Disk, ".")
 	c.Concurrency = cmp.Or(c.Concurrency, min(runtime.GOMAXPROCS(0), maxParallel))
+	c.InstallerTimeout = cmp.Or(c.InstallerTimeout, time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 5*time.Second)
 	c.MinBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond)
@@ -138,6 +142,7 @@ func (c Config) validate() error {
 		checkLeast("MaxBytes", c.MaxBytes, 0),
 		checkCapabilities(c),
 		checkPackages(c.Packages),
+		checkLeast("InstallerTimeout", c.InstallerTimeout, 1),
 		checkLeast("DrainTimeout", c.DrainTimeout, 1),
 		checkLeast("StopTimeout", c.StopTimeout, 1),
 		checkLeast("MinBackoff", c.MinBackoff, 1),

@@ -203,6 +203,9 @@ func (w *Worker) operate(ctx context.Context, op *operation) {
 		w.operationEnded(op, code, detail)
 	}()
 	log.Info("package operation begins")
+	limit := w.cfg.InstallerTimeout
+	ctx, free := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the time limit of the installer, %v, is over", limit))
+	defer free()
 	if err := op.call(ctx, w.cfg.Installer); err != nil {
 		code, detail = codeOfInstaller(err), err.Error() // which may panic, too
 	} else {

@@ -47,7 +47,10 @@ type PackageUninstall struct {
 // is E.INTERNAL. The operator sees the first 1,024 bytes of the text of the error. With ErrPackagePermission the package is as it was before; with any other
 // error it counts as FAILED, and tasks that require it go elsewhere.
 //
-// ctx ends if the worker stops, as the context of a handler does. Once a drain has begun, no operation begins: those that wait fail. The one under way may go
+// ctx ends after Config.InstallerTimeout, with context.DeadlineExceeded. The operation ends only when the Installer returns, and the next one does not begin
+// before: one that ignores ctx holds up all others until the worker stops.
+//
+// ctx also ends if the worker stops, as the context of a handler does. Once a drain has begun, no operation begins: those that wait fail. The one under way may go
 // on for Config.DrainTimeout; then ctx ends with ErrDraining. Run waits for its end, and for the coordinator's acknowledgement, for Config.StopTimeout
 // at most.
 type Installer interface {

@@ -1,10 +1,12 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -348,6 +350,42 @@ func TestNoInstaller(t *testing.T) {
 			"op2: bar@1 FAILED E.PKG.PERMISSION the worker installs no packages")
 		r.shutdown()
 	})
+}
+
+// W13: the context of an installer that hangs ends after InstallerTimeout. Then its operation fails, and the next one begins.
+func TestInstallerHangs(t *testing.T) {
+	t.Attr("rules", "W13")
+	for set, want := range map[time.Duration]time.Duration{0: time.Hour, 5 * time.Minute: 5 * time.Minute, math.MaxInt64: 0} {
+		t.Run(set.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCoordinator(t)
+				i := shelf{do: func(ctx context.Context, call string) error {
+					if strings.HasPrefix(call, "op2") {
+						return nil
+					}
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}}
+				r := c.run(worker.Config{Installer: &i, InstallerTimeout: set}, echo)
+				s := c.accept()
+				s.send(uninstallFrame("op1", "foo", "1"))
+				s.send(installFrame("op2", "bar", "1"))
+				s.wantEvents("op1: foo@1 UNINSTALLING")
+				time.Sleep(cmp.Or(want, 24*time.Hour) - 1)
+				s.quiet("event", isPkgEvent)
+				if want == 0 {
+					r.stop()
+					s.wantEvents("op2: bar@1 FAILED E.INTERNAL the worker is draining", "op1: foo@1 FAILED E.INTERNAL worker is draining: the worker is stopping")
+					_ = r.done()
+					return
+				}
+				time.Sleep(time.Nanosecond)
+				s.wantEvents(fmt.Sprintf("op1: foo@1 FAILED E.INTERNAL the time limit of the installer, %v, is over", want),
+					"op2: bar@1 INSTALLING", "op2: bar@1 INSTALLED")
+				r.shutdown()
+			})
+		})
+	}
 }
 
 // W13: an installer that refuses has changed nothing: the package stays what it was.
