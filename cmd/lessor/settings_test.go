@@ -82,14 +82,14 @@ func TestSettingsOfAWorker(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	got := parsed(t, "worker", "run", "--queue=q", "--name=n", "--tenant=t", "--workspace=w", "--drain-timeout=1m", "--spool=s", "--inline-limit=8MiB", "-j", "7",
 		"--type-limit=a=2", "--single-flight", "--max-bytes=3MiB", "--runtime=r", "--feature=f", "--label=k=v", "--resource=gpu=4",
-		"--package=@org/foo@1,2", "--package=bar", "--", "true",
+		"--package=@org/foo@1,2", "--package=bar", "--installer-timeout=2m", "--", "true",
 	).Worker.Run.config(log)
 	got.Hooks = worker.Hooks{}
 	want := worker.Config{
 		Name: "n", Version: buildVersion(), Tenant: "t", Workspace: "w", DrainTimeout: time.Minute, Disk: "s", MaxMessageBytes: 8<<20 + reportRoom, Logger: log,
 		Concurrency: 7, PerTypeLimits: map[string]int{"a": 2}, SingleFlight: true, MaxBytes: 3 << 20, Runtimes: []string{"r"}, Features: []string{"f"},
 		Labels: map[string]string{"k": "v"}, Resources: map[string]float64{"gpu": 4},
-		Packages: []worker.Package{{Name: "@org/foo", Version: "1,2"}, {Name: "bar"}},
+		Packages: []worker.Package{{Name: "@org/foo", Version: "1,2"}, {Name: "bar"}}, InstallerTimeout: 2 * time.Minute,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the settings are %+v, want %+v", got, want)

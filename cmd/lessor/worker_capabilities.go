@@ -49,7 +49,8 @@ var flagNames = strings.NewReplacer(
 	"Config.Name", "--name", "Config.Tenant", "--tenant", "Config.Workspace", "--workspace", "Config.PoolID", readiness.VarPoolID,
 	"Config.Concurrency", "--jobs",
 	"Config.PerTypeLimits", "--type-limit", "Config.MaxBytes", "--max-bytes", "Config.Runtimes", "--runtime", "Config.Features", "--feature",
-	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.DrainTimeout", "--drain-timeout",
+	"Config.Labels", "--label", "Config.Resources", "--resource", "Config.Packages", "--package", "Config.InstallerTimeout", "--installer-timeout",
+	"Config.DrainTimeout", "--drain-timeout",
 )
 
 // configError returns the error for settings that the worker refuses.

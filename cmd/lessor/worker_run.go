@@ -20,16 +20,17 @@ import (
 type workerRunCmd struct {
 	remote `embed:""`
 
-	Queue        []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
-	Type         []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
-	Tenant       string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
-	Name         string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine, in a pool with the worker's name there."`
-	Spool        string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
-	InlineLimit  size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB, up to 64MiB; at most the coordinator's --limit-output."`
-	DrainTimeout time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
-	Capabilities capabilities  `embed:""`
-	Installer    string        `type:"file" placeholder:"PROGRAM" help:"Program that installs and removes packages when an operator asks for it. Without it the worker does neither."`
-	Log          logging       `embed:"" prefix:"log-"`
+	Queue            []string      `required:"" placeholder:"NAME" help:"Queue to take tasks from, in turn with others. Repeatable."`
+	Type             []string      `placeholder:"NAME" help:"Type of task to take. Repeatable. Without it: every type."`
+	Tenant           string        `shared:"" placeholder:"NAME" help:"Tenant of the credential; needed only to make sure that it is this one."`
+	Name             string        `placeholder:"NAME" help:"Stable name of the worker; by default the name of the machine, in a pool with the worker's name there."`
+	Spool            string        `type:"bytes" placeholder:"DIR" help:"Directory for outputs over the inline limit; by default lessor/spool in the user's state directory."`
+	InlineLimit      size          `type:"positive" default:"1MiB" placeholder:"SIZE" help:"Largest output that is reported inline, in bytes or as 512KiB, up to 64MiB; at most the coordinator's --limit-output."`
+	DrainTimeout     time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long running commands may go on after a signal to stop."`
+	Capabilities     capabilities  `embed:""`
+	Installer        string        `type:"file" placeholder:"PROGRAM" help:"Program that installs and removes packages when an operator asks for it. Without it the worker does neither."`
+	InstallerTimeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"How long the installer may take for one package, before it is stopped."`
+	Log              logging       `embed:"" prefix:"log-"`
 
 	Command []string `type:"bytes" arg:"" passthrough:"partial" help:"Command to run for every task."`
 }
@@ -48,7 +49,7 @@ retried), 68 69 71 74 75 76 INFRASTRUCTURE, 124 TIMEOUT, any other USER_CODE; ki
 
 --installer runs its program, without arguments, with LESSOR_PACKAGE_ACTION (install or uninstall), LESSOR_PACKAGE_NAME,
 LESSOR_PACKAGE_VERSION, LESSOR_PACKAGE_SOURCE, LESSOR_PACKAGE_SHA256 and LESSOR_OPERATION_ID. Exit code 0: done; 65 66 E.PKG.INVALID,
-77 E.PKG.PERMISSION, any other E.INTERNAL.
+77 E.PKG.PERMISSION, any other E.INTERNAL. After --installer-timeout its process group gets SIGTERM, and SIGKILL 4 seconds later.
 
 A cancel sends SIGTERM to the command's process group, and SIGKILL shortly before the cancel grace ends. The first SIGINT, SIGTERM or SIGHUP
 to the worker drains it: no new tasks, running commands go on for the drain timeout. The second stops it at once; its tasks go back.
@@ -113,16 +114,17 @@ const (
 
 func (c workerRunCmd) config(log *slog.Logger) worker.Config {
 	cfg := worker.Config{
-		Name:            c.name(),
-		Version:         buildVersion(),
-		Tenant:          c.Tenant,
-		Workspace:       c.Workspace,
-		PoolID:          ofPool(readiness.VarPoolID),
-		DrainTimeout:    c.DrainTimeout,
-		Disk:            c.Spool,
-		MaxMessageBytes: max(minMessage, int(c.InlineLimit)+reportRoom),
-		Logger:          log,
-		Hooks:           worker.Hooks{OnError: sayHints(log)},
+		Name:             c.name(),
+		Version:          buildVersion(),
+		Tenant:           c.Tenant,
+		Workspace:        c.Workspace,
+		PoolID:           ofPool(readiness.VarPoolID),
+		InstallerTimeout: c.InstallerTimeout,
+		DrainTimeout:     c.DrainTimeout,
+		Disk:             c.Spool,
+		MaxMessageBytes:  max(minMessage, int(c.InlineLimit)+reportRoom),
+		Logger:           log,
+		Hooks:            worker.Hooks{OnError: sayHints(log)},
 	}
 	c.Capabilities.apply(&cfg)
 	return cfg

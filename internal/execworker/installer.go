@@ -2,12 +2,12 @@ package execworker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -77,29 +77,27 @@ func (i Installer) run(ctx context.Context, pkg worker.Package, variables []stri
 	switch {
 	case state == nil:
 		return fmt.Errorf("cannot run %q: %w", i.Command[0], err)
-	case told && ctx.Err() != nil:
-		return stopped(context.Cause(ctx), state)
 	case told:
-		return stopped(errors.New("the worker was told to stop at once"), state)
+		cause := cmp.Or(context.Cause(ctx), errors.New("the worker was told to stop at once"))
+		return packageError(stopped(cause, state).Error(), last, cause)
 	case state.Success():
 		return err // what was printed is not complete
 	}
-	return packageError(state, last)
+	return packageError(state.String(), last, errorOfExit[state.ExitCode()])
 }
 
 // packageError returns the error of a command that has failed: how it ended, and the last lines of its standard error.
-func packageError(state *os.ProcessState, stderr *tail) error {
-	text := state.String()
+func packageError(text string, stderr *tail, kind error) error {
 	if lines := stderr.lastLines(maxDetail - len(text) - len(": ")); lines != "" {
 		text += ": " + lines
 	}
-	return exitError{text: text, kind: errorOfExit[state.ExitCode()]}
+	return exitError{text, kind}
 }
 
 // exitError is the failure of the command of an Installer.
 type exitError struct {
 	text string
-	kind error // nil: any other
+	kind error // what kind of failure it is; may be nil
 }
 
 func (e exitError) Error() string { return e.text }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -80,15 +81,17 @@ func TestInstallerFails(t *testing.T) {
 	}
 }
 
-// A worker that stops tells the command to stop, and then even exit code 0 is a failure. A second signal kills the command at once.
+// A command is told to stop when the worker stops, or its time is over, and then even exit code 0 is a failure. A second signal kills the command at once.
+// Nothing in its process group is left behind, and the operator sees how far it was.
 func TestInstallerStops(t *testing.T) {
 	t.Attr("rules", "W13")
 	for name, test := range map[string]struct {
-		kill bool
+		stop error // nil: a second signal
 		want string
 	}{
-		"drain": {false, "worker is draining; the command was stopped: exit status 0"},
-		"kill":  {true, "the worker was told to stop at once; the command was stopped: signal: killed"},
+		"drain": {&worker.StopError{Err: worker.ErrDraining}, "worker is draining; the command was stopped: exit status 0: step 1"},
+		"limit": {errors.New("time is over"), "time is over; the command was stopped: exit status 0: step 1"},
+		"kill":  {nil, "the worker was told to stop at once; the command was stopped: signal: killed: step 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fifo := t.TempDir() + "/fifo"
@@ -96,23 +99,31 @@ func TestInstallerStops(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Setenv("FIFO", fifo)
-			i, _ := installer(`trap 'exit 0' TERM; : > "$FIFO"; while :; do sleep 0.02; done`)
+			i, _ := installer(`exec 3> "$FIFO"; sleep 1000 & trap 'exit 0' TERM; echo step 1 >&2; exec 2> /dev/null; echo begun >&3; while :; do sleep 0.02; done`)
 			kill := make(chan struct{})
 			i.Kill = kill
 			ctx, stop := context.WithCancelCause(t.Context())
 			defer stop(nil)
 			ended := make(chan error, 1)
 			go func() { ended <- i.Install(ctx, worker.PackageInstall{Package: foo}) }()
-			if _, err := os.ReadFile(fifo); err != nil { // it has begun
+			processes, err := os.Open(fifo)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if test.kill {
+			defer func() { _ = processes.Close() }()
+			if _, err := io.ReadFull(processes, make([]byte, len("begun\n"))); err != nil {
+				t.Fatal(err)
+			}
+			if test.stop == nil {
 				close(kill)
 			} else {
-				stop(&worker.StopError{Err: worker.ErrDraining})
+				stop(test.stop)
 			}
-			if err := <-ended; err == nil || err.Error() != test.want {
+			if err := <-ended; err == nil || err.Error() != test.want || test.stop != nil && !errors.Is(err, test.stop) {
 				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if _, err := io.ReadAll(processes); err != nil { // ends when the last process has ended; if one lives on, the test does not end
+				t.Error(err)
 			}
 		})
 	}
