@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -76,6 +78,19 @@ func (w *world) inspectOutbox(d *resumeState, stalled bool) {
 	}
 	if o.reserved > maxHeld {
 		w.Errorf("session %s: %d bytes are reserved for answers, want at most %d", d.id, o.reserved, maxHeld)
+	}
+}
+
+// inspectPackages checks that the engine knows what is installed.
+func (w *world) inspectPackages() {
+	for _, ss := range w.open.ofTenant(home.Tenant) {
+		ss.slotsMu.Lock()
+		ss.mu.Lock()
+		if has := ss.packages.installed(); ss.member != nil && !ss.left && !slices.Equal(ss.enginePackages, has) {
+			w.Errorf("session %s has %v, and the engine knows %v", ss.id, has, ss.enginePackages)
+		}
+		ss.mu.Unlock()
+		ss.slotsMu.Unlock()
 	}
 }
 

@@ -30,6 +30,14 @@ type book struct {
 	drains map[string]bool                    // instances that an operator has drained
 	left   map[string]bool                    // instances that have said goodbye, or were replaced
 	rooms  map[string][]roomOf                // by instance, oldest first
+
+	slow        bool                 // commits take time, so that these are not exact
+	every       []*talk              // also earlier ones of a session
+	stocks      map[string][]stockOf // by instance, oldest first
+	audits      map[string]int       // entries of the audit about ends of orders
+	strayAudits int                  // those about ends that nobody asked for
+	strays      int                  // such ends that were told
+	doubted     bool                 // some may have come too late
 }
 
 // ticketOf is a session token that was issued; a later one has a higher number.
@@ -67,6 +75,7 @@ func newBook(w *world) *book {
 	return &book{
 		w: w, talks: map[string]*talk{}, lines: map[*line]*talk{}, hellos: map[*line]*lessorv1.SessionRequest{}, issued: map[string]ticketOf{},
 		used: map[string]useOf{}, leases: map[string]*leaseOf{}, fences: map[string]map[uint32]uint64{}, drains: map[string]bool{}, left: map[string]bool{}, rooms: map[string][]roomOf{},
+		stocks: map[string][]stockOf{}, audits: map[string]int{},
 	}
 }
 
@@ -108,6 +117,8 @@ type talk struct {
 	reliable    bool            // the worker has shown that it acknowledges
 	asks        []asking        // frames that ask for an acknowledgement and have none
 	drainSaid   bool
+
+	packagesOf
 }
 
 // asking is a frame that asks for an acknowledgement.
@@ -141,6 +152,8 @@ func (b *book) restarted() {
 	clear(b.used)
 	clear(b.drains)
 	clear(b.left)
+	clear(b.audits)
+	b.every, b.strayAudits, b.strays, b.doubted = nil, 0, 0, false
 	for _, l := range b.leases {
 		if time.Since(l.acked) < time.Second {
 			l.acked = time.Time{} // it may not be durable
@@ -154,6 +167,7 @@ func (b *book) endOf(l *line) {
 	defer b.mu.Unlock()
 	if t := b.lines[l]; t != nil && t.line == l {
 		t.lost = time.Now()
+		b.mayBeLate(t)
 		for _, known := range b.leases { // what came at the end may not have been taken
 			if known.instance == t.instance() && !known.acked.Add(b.w.slack).Before(t.lost) {
 				known.acked = time.Time{}
@@ -180,6 +194,7 @@ func (b *book) delivered(l *line, f *lessorv1.SessionRequest) {
 	}
 	if t.over || !b.w.open.serves(l) {
 		t.tooLate(f)
+		b.packagesTooLate(t, f)
 		return
 	}
 	t.heard = time.Now()
@@ -326,6 +341,7 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 			t.beat = now
 		}
 		b.used[t.instance()] = useOf{t.ticket, t, now}
+		b.registers(t, p.Register)
 		delete(b.left, t.instance())
 	default:
 		if !t.registered || f.GetHandshake() != nil {
@@ -334,6 +350,8 @@ func (b *book) take(t *talk, f *lessorv1.SessionRequest) {
 		}
 	}
 	switch p := f.GetPayload().(type) {
+	case *lessorv1.SessionRequest_PkgEvent:
+		b.happens(t, f, true)
 	case *lessorv1.SessionRequest_Capacity:
 		t.slots = p.Capacity.GetMaxParallel()
 	case *lessorv1.SessionRequest_Drain:
@@ -507,7 +525,9 @@ func (b *book) accepted(l *line, m *lessorv1.SessionResponse) {
 			refused: map[string]bool{}, said: map[uint64]*lessorv1.SessionResponse{}, dispatched: map[uint64][]*leaseOf{},
 			handed: map[string]bool{},
 		}
+		t.state = stateOf(l, t.session)
 		b.talks[t.session] = t
+		b.every = append(b.every, t)
 	}
 	b.issued[a.GetSessionToken()] = ticketOf{t.session, len(b.issued) + 1}
 	b.lines[l], t.line, t.ticket, t.lost, l.said = t, l, len(b.issued), time.Time{}, m.GetSeq()
@@ -557,6 +577,7 @@ func (b *book) goesOn(l *line, t *talk, m *lessorv1.SessionResponse) {
 	if now := time.Now(); next > max(t.next, t.perhaps+1) || next < t.next && !t.over && t.heard.Before(now) && (t.lost.IsZero() || t.heard.Add(b.w.slack).Before(t.lost)) {
 		b.problem(l, "next_seq is %d, and the next frame is %d; the last one came at %v, and the line was lost at %v", next, t.next, t.heard, t.lost)
 	}
+	b.mayBeLate(t)
 	t.next = next
 	t.holdsOn(b.w.slack)
 	for id, q := range t.asked {
@@ -607,6 +628,10 @@ func (b *book) check(l *line, t *talk, m *lessorv1.SessionResponse, news bool) {
 	case *lessorv1.SessionResponse_Drain:
 		if t.drainSaid = true; news && len(b.drains) == 0 {
 			b.problem(l, "nobody asked for %v", m)
+		}
+	case *lessorv1.SessionResponse_PkgInstall, *lessorv1.SessionResponse_PkgUninstall:
+		if news {
+			b.told(l, t, m)
 		}
 	case *lessorv1.SessionResponse_Error:
 		b.refusedFrame(l, t, m, news)
@@ -830,6 +855,9 @@ func (b *book) settled(swift bool) {
 			b.problem(l, "frame %d of %v is not acknowledged, and was not sent again", t.asks[0].seq, t.asks[0].since)
 		}
 		b.checkTold(l)
+		if o := t.untold(); o != nil {
+			b.problem(l, "the worker was not told %+v", o.PackageOrder)
+		}
 		if b.drains[t.instance()] && !t.drainSaid {
 			b.problem(l, "the worker was not told that an operator drains it")
 		}
@@ -847,6 +875,7 @@ func (b *book) settled(swift bool) {
 			b.problem(l, "that the frame %d is missing was not told", t.next)
 		}
 	}
+	b.checkPackages(swift)
 }
 
 // granted checks that a live lease was handed out to the session that its instance has, and that a session whose last work went unacknowledged got none

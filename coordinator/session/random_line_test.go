@@ -155,6 +155,7 @@ type line struct {
 	serving context.Context //nolint:containedctx // ends with the coordinator's end of the stream
 	up      *pipe[*lessorv1.SessionRequest]
 	down    *pipe[*lessorv1.SessionResponse]
+	streams *Server
 	ended   chan struct{}       // closed when the coordinator has ended the stream
 	err     error               // with which it did; valid once ended is closed
 	since   time.Time           // when it was opened
@@ -181,7 +182,7 @@ func (w *world) dial(ctx context.Context, name string) *line {
 	l.serving = serving
 	context.AfterFunc(l.ctx, func() { l.down.set(func() { l.down.broken = true }) })
 	context.AfterFunc(serving, func() { l.up.set(func() { l.up.broken = true }) })
-	w.lines[l] = w.streams
+	w.lines[l], l.streams = w.streams, w.streams
 	streams := w.streams
 	go func() {
 		defer close(l.ended)

@@ -33,6 +33,9 @@ type peer struct {
 	token    string
 	tokens   []*lessorv1.Resume // earlier ones
 	drained  map[string]bool    // sessions that it drains
+	installs bool
+	packages map[string]lessorv1.PackageStatus // what it has, by its own words
+	orders   []*PackageOrder                   // that it was told
 
 	frames   int // that were named
 	next     uint64
@@ -139,6 +142,8 @@ func setPayload(f *lessorv1.SessionRequest, payload proto.Message) {
 		f.Payload = &lessorv1.SessionRequest_Capacity{Capacity: m}
 	case *lessorv1.Drain:
 		f.Payload = &lessorv1.SessionRequest_Drain{Drain: m}
+	case *lessorv1.PkgEvent:
+		f.Payload = &lessorv1.SessionRequest_PkgEvent{PkgEvent: m}
 	case *lessorv1.Error:
 		f.Payload = &lessorv1.SessionRequest_Error{Error: m}
 	case *lessorv1.Goodbye:
@@ -246,7 +251,10 @@ func (p *peer) goOn(f *lessorv1.SessionResponse, a *lessorv1.Accept) {
 	p.taken, p.sent = f.GetSeq(), nil
 	again := p.unjudged
 	p.unjudged = nil
-	p.say(p.w.registration(p.name, p.slots()))
+	p.say(p.registration(p.slots()))
+	if p.diligent {
+		p.carryOutAll()
+	}
 	for _, j := range again {
 		if a.GetResumed() && j.seq != 0 && j.seq < a.GetNextSeq() {
 			j.since = time.Now()
@@ -314,6 +322,12 @@ func (p *peer) heed(f *lessorv1.SessionResponse) {
 				p.ended[a.GetLeaseId()] = true
 			}
 		}
+	case *lessorv1.SessionResponse_PkgInstall:
+		o := m.PkgInstall
+		p.carriesOut(&PackageOrder{Operation: o.GetOperationId(), Name: o.GetName(), Version: o.GetVersion()})
+	case *lessorv1.SessionResponse_PkgUninstall:
+		o := m.PkgUninstall
+		p.carriesOut(&PackageOrder{Operation: o.GetOperationId(), Name: o.GetName(), Version: o.GetVersion(), Remove: true})
 	case *lessorv1.SessionResponse_Cancel:
 		if m.Cancel.GetGrace().AsDuration() == 0 {
 			p.ended[m.Cancel.GetLeaseId()] = true

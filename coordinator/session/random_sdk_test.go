@@ -26,15 +26,20 @@ type sdk struct {
 	running  int
 	handled  map[string]int // by attempt
 	verdicts map[string]int // by attempt
+
+	operations map[string]int // on packages
+	operating  bool
+	has        map[string]bool // packages
 }
 
 func newSDK(w *world, name string) *sdk {
 	s := &sdk{
 		w: w, name: name, slots: 1 + w.rng.IntN(4), ended: make(chan error, 1), rng: rand.New(rand.NewPCG(w.rng.Uint64(), 0)),
-		handled: map[string]int{}, verdicts: map[string]int{},
+		handled: map[string]int{}, verdicts: map[string]int{}, operations: map[string]int{}, has: map[string]bool{"p@1": true},
 	}
 	sw, err := worker.New(conn{w, name}, []string{"a", "b", name}, worker.Config{
 		Name: name, Tenant: home.Tenant, Concurrency: s.slots, Logger: slog.New(slog.DiscardHandler), MaxBackoff: 2 * time.Second,
+		Packages: []worker.Package{{Name: "p", Version: "1"}}, Installer: s, InstallerTimeout: 8 * time.Second,
 		Metrics: func(map[string]float64) map[string]float64 { return nil }, // a history is not about its machine
 		Hooks:   worker.Hooks{OnVerdict: s.verdict, OnStop: s.stopped},
 	})

@@ -54,7 +54,9 @@ var home = engine.Space{Tenant: "acme", Workspace: "default"}
 //
 // The seed decides the steps and the faults. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
-	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10")
+	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10 W13")
+	defer func(most int) { maxOperations = most }(maxOperations)
+	maxOperations = 1 // so that operations are forgotten while workers carry them out
 	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
 	for n := 0; n < *randomHistories && !t.Failed(); n++ {
 		playHistory(t, first+uint64(n))
@@ -84,16 +86,18 @@ func playHistory(t *testing.T, seed uint64) {
 // world is a coordinator with its workers, producers and operators.
 type world struct {
 	*testing.T
-	rng    *rand.Rand
-	slow   bool          // commits take time
-	misses int           // heartbeats after which a session is lost
-	slack  time.Duration // for how long the reader of a line may be at a frame that nothing comes of
-	book   *book
-	peers  []*peer
-	sdks   []*sdk
-	tasks  []lease.TaskID    // that may not have ended
-	seen   map[string]string // the leases that were counted, and the instance that had each
-	busy   sync.WaitGroup    // calls under way
+	rng      *rand.Rand
+	slow     bool          // commits take time
+	misses   int           // heartbeats after which a session is lost
+	slack    time.Duration // for how long the reader of a line may be at a frame that nothing comes of
+	book     *book
+	peers    []*peer
+	sdks     []*sdk
+	tasks    []lease.TaskID    // that may not have ended
+	seen     map[string]string // the leases that were counted, and the instance that had each
+	busy     sync.WaitGroup    // calls under way
+	given    []PackageOrder    // to workers
+	ordering chan bool         // one order is given at a time
 
 	eng        *engine.Engine
 	quotas     *quota.Book
@@ -121,7 +125,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{
 		T: t, rng: rand.New(rand.NewPCG(seed, 0)), seeds: rand.New(rand.NewPCG(seed, 1)), seen: map[string]string{}, lines: map[*line]*Server{},
-		fates: map[fate]int{},
+		fates: map[fate]int{}, ordering: make(chan bool, 1),
 	}
 	w.book = newBook(w)
 	w.over, w.hangUp = context.WithCancel(context.Background())
@@ -130,6 +134,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	if w.slow = w.one(3); w.slow {
 		w.misses, w.slack = 1000, sendWithin+time.Second // see await
 	}
+	w.book.slow = w.slow
 	w.start()
 	if w.slow {
 		w.slowDown()
@@ -137,6 +142,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for n, name := range []string{"ann", "bob", "cid"} {
 		w.peers = append(w.peers, &peer{
 			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{}, done: map[string]bool{}, drained: map[string]bool{},
+			installs: !w.one(4), packages: map[string]lessorv1.PackageStatus{"p@1": installed},
 		})
 	}
 	for n := range w.rng.IntN(3) {
@@ -157,7 +163,7 @@ func (w *world) start() {
 	stopping, stop := context.WithCancel(context.Background())
 	w.eng, w.stop, w.stopEngine, w.ran, w.open = eng, stop, stopEngine, make(chan error, 1), NewRegistry()
 	w.quotas = quota.New(quota.Config{}, func(quota.Caller, *quota.Error, bool) {})
-	ran := w.ran
+	ran, starts := w.ran, w.restarted.Load()
 	go func() { ran <- eng.Run(running) }()
 	cfg := Config{HeartbeatInterval: heartbeats, IdleTimeout: idle, SendTimeout: sendWithin}
 	cfg.Health.Missed = w.misses
@@ -167,6 +173,11 @@ func (w *world) start() {
 	streams := New(Deps{
 		Config: cfg, Limits: lease.DefaultLimits(), Version: "test", Logger: slog.New(slog.DiscardHandler), Engine: eng, Quotas: w.quotas, Tokens: tokens,
 		Registry: w.open, View: st.View, Stopping: stopping,
+		AuditPackage: func(_ context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
+			if w.restarted.Load() == starts {
+				w.book.audit(worker, end, code, asked)
+			}
+		},
 		Assign: func(credential string, granted []engine.Granted) (all []*lessorv1.Assignment, err error) {
 			err = st.View(func(r store.Reader) error {
 				all, err = assigner.Assignments(r, eng.Now(), credential, granted)
@@ -293,6 +304,8 @@ func (w *world) step() {
 		{2, w.leaves},
 		{6, w.commands},
 		{4, w.operates},
+		{6, w.orders},
+		{10, w.packs},
 		{16, w.sleeps},
 		{1, w.restarts},
 	}, func(s step) int { return s.weight }).do()
@@ -315,6 +328,9 @@ func (w *world) spec(queue string) *lease.Spec {
 	if w.one(6) {
 		s.ConcurrencyKey = "k"
 	}
+	if w.one(4) {
+		s.Requirements = &lease.Requirements{Package: pick(w, "p", "p@1", "q", "q@2")}
+	}
 	return s
 }
 
@@ -333,13 +349,6 @@ func (w *world) submit(specs ...*lease.Spec) {
 		}
 		return err
 	})
-}
-
-// registration is what a worker registers; its own queue is named after it.
-func (w *world) registration(name string, slots uint32) *lessorv1.Register {
-	return &lessorv1.Register{Queues: []string{"a", "b", name}, Capabilities: &lessorv1.Capabilities{
-		Concurrency: &lessorv1.Concurrency{MaxParallel: slots},
-	}}
 }
 
 func (w *world) anyPeer() *peer { return pick(w, w.peers...) }
@@ -525,7 +534,7 @@ func (w *world) resizes() {
 		p.say(&lessorv1.Drain{Reason: "by chance"})
 	case w.one(4):
 		w.note("%s registers again, %d slots", p.name, n)
-		p.say(w.registration(p.name, n))
+		p.say(p.registration(n))
 	default:
 		w.note("%s has %d slots", p.name, n)
 		p.say(&lessorv1.Capacity{MaxParallel: n})
@@ -572,7 +581,7 @@ func (w *world) errs() {
 	case 0:
 		p.say(&lessorv1.Handshake{Protocol: Protocol, Worker: &lessorv1.WorkerInfo{Name: p.name}})
 	case 1:
-		p.say(w.registration(p.name, 0))
+		p.say(p.registration(0))
 	case 2:
 		if len(p.held) > 0 {
 			a := pick(w, p.held...)
@@ -688,6 +697,9 @@ func (w *world) settle() {
 		w.book.settled(!w.slow)
 		w.count()
 		w.inspect()
+		if !w.slow {
+			w.inspectPackages()
+		}
 	}
 }
 
@@ -715,7 +727,9 @@ func (w *world) count() {
 		before := w.seen[leaseID]
 		w.seen[leaseID] = instance
 		if before == "" {
-			before = grantedTo(t)
+			if before = grantedTo(t); before == instance {
+				w.book.checkStock(instance, t)
+			}
 			if at := t.Lease.GrantedAt.Time(); before == instance && (fresh[instance].IsZero() || at.Before(fresh[instance])) {
 				fresh[instance] = at
 			}
@@ -758,6 +772,7 @@ func (w *world) heal() {
 	w.st.Load().SetHook(nil)
 	time.Sleep(mostLate)
 	w.slow = false
+	w.book.quickens()
 	for _, queue := range []string{"a", "b"} {
 		w.pause(queue, false)
 	}
@@ -784,10 +799,19 @@ func (w *world) heal() {
 	w.healed = time.Now()
 	w.mu.Unlock()
 	w.finish("all tasks")
-	for _, name := range w.names() {
-		w.submit(w.spec(name))
+	time.Sleep(2 * time.Minute) // for operations of which only a worker knows
+	for _, p := range w.peers {
+		w.submit(w.spec(p.name))
+	}
+	for _, s := range w.sdks {
+		spec := w.spec(s.name)
+		spec.Requirements = s.requirements()
+		w.submit(spec)
 	}
 	w.finish("a task for each worker")
+	for _, s := range w.sdks {
+		s.checkPackages()
+	}
 }
 
 // names returns the names of all workers.
@@ -804,14 +828,15 @@ func (w *world) names() (all []string) {
 // heal lets the peer do all that a worker has to do. It goes on with the session that it has, unless that one gets no more work.
 func (p *peer) heal() {
 	p.mu.Lock()
-	p.diligent, p.lazy = true, false
+	p.diligent, p.lazy, p.packages = true, false, allPackages(installed)
 	draining := p.line == nil || !p.accepted || p.drained[p.id] || p.w.book.isOver(p.line)
 	if draining && p.line != nil {
 		p.line.cut()
 		p.line = nil
 	}
 	if !draining {
-		p.say(p.w.registration(p.name, 6))
+		p.say(p.registration(6))
+		p.carryOutAll()
 		p.beat(true, nil)
 		p.finish()
 		p.mu.Unlock()
@@ -856,7 +881,7 @@ func (w *world) unfinished() (left []string) {
 		}
 		p.mu.Unlock()
 	}
-	return left
+	return append(left, w.book.openOrders()...)
 }
 
 // end lets all workers leave, and checks that nothing of them stays in memory.
