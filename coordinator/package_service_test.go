@@ -387,9 +387,9 @@ func TestPackageOperationOutlastsItsStream(t *testing.T) {
 	})
 }
 
-// W13: if the session is over for good before the worker has told, the operator is told that.
+// W13, X4: if the session is over for good before the worker has told, the operator is told that, and the audit has it.
 func TestPackageOperationOfASessionThatEnds(t *testing.T) {
-	t.Attr("rules", "W13 W8")
+	t.Attr("rules", "W13 W8 X4")
 	for name, lose := range map[string]func(*testWorker){
 		"goodbye": func(worker *testWorker) { worker.send(&lessorv1.Goodbye{}) },
 		"lost":    func(worker *testWorker) { worker.cut(); time.Sleep(keepFor) },
@@ -413,6 +413,12 @@ func TestPackageOperationOfASessionThatEnds(t *testing.T) {
 				nextPayload[*lessorv1.PkgInstall](worker)
 				lose(worker)
 				wantOperation(t, "at the end", (<-answers).GetOperation(), broken, refusal.CodeSessionEnded, 0, 1)
+				got := r.auditEvents(t.Context(), t, &lessorv1.ListAuditEventsRequest{Action: "PkgEvent"})
+				if len(got) != 1 || got[0].GetOutcome() != refusal.CodeSessionEnded || got[0].GetObject() != "model@2" || got[0].GetRequestId() != "op" ||
+					got[0].GetDetail() != `worker_id:"w" status:PACKAGE_STATUS_FAILED` {
+					t.Errorf("the audit has %v of the end, want one entry", got)
+				}
+				r.wantMetric(t, `lessor_package_operations_total{op="install",outcome="failed"}`, 1)
 			})
 		})
 	}

@@ -110,7 +110,7 @@ func (g *Gate) turnAway(ctx context.Context, who Identity, method string, req an
 	return err
 }
 
-// AuditPackage records what became of a package operation at a worker, whose stream has the given context. If the worker was asked, the operation has an entry
+// AuditPackage records what became of a package operation at a worker; the context is that of a stream of it. If the worker was asked, the operation has an entry
 // for each worker. A worker can tell of others as often as it likes, so these are bounded like calls without effect.
 func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool) {
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)

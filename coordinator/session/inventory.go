@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,6 +82,7 @@ type packagePart struct {
 	shows  *lessorv1.Package // the package meanwhile; nil: as the worker has said. Guarded by inventory.mu
 	ended  chan struct{}     // closed when the part has ended; then result does not change any more
 	result atomic.Pointer[lessorv1.PackageResult]
+	stream context.Context //nolint:containedctx // that of the stream on which the worker was asked; nil when the part has ended
 }
 
 func (ss *Session) newPart(o PackageOrder) *packagePart {
@@ -94,6 +96,7 @@ func (p *packagePart) tell(status lessorv1.PackageStatus, code, detail string) {
 	was := p.result.Load()
 	p.result.Store(&lessorv1.PackageResult{WorkerId: was.GetWorkerId(), SessionId: was.GetSessionId(), Status: status, Code: code, Detail: detail})
 	if status != p.order.begun() {
+		p.stream = nil
 		close(p.ended)
 	}
 }
@@ -276,12 +279,10 @@ func (v *inventory) toldBefore(m *lessorv1.PkgEvent) bool {
 	return slices.ContainsFunc(v.ended, func(p endedPart) bool { return p.status == m.GetStatus() && p.order.answeredBy(m) })
 }
 
-// end ends the parts that the worker has not told of: the session is over for good.
-func (v *inventory) end() {
+// end takes the parts out of the inventory of which the worker has not told, and can no longer tell: the session is over for good.
+func (v *inventory) end() (left []*packagePart) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, p := range v.underWay {
-		p.tell(failed, refusal.CodeSessionEnded, "the session has ended, and the worker has not told what became of the package")
-	}
-	v.over, v.underWay = true, nil
+	left, v.over, v.underWay = v.underWay, true, nil
+	return left
 }

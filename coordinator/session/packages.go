@@ -18,6 +18,7 @@ func (ss *Session) carryOut(o PackageOrder) *packagePart {
 	case !ss.carriesOut():
 		p.tell(failed, refusal.CodePkgPermission, "the worker installs and removes no packages")
 	default:
+		p.stream = ss.stream.Context()
 		under, tell := ss.packages.begin(p)
 		if tell {
 			ss.tellPackages() // first, so that a package that is to go away is not promised to another task
@@ -90,5 +91,16 @@ func (ss *Session) packageEvent(corr string, m *lessorv1.PkgEvent) {
 			ss.srv.Registry.packageOperations(about.order.Remove, m.GetStatus() != failed).Inc()
 		}
 		ss.packages.settle(about, m.GetStatus(), code, m.GetDetail())
+	}
+}
+
+// packagesLost ends parts of which the workers have not told: their sessions are over for good. As with an event, the entry in the audit comes first (X4).
+func (s *Server) packagesLost(parts []*packagePart) {
+	for _, p := range parts {
+		o := &p.order
+		end := &lessorv1.PkgEvent{OperationId: o.Operation, Name: o.Name, Version: o.Version, Status: failed}
+		s.AuditPackage(p.stream, p.result.Load().GetWorkerId(), end, refusal.CodeSessionEnded, true)
+		s.Registry.packageOperations(o.Remove, false).Inc()
+		p.tell(failed, refusal.CodeSessionEnded, "the session has ended, and the worker has not told what became of the package")
 	}
 }

@@ -540,12 +540,12 @@ func (b *book) checkPackages(swift bool) {
 		if t.state == nil {
 			continue
 		}
-		b.checkOrders(t, swift && !t.doubt)
+		b.checkOrders(t, swift)
 		if swift {
 			b.checkListed(t)
 		}
 		for _, o := range t.orders {
-			if r := o.result; r != nil && !o.atOnce && r.GetCode() != refusal.CodeSessionEnded {
+			if r := o.result; r != nil && !o.atOnce && r.GetDetail() != "the session has ended" { // it had, before the worker was asked
 				audits[auditOf(r.GetWorkerId(), o.Operation, o.id(), r.GetStatus(), r.GetCode())]++
 			}
 		}
@@ -561,7 +561,7 @@ func (b *book) checkPackages(swift bool) {
 }
 
 // checkOrders checks what has become of the orders to a session. Each ends once: as the worker says, or when the session is over.
-func (b *book) checkOrders(t *talk, exact bool) {
+func (b *book) checkOrders(t *talk, swift bool) {
 	v := &t.state.packages
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -573,13 +573,13 @@ func (b *book) checkOrders(t *talk, exact bool) {
 		ended := r.GetStatus() != o.begun()
 		lost := r.GetCode() == refusal.CodeSessionEnded
 		switch {
-		case ended == slices.Contains(v.underWay, o.part):
+		case ended == slices.Contains(v.underWay, o.part) && (ended || swift || !v.over):
 			b.problem(t.line, "%+v is %v, and still under way: %v", o.PackageOrder, r, !ended)
 		case o.result != nil && o.result != r:
 			b.problem(t.line, "%+v was %v, and becomes %v", o.PackageOrder, o.result, r)
 		case lost && !v.over:
 			b.problem(t.line, "%+v is %v, and the session goes on", o.PackageOrder, r)
-		case ended && !lost && !slices.Contains(o.ends, outcomeIn(r)), exact && o.result == nil && o.over && (!ended || lost):
+		case ended && !lost && !slices.Contains(o.ends, outcomeIn(r)), swift && !t.doubt && o.result == nil && o.over && (!ended || lost):
 			b.problem(t.line, "%+v is %v, want %v, over: %v", o.PackageOrder, r, o.ends, o.over)
 		}
 		if ended {

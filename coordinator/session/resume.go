@@ -49,6 +49,8 @@ type resumeTable struct {
 	kept   *list.List              // the sessions without a stream, oldest first
 	bytes  int                     // size of the kept sessions together
 	gen    uint64                  // newest generation of a token that was issued
+	// packagesLost is called in a goroutine of its own with the parts of package operations that a session leaves behind.
+	packagesLost func([]*packagePart)
 }
 
 func newResumeTable() *resumeTable {
@@ -228,5 +230,7 @@ func (t *resumeTable) forget(state *resumeState) {
 		delete(t.newest, instance)
 	}
 	state.out.forget()
-	state.packages.end()
+	if left := state.packages.end(); len(left) > 0 {
+		go t.packagesLost(left)
+	}
 }

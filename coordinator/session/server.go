@@ -36,8 +36,9 @@ type Deps struct {
 	View func(func(store.Reader) error) error
 	// Assign makes the assignments of new leases for a worker with this credential.
 	Assign func(credential string, granted []engine.Granted) ([]*lessorv1.Assignment, error)
-	// AuditPackage records in the audit what became of a package operation at a worker (X4). The context is that of the stream; code is empty unless the
-	// operation has failed. asked is false if the coordinator does not know that the worker was asked, for example because it has restarted meanwhile.
+	// AuditPackage records in the audit what became of a package operation at a worker (X4). The context is that of a stream of the worker, which may have
+	// ended; code is empty unless the operation has failed. asked is false if the coordinator does not know that the worker was asked, for example because
+	// it has restarted meanwhile.
 	AuditPackage func(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool)
 	// Stopping is cancelled when the coordinator begins to stop.
 	Stopping context.Context
@@ -64,7 +65,9 @@ type Server struct {
 
 // New returns a server of streams.
 func New(d Deps) *Server {
-	return &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.Key("session token")}}
+	s := &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.Key("session token")}}
+	s.resumes.packagesLost = s.packagesLost
+	return s
 }
 
 // logUntilOpen returns the log of a stream before its handshake is accepted. Until then only the call tells who the worker is.
