@@ -151,7 +151,7 @@ func (w *Worker) handlePackageRequest(r packageRequest) {
 	w.startOperationLocked()
 }
 
-// objectionLocked returns why the worker does not take a request; an empty code: it does.
+// objectionLocked returns why the worker does not take a request; an empty code: it does. E.PKG.PERMISSION says that nothing was changed.
 func (w *Worker) objectionLocked(r packageRequest) (code, detail string) {
 	switch wrong := r.check(); {
 	case w.cfg.Installer == nil:
@@ -159,9 +159,9 @@ func (w *Worker) objectionLocked(r packageRequest) (code, detail string) {
 	case wrong != "":
 		return codePackageInvalid, wrong
 	case w.mu.drain.requested:
-		return codeInternal, "the worker is draining"
+		return codePackagePermission, "the worker is draining"
 	case len(w.mu.packages.waiting) >= maxPackages:
-		return codeInternal, fmt.Sprintf("%d operations wait in the worker already", maxPackages)
+		return codePackagePermission, fmt.Sprintf("%d operations wait in the worker already", maxPackages)
 	}
 	return "", ""
 }
@@ -174,7 +174,7 @@ func (w *Worker) startOperationLocked() {
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 		op.before = p.inventory[op.pkg]
 		if room := p.inventory.set(op.pkg, op.begins(), ""); !room && !op.uninstall {
-			w.failOperationLocked(op, codeInternal, fmt.Sprintf("the worker has %d packages already, those that FAILED included", maxPackages))
+			w.failOperationLocked(op, codePackagePermission, fmt.Sprintf("the worker has %d packages already, those that FAILED included", maxPackages))
 			continue
 		}
 		var ctx context.Context
@@ -331,7 +331,7 @@ func (w *Worker) refuseOperationsLocked() {
 	waiting := w.mu.packages.waiting
 	w.mu.packages.waiting = nil
 	for _, op := range waiting {
-		w.failOperationLocked(op, codeInternal, "the worker is draining")
+		w.failOperationLocked(op, codePackagePermission, "the worker is draining")
 	}
 }
 

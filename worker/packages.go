@@ -50,9 +50,9 @@ type PackageUninstall struct {
 // ctx ends after Config.InstallerTimeout, with context.DeadlineExceeded. The operation ends only when the Installer returns, and the next one does not begin
 // before: one that ignores ctx holds up all others until the worker stops.
 //
-// ctx also ends if the worker stops, as the context of a handler does. Once a drain has begun, no operation begins: those that wait fail. The one under way may go
-// on for Config.DrainTimeout; then ctx ends with ErrDraining. Run waits for its end, and for the coordinator's acknowledgement, for Config.StopTimeout
-// at most.
+// ctx also ends if the worker stops, as the context of a handler does. Once a drain has begun, no operation begins: those that wait are refused, with
+// E.PKG.PERMISSION. The one under way may go on for Config.DrainTimeout; then ctx ends with ErrDraining. Run waits for its end, and for the
+// coordinator's acknowledgement, for Config.StopTimeout at most.
 type Installer interface {
 	// Install installs a package. One that is there already may be installed again, from another source or to repair it. If SHA256 is not empty and
 	// what it gets has another one, it returns ErrPackageInvalid.

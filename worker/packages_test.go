@@ -375,7 +375,7 @@ func TestInstallerHangs(t *testing.T) {
 				s.quiet("event", isPkgEvent)
 				if want == 0 {
 					r.stop()
-					s.wantEvents("op2: bar@1 FAILED E.INTERNAL the worker is draining", "op1: foo@1 FAILED E.INTERNAL worker is draining: the worker is stopping")
+					s.wantEvents("op2: bar@1 FAILED E.PKG.PERMISSION the worker is draining", "op1: foo@1 FAILED E.INTERNAL worker is draining: the worker is stopping")
 					_ = r.done()
 					return
 				}
@@ -458,13 +458,13 @@ func TestManyPackages(t *testing.T) {
 		r := c.run(worker.Config{Installer: &i, Packages: full}, echo)
 		s := c.accept()
 		s.send(installFrame("op1", "bar", "1"))
-		s.wantEvents("op1: bar@1 FAILED E.INTERNAL the worker has 256 packages already, those that FAILED included")
+		s.wantEvents("op1: bar@1 FAILED E.PKG.PERMISSION the worker has 256 packages already, those that FAILED included")
 		s.send(uninstallFrame("op2", "bar", "1"))
 		s.wantEvents("op2: bar@1 UNINSTALLING")
 		for n := range 257 {
 			s.send(uninstallFrame(fmt.Sprint("u", n), "foo", fmt.Sprint(n%256)))
 		}
-		s.wantEvents("u256: foo@0 FAILED E.INTERNAL 256 operations wait in the worker already", ": foo@0 INSTALLED")
+		s.wantEvents("u256: foo@0 FAILED E.PKG.PERMISSION 256 operations wait in the worker already", ": foo@0 INSTALLED")
 		end(nil)
 		s.wantEvents("op2: bar@1 UNINSTALLED", "u0: foo@0 UNINSTALLING")
 		s.send(installFrame("op3", "bar", "1"))
@@ -540,7 +540,7 @@ func TestLateEndIsNotTheStatus(t *testing.T) {
 	})
 }
 
-// W10, W13: in a drain the operation under way goes on, those that wait or come fail, and the worker waits for the acknowledgement of the end.
+// W10, W13: in a drain the operation under way goes on, those that wait or come are refused, which changes no package, and the worker waits for the acknowledgement of the end.
 func TestDrainWaitsForOperation(t *testing.T) {
 	t.Attr("rules", "W10 W13")
 	synctest.Test(t, func(t *testing.T) {
@@ -553,9 +553,9 @@ func TestDrainWaitsForOperation(t *testing.T) {
 		s.send(installFrame("op2", "bar", "1"))
 		s.wantEvents("op1: foo@1 INSTALLING")
 		r.stop()
-		s.wantEvents("op2: bar@1 FAILED E.INTERNAL the worker is draining")
+		s.wantEvents("op2: bar@1 FAILED E.PKG.PERMISSION the worker is draining")
 		s.send(uninstallFrame("op3", "foo", "1"))
-		s.wantEvents("op3: foo@1 FAILED E.INTERNAL the worker is draining", ": foo@1 INSTALLING")
+		s.wantEvents("op3: foo@1 FAILED E.PKG.PERMISSION the worker is draining", ": foo@1 INSTALLING")
 		time.Sleep(29 * time.Second)
 		s.quiet("goodbye", isGoodbye)
 		s.mute.Store(true)
