@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -164,10 +167,19 @@ func TestWaitForPackages(t *testing.T) {
 			t.Errorf("exit code %d, the last answer is %v; it said\n%s\nwant 3, an answer, and\n%s", code, last, &stderr, want)
 		}
 
+		stderr.Reset()
 		calls = 1
 		last, err = packageChange{Wait: time.Hour}.follow(a, "installed", failing)
-		if status.Code(err) != codes.DeadlineExceeded || last != nil {
-			t.Errorf("the first call fails, and it returned %v (error %v), want the error", last, err)
+		code = report(a.streams, err)
+		if want := "error: no answer in time; if workers were asked, they go on\nhint: " + hintPackages + `, "lessor audit list" whether they were asked` + "\n"; code != 3 || stderr.String() != want || last != nil {
+			t.Errorf("the first call fails, exit code %d, and it returned %v; it said\n%s\nwant 3 and\n%s", code, last, &stderr, want)
+		}
+
+		for _, why := range []error{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: refused"`), status.Error(codes.NotFound, "none")} {
+			_, err = packageChange{Wait: time.Hour}.follow(a, "installed", func(time.Duration) (packageAnswer, error) { return nil, why })
+			if !errors.Is(err, why) {
+				t.Errorf("the first call fails with %v, and it returned %v, want only that", why, err)
+			}
 		}
 
 		stderr.Reset()
@@ -178,4 +190,41 @@ func TestWaitForPackages(t *testing.T) {
 			t.Errorf("exit code %d; it said\n%s\nwant 130 and\n%s", code, &stderr, want)
 		}
 	})
+}
+
+// If the coordinator dies while the first call waits, nobody knows whether workers were asked, and the command says so.
+func TestCoordinatorDiesWhilePackagesAreInstalled(t *testing.T) {
+	t.Attr("rules", "W13")
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	open := make(chan net.Conn, 1)
+	backend := answerWith(t, func(string, proto.Message) (proto.Message, error) {
+		_ = (<-open).Close()
+		return nil, status.Error(codes.Internal, "never heard")
+	})
+	go func() {
+		front, err := lis.Accept()
+		_ = lis.Close()
+		if err != nil {
+			return
+		}
+		back, err := net.Dial("tcp", backend)
+		if err != nil {
+			_ = front.Close()
+			return
+		}
+		open <- front
+		go func() { _, _ = io.Copy(front, back) }()
+		_, _ = io.Copy(back, front)
+		_ = back.Close()
+	}()
+	var stderr strings.Builder
+	code := run([]string{"worker", "install", "p@1", "--all", "--addr", lis.Addr().String()}, streams{out: io.Discard, err: &stderr})
+	want := "; if workers were asked, they go on\nhint: " + hintPackages + `, "lessor audit list" whether they were asked` + "\n"
+	if code != 3 || lastLines(stderr.String(), want) != want {
+		t.Errorf("exit code %d; it said\n%s\nwant 3 and\n%s", code, &stderr, want)
+	}
 }
