@@ -2,7 +2,11 @@ package session
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
+	"testing/synctest"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // W13: of each tenant the last operations are remembered, and as many as the numbers of their workers allow; the oldest are forgotten first, but never the one
@@ -48,4 +52,48 @@ func TestForgottenOperationIsJoinedAtTheWorker(t *testing.T) {
 	if first != again || !tell || tellAgain || len(v.underWay) != 1 {
 		t.Errorf("the worker has %d parts, and is told %v and %v, want one and once", len(v.underWay), tell, tellAgain)
 	}
+}
+
+// W13: each worker gets the order itself, and a worker that waits for a commit holds up only a few others. No more than ordersAtOnce workers wait at a time.
+func TestOrdersToManyWorkers(t *testing.T) {
+	t.Attr("rules", "W13")
+	synctest.Test(t, func(t *testing.T) {
+		srv, workers := &Server{resumes: newResumeTable()}, make([]*Session, 2*ordersAtOnce+6)
+		for i := range workers {
+			workers[i] = &Session{
+				srv: srv, id: fmt.Sprint(i), stream: &line{serving: t.Context()}, out: newOutbox(slog.New(slog.DiscardHandler)), packages: &inventory{},
+				admission: admission{state: &resumeState{}}, view: view{info: &lessorv1.WorkerInfo{}, installs: true},
+			}
+			workers[i].slotsMu.Lock() // as while a commit goes on
+		}
+		begun := func() (n int) {
+			synctest.Wait()
+			for _, ss := range workers {
+				n += len(ss.packages.underWay)
+			}
+			return n
+		}
+		done := make(chan *PackageOperation)
+		go func() {
+			done <- NewRegistry().CarryOut("t", PackageOrder{Operation: "op", Name: "a", Version: "1"}, workers)
+		}()
+		if n := begun(); n != ordersAtOnce {
+			t.Errorf("%d workers are given the order at once, want %d", n, ordersAtOnce)
+		}
+		for i, ss := range workers[1:] {
+			ss.slotsMu.Unlock()
+			if n := begun(); i == 0 && n != ordersAtOnce+1 {
+				t.Errorf("%d workers were given the order when one no longer waits, want %d", n, ordersAtOnce+1)
+			}
+		}
+		if n, want := begun(), len(workers)-2; n != want { // the first one holds up those that come after it in its turn
+			t.Errorf("%d workers were given the order while one waits, want %d", n, want)
+		}
+		workers[0].slotsMu.Unlock()
+		for i, r := range (<-done).Results() {
+			if o := workers[i].out; r.GetSessionId() != workers[i].id || len(o.waiting.pushed) != 1 {
+				t.Errorf("worker %d has the result of %s, and %d frames", i, r.GetSessionId(), len(o.waiting.pushed))
+			}
+		}
+	})
 }
