@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -58,7 +59,7 @@ func ParseNameKey(ks Keyspace, key []byte) (space uint32, name string, err error
 	return binary.BigEndian.Uint32(key), string(key[spaceSize:]), nil
 }
 
-// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint and Feedback. It is also the prefix of the keys of the task's
+// AppendTaskKey appends the key of a task in Spec, Task, Lease, Output, Failure, Checkpoint, Feedback and KeyLog. It is also the prefix of the keys of the task's
 // attempts.
 func AppendTaskKey(dst []byte, id lease.TaskID) []byte {
 	return binary.BigEndian.AppendUint64(AppendSpacePrefix(dst, id.Space), id.Seq)
@@ -184,6 +185,40 @@ func ParseGroupKey(ks Keyspace, key []byte) (group uint64, id lease.TaskID, err 
 	}
 	id = lease.TaskID{Space: binary.BigEndian.Uint32(key), Seq: binary.BigEndian.Uint64(key[spaceSize+8:])}
 	return binary.BigEndian.Uint64(key[spaceSize:]), id, nil
+}
+
+// KeyHash stands for an idempotency key of a space: the first 16 bytes of a SHA-256 over the space and the key. The algorithm must never change.
+type KeyHash [16]byte
+
+// HashOfKey returns the hash of an idempotency key of a space.
+func HashOfKey(space uint32, key string) KeyHash {
+	var room [512]byte
+	sum := sha256.Sum256(AppendNameKey(room[:0], space, key))
+	return KeyHash(sum[:])
+}
+
+// SegmentKey is the place of an idempotency key in a segment.
+type SegmentKey struct {
+	Segment uint32
+	Hash    KeyHash
+}
+
+// AppendSegmentPrefix appends the prefix of the keys of one segment in KeySegment.
+func AppendSegmentPrefix(dst []byte, segment uint32) []byte {
+	return binary.BigEndian.AppendUint32(dst, segment)
+}
+
+// Append appends the key in KeySegment.
+func (k SegmentKey) Append(dst []byte) []byte {
+	return append(AppendSegmentPrefix(dst, k.Segment), k.Hash[:]...)
+}
+
+// ParseSegmentKey reverses SegmentKey.Append.
+func ParseSegmentKey(key []byte) (k SegmentKey, err error) {
+	if len(key) != 4+len(k.Hash) {
+		return k, parseError(KeySegment, key)
+	}
+	return SegmentKey{binary.BigEndian.Uint32(key), KeyHash(key[4:])}, nil
 }
 
 // Clock is the clock of a timer.

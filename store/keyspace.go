@@ -30,6 +30,8 @@ const (
 	Token
 	Audit
 	Run
+	KeyLog
+	KeySegment
 
 	// NumKeyspaces is the number of keyspaces.
 	NumKeyspaces = int(iota)
@@ -40,6 +42,7 @@ var keyspaceNames = [NumKeyspaces]string{
 	Ready: "ready", Timer: "timer", Idempotency: "idempotency", Ledger: "ledger", Output: "output", Failure: "failure",
 	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
 	Feedback: "feedback", SigningKey: "signingkey", Token: "token", Audit: "audit", Run: "run",
+	KeyLog: "keylog", KeySegment: "keysegment",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

@@ -25,7 +25,7 @@ type batch struct {
 	queues     []*queue
 	configured []*queue             // the queues whose settings it writes
 	ledgers    []expiredLedger      // deleted tasks whose ledger it removes
-	puts       []func(*store.Batch) // writes of Keep
+	puts       []func(*store.Batch) // writes of Keep, and of moveKeys
 	audits     []*records.Audit
 	clock      bool           // commit the batch even if it holds only the clock
 	feeds      []ResolvedFeed // what live attempts reported during the batch

@@ -127,6 +127,7 @@ type Engine struct {
 	inflight       []*batch      // batches that the committer has and has not reported as durable yet, the oldest first
 	wanted         bool          // the committer has asked for a batch
 	changePool     changePool    // memory for the changes of batches
+	keysMoved      uint64        // number of the last batch with changes of moveKeys
 	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
 	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see round
@@ -188,6 +189,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	defer timer.Stop()
 	e.clock.run()
 	e.now = e.clock.now()
+	e.readKeyFilters(ctx)
 	for {
 		timer.Reset(e.sleep())
 		select {
@@ -263,6 +265,7 @@ func (e *Engine) round() {
 	}
 	e.match()
 	e.answerCallers()
+	e.moveKeys()
 	e.save()
 	e.submitBatch()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -22,7 +23,7 @@ func (e *Engine) load() error {
 		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
 	}
 	err = e.st.View(func(r store.Reader) error {
-		for _, part := range []func(store.Reader) error{e.loadClock, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
+		for _, part := range []func(store.Reader) error{e.loadClock, e.loadKeys, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
 			if err := part(r); err != nil {
 				return err
 			}
@@ -49,6 +50,11 @@ func (e *Engine) loadClock(r store.Reader) error {
 	e.serving.rest.unread(timerKey{due: math.MinInt64})
 	e.wall.rest.unread(timerKey{due: math.MinInt64})
 	return nil
+}
+
+func (e *Engine) loadKeys(r store.Reader) (err error) {
+	e.set.byKey, err = keyindex.Load(r, keySegment)
+	return err
 }
 
 // identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and RestoredStore begin a new epoch, which ends every

@@ -183,20 +183,21 @@ func TestUpgradeFromFormat7(t *testing.T) {
 	})
 }
 
-// A store of format 8 is upgraded at the start; its lease stays live, its rate limit is still used up, and the task of its run is found. No task of it requires
+// A store of format 8 is upgraded at the start; its lease stays live, its rate limit is still used up, the task of its run is found, and its idempotency key is known. No task of it requires
 // a package.
 func TestUpgradeFromFormat8(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
 	checkGoldenStore(t, "testdata/format8.db.gz", "testdata/format8.lease", func(r *rig) {
+		r.wantKeys("once")
 		r.wantTasksOfRun(21)
 		r.wantRateLimitUsedUp()
 	})
 }
 
-// A store of format 9, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, and one of its
-// tasks requires a package.
+// A store of format 9, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, one of its
+// tasks requires a package, and its idempotency keys are known.
 func TestStoreOfFormat9(t *testing.T) {
-	t.Attr("rules", "A9 A10 T13 W13")
+	t.Attr("rules", "A9 A10 T1 T13 W13")
 	if *updateGolden {
 		makeGolden(t)
 	}
@@ -211,6 +212,7 @@ func TestStoreOfFormat9(t *testing.T) {
 		if g, err := r.Lease(r.Context(), LeaseRequest{Wants: wants, Max: 10}); err != nil || len(g) != 1 {
 			r.Errorf("%d grants (%v) to a worker with the package, want 1", len(g), err)
 		}
+		r.wantKeys("once", "twice", "thrice")
 	})
 }
 
@@ -228,6 +230,22 @@ func (r *rig) wantTasksOfRun(want ...uint64) {
 	})
 	if err != nil || !slices.Equal(got, want) {
 		r.Errorf("tasks %v of the run (%v), want %v", got, err, want)
+	}
+}
+
+// wantKeys checks that a submit with each of these idempotency keys makes no new task.
+func (r *rig) wantKeys(all ...string) {
+	r.Helper()
+	for _, key := range all {
+		s := work()
+		s.IdempotencyKey = key
+		if err := s.Fill(lease.DefaultLimits()); err != nil {
+			r.Fatal(err)
+		}
+		_, _, err := r.Submit(r.Context(), home, []*lease.Spec{s}, []lease.Digest{{1}})
+		if _, exists := errors.AsType[*lease.ExistsError](err); !exists {
+			r.Errorf("a submit of another spec with the key %q is answered with %v, want a *lease.ExistsError (T1)", key, err)
+		}
 	}
 }
 
@@ -258,8 +276,8 @@ func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 				if err := rd.Scan(ks, nil, nil, func(_, _ []byte) bool { n++; return true }); err != nil {
 					return err
 				}
-				if n == 0 && ks != store.Line { // only format 1 had lines there
-					r.Errorf("the store has no record in keyspace %v, want one at least", ks)
+				if elsewhere := slices.Contains(notInGolden(file), ks); (n == 0) != elsewhere {
+					r.Errorf("the store has %d records in keyspace %v, want at least one: %t", n, ks, !elsewhere)
 				}
 			}
 			return nil
@@ -287,6 +305,14 @@ func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 	})
 }
 
+// notInGolden returns the keyspaces in which a golden store has no records.
+func notInGolden(file string) []store.Keyspace {
+	if file == format9 {
+		return []store.Keyspace{store.Line, store.Idempotency} // only older formats had records there
+	}
+	return []store.Keyspace{store.Line, store.KeyLog, store.KeySegment}
+}
+
 // leaseFrom leases up to 10 tasks of one queue.
 func (r *rig) leaseFrom(queue string) []Granted {
 	r.Helper()
@@ -300,6 +326,7 @@ func (r *rig) leaseFrom(queue string) []Granted {
 // makeGolden makes the store of format 9 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
+	bound(t, 2, &keySegment)
 	dir := t.TempDir()
 	var id string
 	synctest.Test(t, func(t *testing.T) {
@@ -382,6 +409,9 @@ func (r *rig) fillGolden() string {
 	}
 	r.leaseFrom("slow") // grants one of them
 	spec(func(s *lease.Spec) { s.Queue, s.Requirements = "packages", &lease.Requirements{Package: "model"} })
+	spec(func(s *lease.Spec) { s.Queue, s.IdempotencyKey = "keys", "twice" })
+	synctest.Wait() // until there is a segment of two keys
+	spec(func(s *lease.Spec) { s.Queue, s.IdempotencyKey = "keys", "thrice" })
 	if err == nil {
 		err = r.Keep(r.Context(), home.Tenant, func(b *store.Batch) {
 			records.PutSigningKey(b, records.SigningKey{Tenant: home.Tenant, ID: "key", Secret: []byte("secret")})

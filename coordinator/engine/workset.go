@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -22,6 +23,8 @@ type workset struct {
 	ledger   map[ledgerKey]uncommitted[lease.Committed]
 	keys     map[keyKey]uncommitted[keyTask]
 	discards map[ledgerKey]uncommitted[*lease.Result] // discarded results
+
+	byKey *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
 }
 
 // taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
@@ -130,8 +133,11 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 	if f, found := w.keys[keyKey{space, key}]; found {
 		return f.value.task, f.value.digest, f.value.task != lease.TaskID{}
 	}
+	if !w.byKey.MayHave(store.HashOfKey(space, key)) {
+		return id, d, false
+	}
 	w.read(func(r store.Reader) (err error) {
-		id, d, ok, err = records.TaskIDByKey(r, space, key)
+		id, d, ok, err = w.byKey.Find(r, space, key)
 		return err
 	})
 	return id, d, ok
@@ -186,8 +192,10 @@ func (w *workset) put(b *batch, c *lease.Change) {
 	case spec.IdempotencyKey == "":
 	case c.Old == nil:
 		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{id, c.Key}, batch}
+		w.byKey.Add(records.EntryOfKey(c.New, c.Key))
 	case c.New == nil:
 		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{}, batch}
+		w.byKey.Removed()
 	}
 }
 

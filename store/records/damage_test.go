@@ -47,7 +47,14 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 	},
 	store.Spec: readTask, store.Task: readTask, store.Lease: readTask,
 	store.Idempotency: func(r store.Reader, id lease.TaskID) error {
-		_, _, _, err := records.TaskIDByKey(r, id.Space, "key0")
+		_, _, _, err := records.OlderTaskByKey(r, id.Space, "key0")
+		return err
+	},
+	store.KeyLog: func(r store.Reader, _ lease.TaskID) error {
+		return records.KeyLog(r, lease.TaskID{}, func(records.KeyEntry) bool { return true })
+	},
+	store.KeySegment: func(r store.Reader, id lease.TaskID) error {
+		_, err := records.InSegment(r, 1, store.HashOfKey(id.Space, "key0"))
 		return err
 	},
 	store.Ledger: func(r store.Reader, id lease.TaskID) error {

@@ -177,12 +177,17 @@ func (h *history) check(t *testing.T) {
 			got, err := records.Discarded(r, a.task, a.number)
 			wantEqual(t, err, "discarded", want, got)
 		}
+		logged := map[lease.TaskID]records.KeyEntry{}
+		err := records.KeyLog(r, lease.TaskID{}, func(k records.KeyEntry) bool { logged[k.Task] = k; return true })
 		for name, want := range h.keys {
-			id, digest, _, err := records.TaskIDByKey(r, space, name)
-			wantEqual(t, err, "idempotency key", []any{want.task, want.digest}, []any{id, digest})
+			wantEqual(t, err, "idempotency key", records.KeyEntry{Hash: store.HashOfKey(space, name), Task: want.task, Digest: want.digest}, logged[want.task])
+		}
+		for id, name := range h.logged {
+			has, err := records.HasKey(r, id, store.HashOfKey(space, name))
+			wantEqual(t, err, "a task that has its key", h.keys[name].task == id, has)
 		}
 		var got []lease.TaskID
-		err := records.Tasks(r, space, "", 0, func(t *lease.Task) bool { got = append(got, t.ID); return true })
+		err = records.Tasks(r, space, "", 0, func(t *lease.Task) bool { got = append(got, t.ID); return true })
 		wantEqual(t, err, "Tasks", h.sortedTasks(), got)
 		return h.checkLeases(t, r)
 	})
@@ -261,8 +266,8 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 		addIf(h.failures, id, store.Failure, add)
 		addIf(h.checkpoints, id, store.Checkpoint, add)
 	}
-	for name := range h.keys {
-		add(store.Idempotency, store.AppendNameKey(nil, space, name))
+	for id := range h.logged {
+		add(store.KeyLog, store.AppendTaskKey(nil, id))
 	}
 	for a := range h.ledger {
 		add(store.Ledger, store.AppendAttemptKey(nil, a.task, a.number))

@@ -8,36 +8,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// This file has the names, other than ids, by which tasks are found: idempotency keys, runs, and the hosts on which tasks are mounted.
-
-// idempotencyRow is the record of an idempotency key.
-type idempotencyRow struct {
-	Seq    uint64
-	Digest lease.Digest
-}
-
-func idempotencyFields(c *codec, k *idempotencyRow) {
-	num(c, &k.Seq)
-	c.fixed(k.Digest[:])
-}
-
-func putIdempotencyKey(b *store.Batch, c *lease.Change) {
-	t := c.New
-	if t.Spec.IdempotencyKey == "" {
-		return
-	}
-	row := idempotencyRow{Seq: t.ID.Seq, Digest: c.Key}
-	put(b, store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey), &row, idempotencyFields)
-}
-
-// TaskIDByKey returns the task that was submitted with an idempotency key, and the digest of its spec.
-func TaskIDByKey(r store.Reader, space uint32, key string) (id lease.TaskID, d lease.Digest, found bool, err error) {
-	row, err := read(r, store.Idempotency, store.AppendNameKey(nil, space, key), idempotencyFields)
-	if row == nil {
-		return lease.TaskID{}, lease.Digest{}, false, err
-	}
-	return lease.TaskID{Space: space, Seq: row.Seq}, row.Digest, true, nil
-}
+// This file has the names by which several tasks are found: runs, and the hosts on which tasks are mounted. Idempotency keys are in keys.go.
 
 // RunKey returns the key of a task in Run; nil if the task belongs to no run.
 func RunKey(t *lease.Task) []byte {

@@ -17,7 +17,9 @@ func Put(b *store.Batch, c *lease.Change) {
 		remove(b, key, c)
 	case c.Old == nil:
 		put(b, store.Spec, key, c.New, withPayload)
-		putIdempotencyKey(b, c)
+		if c.New.Spec.IdempotencyKey != "" {
+			PutInKeyLog(b, EntryOfKey(c.New, c.Key))
+		}
 		if run := RunKey(c.New); run != nil {
 			b.Put(store.Run, run, nil)
 		}
@@ -97,7 +99,7 @@ func remove(b *store.Batch, key []byte, c *lease.Change) {
 	for i := range t.Discarded {
 		b.Delete(store.Discarded, store.AppendAttemptKey(nil, t.ID, t.Discarded[i].Attempt))
 	}
-	if t.Spec.IdempotencyKey != "" {
+	if t.Spec.IdempotencyKey != "" { // what KeyLog and KeySegment have of it leads to no task from now on, and is cleaned up later: see package keyindex
 		b.Delete(store.Idempotency, store.AppendNameKey(nil, t.ID.Space, t.Spec.IdempotencyKey))
 	}
 	if run := RunKey(t); run != nil {

@@ -44,7 +44,7 @@ func TestPutWritesWhatChanged(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"submit", func() {}, "+idempotency +spec +timer"},
+		{"submit", func() {}, "+keylog +spec +timer"},
 		{"run_at passes", func() { w.pass(time.Second); w.step(lease.Expire{Task: task}) }, "+ready +task +timer +timer -timer"},
 		{"grant", func() { w.step(lease.Grant{Task: task, Session: "s"}) }, "+lease -ready -timer -timer"},
 		{"ack", func() { w.say(task, lease.Report{Kind: lease.KindAck}) }, "+lease"},

@@ -204,11 +204,16 @@ func readChange(t *testing.T, s store.Store, like *lease.Change) (c lease.Change
 		if c.Checkpoint, err = records.Checkpoint(r, id); err != nil {
 			return err
 		}
-		made, digest, found, err := records.TaskIDByKey(r, id.Space, like.New.Spec.IdempotencyKey)
-		if c.Key = digest; found && made != id {
-			t.Errorf("the idempotency key leads to task %v, want %v", made, id)
-		}
-		return err
+		hash := store.HashOfKey(id.Space, like.New.Spec.IdempotencyKey)
+		return records.KeyLog(r, lease.TaskID{}, func(k records.KeyEntry) bool {
+			if k.Task != id {
+				return true
+			}
+			if c.Key = k.Digest; k.Hash != hash {
+				t.Errorf("task %v has the hash %x in the log of keys, want %x", id, k.Hash, hash)
+			}
+			return true
+		})
 	})
 	return c
 }
@@ -229,8 +234,14 @@ func TestMissingRecordsAreReadAsNil(t *testing.T) {
 				t.Errorf("%s = %v, error %v; want nil and no error", what, got, err)
 			}
 		}
-		if _, _, found, err := records.TaskIDByKey(r, space, "key"); found || err != nil {
-			t.Errorf("TaskIDByKey: found is %v, error %v; want false and no error", found, err)
+		if _, _, found, err := records.OlderTaskByKey(r, space, "key"); found || err != nil {
+			t.Errorf("OlderTaskByKey: found is %v, error %v; want false and no error", found, err)
+		}
+		if k, err := records.InSegment(r, 1, store.HashOfKey(space, "key")); k != nil || err != nil {
+			t.Errorf("InSegment = %v, error %v; want nil and no error", k, err)
+		}
+		if has, err := records.HasKey(r, id(1), store.HashOfKey(space, "")); has || err != nil {
+			t.Errorf("HasKey = %v, error %v; want false and no error", has, err)
 		}
 		if _, found, err := records.ReadIdentity(r); found || err != nil {
 			t.Errorf("ReadIdentity: found is %v, error %v; want false and no error", found, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/storetest"
 )
 
 // commit commits what fn adds to a batch.
@@ -39,6 +40,7 @@ type world struct {
 
 	tasks       map[lease.TaskID]*lease.Task
 	keys        map[string]key
+	logged      map[lease.TaskID]string // the idempotency keys of all tasks that ever were
 	ledger      map[attempt]*lease.Committed
 	forget      map[lease.TaskID]lease.Instant
 	results     map[lease.TaskID]*lease.Result
@@ -70,7 +72,7 @@ func newWorld(rnd *rand.Rand) *world {
 		},
 		now:   lease.Now{Serving: lease.Instant(time.Second), Wall: lease.WallOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))},
 		store: memstore.New(),
-		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{},
+		tasks: map[lease.TaskID]*lease.Task{}, keys: map[string]key{}, logged: map[lease.TaskID]string{},
 		ledger: map[attempt]*lease.Committed{}, forget: map[lease.TaskID]lease.Instant{},
 		results: map[lease.TaskID]*lease.Result{}, failures: map[lease.TaskID]*lease.Failure{}, checkpoints: map[lease.TaskID][]byte{},
 		discarded: map[attempt]*lease.Result{}, changed: map[lease.TaskID]bool{},
@@ -132,7 +134,7 @@ func (w *world) apply(c *lease.Change) {
 	w.tasks[id] = c.New
 	w.changed[id] = w.changed[id] || c.Old != nil && c.Row
 	if name := c.New.Spec.IdempotencyKey; c.Old == nil && name != "" {
-		w.keys[name] = key{id, c.Key}
+		w.keys[name], w.logged[id] = key{id, c.Key}, name
 	}
 	if c.Result != nil {
 		w.results[id] = c.Result
@@ -247,6 +249,9 @@ func fullWorld(t testing.TB) *world {
 	w.pass(time.Minute)
 	w.step(lease.Expire{Task: leased})
 	w.step(lease.Grant{Task: leased, Worker: "w2", Session: "s", Request: "r"})
+	records.PutInSegment(&w.batch, 1, records.EntryOfKey(w.tasks[leased], w.keys["key0"].digest))
+	digest := w.keys["key0"].digest
+	storetest.PutOlderKey(&w.batch, space, "key0", leased.Seq, digest[:])
 	records.PutSigningKey(&w.batch, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret"), CreatedAt: 1})
 	records.PutToken(&w.batch, records.Token{Tenant: "acme", ID: "t", Role: "worker", Subject: "w", Key: "k", IssuedAt: 1, ExpiresAt: 2})
 	records.PutAudit(&w.batch, &records.Audit{Tenant: "acme", At: 1, Serving: 2, Subject: "ann", Action: "CancelTask", Outcome: records.OutcomeOK, Times: 1})

@@ -109,14 +109,15 @@ func (v *verifier) checkMounted(key []byte) error {
 	return ignoreCorrupt(err)
 }
 
-// checkIdempotencyKeys checks that the task of each idempotency key exists and has this key (T1).
-func (v *verifier) checkIdempotencyKeys() error {
+// checkOlderKeys checks that the task of each idempotency key in Idempotency exists and has this key (T1). In KeyLog and KeySegment, those of removed tasks
+// remain for a while.
+func (v *verifier) checkOlderKeys() error {
 	return v.each(store.Idempotency, func(key []byte) error {
 		space, name, err := store.ParseNameKey(store.Idempotency, key)
 		if err != nil {
 			return nil
 		}
-		id, _, _, err := records.TaskIDByKey(v.r, space, name)
+		id, _, _, err := records.OlderTaskByKey(v.r, space, name)
 		if err != nil {
 			return ignoreCorrupt(err)
 		}

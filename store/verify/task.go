@@ -151,8 +151,8 @@ func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 		v.require(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
 	}
 	if name := t.Spec.IdempotencyKey; name != "" {
-		id, _, found, err := records.TaskIDByKey(v.r, t.ID.Space, name)
-		v.require(err != nil || found && id == t.ID, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
+		id, _, found, err := v.byKey.Find(v.r, t.ID.Space, name)
+		v.require(err != nil || found && id == t.ID || !found && v.damagedKeys, store.Task, key, "its idempotency key %q does not lead to it (T1)", name)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -45,7 +46,7 @@ func Store(r store.Reader, found func(Finding)) (Summary, error) {
 		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}, unread: map[uint32]uint64{},
 	}
 	for _, check := range []func() error{
-		v.checkRecords, v.checkMeta, v.loadSpaces, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkIdempotencyKeys, v.checkLedgers, v.checkCounters,
+		v.checkRecords, v.checkMeta, v.loadSpaces, v.loadKeys, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkOlderKeys, v.checkLedgers, v.checkCounters,
 	} {
 		if err := check(); err != nil {
 			return v.sum, err
@@ -64,6 +65,8 @@ type verifier struct {
 	queues       map[string]*records.Queue // recounted, by key in Queue
 	unread       map[uint32]uint64         // number of tasks in each space that cannot be read, so nobody knows how their queues count them
 	deleted      map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
+	byKey        *keyindex.Index           // of those entries that can be read
+	damagedKeys  bool                      // others cannot
 }
 
 func (v *verifier) addFinding(ks store.Keyspace, key []byte, format string, args ...any) {
@@ -103,6 +106,7 @@ func (v *verifier) checkRecords() error {
 			if corrupt, ok := errors.AsType[*store.CorruptError](records.CheckRecord(ks, key, value)); ok {
 				v.addFinding(ks, key, "%s", corrupt.Problem)
 				v.damagedSpace = v.damagedSpace || ks == store.Space
+				v.damagedKeys = v.damagedKeys || ks == store.KeyLog || ks == store.KeySegment
 			}
 			return true
 		})
@@ -138,6 +142,22 @@ func (v *verifier) loadSpaces() error {
 		v.spaces[s.Number] = &s
 		return nil
 	})
+}
+
+// loadKeys reads the index of idempotency keys, with all filters.
+func (v *verifier) loadKeys() (err error) {
+	r := readable{v.r}
+	if v.byKey, err = keyindex.Load(r, keyindex.DefaultSegmentSize); err != nil {
+		return err
+	}
+	for _, segment := range v.byKey.Unread() {
+		f, err := keyindex.ReadFilter(func(fn func(store.Reader) error) error { return fn(r) }, segment)
+		if err != nil {
+			return err
+		}
+		v.byKey.SetFilter(f)
+	}
+	return nil
 }
 
 // mayBeSpace reports whether a workspace may have that number.

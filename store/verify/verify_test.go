@@ -12,6 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/storetest"
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
@@ -456,7 +457,6 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			}
 		}
 	}
-	name := func(key string) []byte { return store.AppendNameKey(nil, space, key) }
 	timer := func(seq uint64) []byte { return store.ServingTimer(77, id(seq)).Append(nil) }
 	workspace := records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq}
 	for what, tt := range map[string]struct {
@@ -478,7 +478,12 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			func(b *store.Batch) { b.Delete(store.Timer, store.ServingTimer(1000, id(deleted)).Append(nil)) },
 			"its task does not exist, and no timer will end the ledger (A10)",
 		},
-		"T1, a key of no task": {copyOf(store.Idempotency, name("name"), name("other")), `key "other" leads to task`},
+		"T1, a key of an older format and of no task": {
+			func(b *store.Batch) { storetest.PutOlderKey(b, space, "other", waiting, make([]byte, len(lease.Digest{}))) }, `key "other" leads to task`,
+		},
+		"T1, no entry of a key": {
+			func(b *store.Batch) { records.DeleteFromKeyLog(b, id(waiting)) }, `its idempotency key "name" does not lead to it`,
+		},
 		"a timer that the task does not have": {
 			func(b *store.Batch) { b.Put(store.Timer, timer(waiting), nil) }, fmt.Sprintf("task %v is READY and has no such entry", id(waiting)),
 		},
