@@ -62,3 +62,48 @@ func TestLedgerTakesLittleSpace(t *testing.T) {
 		})
 	}
 }
+
+// Timers take little space in the file, whether they come in the order of their times, as those of retention do, or in any order, as those of delayed tasks do.
+func TestTimersTakeLittleSpace(t *testing.T) {
+	const (
+		rows   = 20_000
+		commit = 500
+	)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the order is to be repeatable
+	for name, tt := range map[string]struct {
+		due  func(i int) lease.Wall
+		most int // bytes of the file for each timer; an entry has 37, and a page 4 KiB
+	}{
+		"in order":     {func(i int) lease.Wall { return lease.Wall(i) }, 42},
+		"in any order": {func(int) lease.Wall { return lease.Wall(random.Int64()) }, 70},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.TempDir(), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for first := 0; first < rows; first += commit {
+				var b store.Batch
+				for i := first; i < first+commit; i++ {
+					b.Put(store.Timer, store.WallTimer(tt.due(i), lease.TaskID{Space: 1, Seq: uint64(i)}).Append(nil), nil)
+				}
+				if err := s.Commit(t.Context(), &b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = s.db.View(func(tx *bbolt.Tx) error {
+				stats := tx.Bucket([]byte(store.Timer.String())).Stats()
+				if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > tt.most {
+					t.Errorf("timers take %d bytes of the file each, want at most %d", each, tt.most)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
