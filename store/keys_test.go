@@ -3,9 +3,12 @@ package store_test
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -73,6 +76,42 @@ func TestAttemptKeys(t *testing.T) {
 			return a, err
 		},
 		func(a, b attempt) int { return cmp.Or(compareTasks(a.task, b.task), cmp.Compare(a.n, b.n)) })
+}
+
+// The keys of a segment sort by segment, then by hash.
+func TestSegmentKeys(t *testing.T) {
+	checkOrder(t,
+		func(rnd *rand.Rand) store.SegmentKey {
+			k := store.SegmentKey{Segment: uint32(borderNumber(rnd))}
+			binary.BigEndian.PutUint64(k.Hash[:], borderNumber(rnd))
+			binary.BigEndian.PutUint64(k.Hash[8:], borderNumber(rnd))
+			return k
+		},
+		func(k store.SegmentKey) []byte { return k.Append(nil) },
+		store.ParseSegmentKey,
+		func(a, b store.SegmentKey) int {
+			return cmp.Or(cmp.Compare(a.Segment, b.Segment), bytes.Compare(a.Hash[:], b.Hash[:]))
+		})
+	if k := (store.SegmentKey{Segment: 7}); !bytes.HasPrefix(k.Append(nil), store.AppendSegmentPrefix(nil, 7)) {
+		t.Error("the key of an entry does not begin with the key of its segment")
+	}
+}
+
+// The hashes of idempotency keys are on disk, so they must never change. Those of one key in two spaces differ.
+func TestHashesOfKeysNeverChange(t *testing.T) {
+	t.Attr("rules", "T1")
+	for _, tt := range []struct {
+		space     uint32
+		key, want string
+	}{
+		{1, "key", "1fe4f2103409e0ba94587f7605998ac5"},
+		{2, "key", "c490629124fb959337b7e766f6e692c0"},
+		{1, strings.Repeat("long", 200), "0ff3befd4cf00b887af4fb4e951e7772"},
+	} {
+		if got := fmt.Sprintf("%x", store.HashOfKey(tt.space, tt.key)); got != tt.want {
+			t.Errorf("the hash of key %.10q of space %d is %s, want %s", tt.key, tt.space, got, tt.want)
+		}
+	}
 }
 
 // T2: within a line, the keys of READY tasks sort by priority, the highest first, then by place, then by sequence.
@@ -221,8 +260,8 @@ func TestPrefixEnd(t *testing.T) {
 // A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. This test fails if somebody adds a keyspace, to
 // remind them of the format.
 func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
-	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 23 || format != 9 {
-		t.Errorf("there are %d keyspaces in format %d, want 23 in format 9; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
+	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 25 || format != 9 {
+		t.Errorf("there are %d keyspaces in format %d, want 25 in format 9; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
 	}
 }
 
@@ -231,6 +270,7 @@ func TestKeyspaceNumbersNeverChange(t *testing.T) {
 	want := []string{
 		"meta", "space", "queue", "line", "spec", "task", "lease", "ready", "timer", "idempotency", "ledger", "output",
 		"failure", "checkpoint", "discarded", "parked", "settings", "mounted", "feedback", "signingkey", "token", "audit", "run",
+		"keylog", "keysegment",
 	}
 	var got []string
 	for ks := range store.Keyspace(store.NumKeyspaces) {
