@@ -24,7 +24,7 @@ type benchCmd struct {
 	Slots     int           `default:"64" placeholder:"N" help:"Handlers that a worker runs at once, 1 to 10,000."`
 	Payload   size          `default:"256" placeholder:"SIZE" help:"Payload of a task, 0 to 1MiB; in bytes or as 4KiB."`
 	Tasks     int           `default:"10000" placeholder:"N" help:"Tasks of each phase, 1 to 1,000,000."`
-	Backlog   []int         `type:"nonempty" default:"100000" placeholder:"N,..." help:"Waiting tasks with which memory, restart and drain are measured, up to 10,000,000; several numbers are measured one after the other; 0 skips that."`
+	Backlog   []int         `type:"nonempty" default:"100000" placeholder:"N,..." help:"Waiting tasks with which memory, restart, drain and enqueue are measured, up to 10,000,000; several numbers are measured one after the other; 0 skips that."`
 	Phases    []string      `type:"nonempty" placeholder:"NAME,..." help:"Measure only these phases, such as drain, or enqueue for all that begin so; by default all."`
 	Repeat    int           `default:"3" placeholder:"N" help:"Repetitions, 1 to 100."`
 	LimitSpan time.Duration `default:"200ms" placeholder:"DURATION" help:"How long each limit of the machine is measured in each repetition, 1ms to 1m."`

@@ -62,6 +62,8 @@ func TestPhasesByName(t *testing.T) {
 		"enqueue_shared":     {"enqueue_shared_p1", "enqueue_shared_p12"},
 		"enqueue_shared_p1":  {"enqueue_shared_p1"},
 		"backlog":            {"backlog_b7"},
+		"keys":               {"keys_b7"},
+		"delayed_b7":         {"delayed_b7"},
 		"enqueue_shared_p":   nil,
 		"drai":               nil,
 		"":                   nil,
@@ -77,7 +79,7 @@ func TestPhasesByName(t *testing.T) {
 			t.Errorf("%q selects %v, want %v", name, got, want)
 		}
 		unknown := (*PhaseError)(nil)
-		if err := c.validatePhases(); errors.As(err, &unknown) != (want == nil) || want == nil && (unknown.Name != name || len(unknown.Known) != 11 || unknown.Local) {
+		if err := c.validatePhases(); errors.As(err, &unknown) != (want == nil) || want == nil && (unknown.Name != name || len(unknown.Known) != 13 || unknown.Local) {
 			t.Errorf("%q: error %v, want one: %t", name, err, want == nil)
 		}
 	}

@@ -42,10 +42,13 @@ func (c *Config) allPhases() []phase {
 		)
 	}
 	for _, n := range c.Backlogs {
-		all = append(all, phase{forBacklog("backlog", n), backlog(n)})
+		all = append(all, phase{forBacklog("backlog", n), backlog(n)}, scattered("keys", n, withKey), scattered("delayed", n, delayed))
 	}
 	return all
 }
+
+// withBacklog lists the phases that there are once for each number of waiting tasks. They restart the coordinator.
+var withBacklog = []string{"backlog", "keys", "delayed"}
 
 // tasksOfProducer bounds how many tasks one producer submits that waits for each: a single producer is a hundred times slower than frames.
 const tasksOfProducer = 2000

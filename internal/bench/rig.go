@@ -23,7 +23,8 @@ type rig struct {
 	tasks     lessorv1.TaskServiceClient
 	workspace string
 	payload   []byte
-	ran       span // the part of the phase that is measured
+	change    func(*lessorv1.TaskSpec) // changes the spec of each task; nil: does not
+	ran       span                     // the part of the phase that is measured
 }
 
 func (c *Config) newRig(s *coordinator) (*rig, error) {
@@ -39,19 +40,23 @@ func (c *Config) newRig(s *coordinator) (*rig, error) {
 }
 
 func (r *rig) spec() *lessorv1.TaskSpec {
-	return &lessorv1.TaskSpec{WorkspaceId: r.workspace, Queue: queue, Type: "noop", Payload: r.payload}
+	s := &lessorv1.TaskSpec{WorkspaceId: r.workspace, Queue: queue, Type: "noop", Payload: r.payload}
+	if r.change != nil {
+		r.change(s)
+	}
+	return s
 }
 
 // errCounts begins every error of a run that lost tasks, or had too many.
 var errCounts = errors.New("the counts differ")
 
-// checkWaiting compares how many tasks were acknowledged with how many wait for a worker.
+// checkWaiting compares how many tasks were acknowledged with how many wait for a worker, or for their time.
 func (r *rig) checkWaiting(ctx context.Context, acknowledged int) error {
 	res, err := lessorv1.NewAdminServiceClient(r.conn).GetQueue(ctx, &lessorv1.GetQueueRequest{WorkspaceId: r.workspace, Name: queue})
 	if err != nil {
 		return err
 	}
-	if waiting := res.GetQueue().GetReady(); waiting != uint64(acknowledged) {
+	if waiting := res.GetQueue().GetReady() + res.GetQueue().GetScheduled(); waiting != uint64(acknowledged) {
 		return fmt.Errorf("%w: %d tasks were acknowledged, but %d are waiting", errCounts, acknowledged, waiting)
 	}
 	return nil

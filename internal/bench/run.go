@@ -48,7 +48,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.validatePhases(); err != nil {
 		return nil, err
 	}
-	c.Backlogs = slices.DeleteFunc(c.Backlogs, func(n int) bool { return !c.asksFor(forBacklog("backlog", n)) }) // the report tells what was measured
+	c.Backlogs = slices.DeleteFunc(c.Backlogs, func(n int) bool { // the report tells what was measured
+		return !slices.ContainsFunc(withBacklog, func(phase string) bool { return c.asksFor(forBacklog(phase, n)) })
+	})
 	defer relaxGC()()
 	if err := c.checkReachable(ctx); err != nil {
 		return nil, err
