@@ -12,6 +12,8 @@
 // places at once, and a crash between two steps needs no repair. From time to time, a few entries of a segment are looked at in turn: if half of their tasks are
 // gone, the entries of those that exist become recent again, and the segment is removed.
 //
+// Decision 0038 says what else was considered.
+//
 //	index.go    the entries in memory, and look-ups
 //	filter.go   which keys a segment may have
 //	step.go     recent entries become segments, and segments are removed

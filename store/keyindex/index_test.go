@@ -184,7 +184,7 @@ func TestRandomHistories(t *testing.T) {
 		keys = append(keys, fmt.Sprint("key", i))
 	}
 	first := rand.Uint64N(1 << 40)
-	for seed := first; seed < first+60 && !t.Failed(); seed++ {
+	for seed := first; seed < first+30 && !t.Failed(); seed++ {
 		w := newWorld(t, seed, 1+rand.IntN(6))
 		for range 400 {
 			switch w.IntN(12) {
@@ -239,7 +239,7 @@ func (w *world) count(ks store.Keyspace) (n int) {
 // What is kept of removed tasks is bounded by what there is of others: when most tasks are gone, so are most entries; few long-lived tasks among them keep
 // nothing else.
 func TestEntriesOfRemovedTasksGo(t *testing.T) {
-	const size, all = 16, 4096
+	const size, all = 16, 2048
 	w := newWorld(t, 1, size)
 	for i := range all {
 		w.submit(1, fmt.Sprint(i))
@@ -258,7 +258,7 @@ func TestEntriesOfRemovedTasksGo(t *testing.T) {
 			}
 		}
 	})
-	const kept = 64
+	const kept = 32
 	for i, n := range names {
 		if i%(all/kept) != 0 {
 			w.remove(n)
@@ -271,13 +271,13 @@ func TestEntriesOfRemovedTasksGo(t *testing.T) {
 	if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), 4*kept; n > most {
 		t.Errorf("%d entries are left when %d tasks are, want at most %d", n, kept, most)
 	}
-	w.check([]string{"0", "1", "4000"})
+	w.check([]string{"0", "1", "2000"})
 }
 
 // Recent entries become a segment in steps of bounded size, and leave the log of keys then. More tasks make larger steps, so that a flood does not outrun them.
 func TestStepsAreBounded(t *testing.T) {
-	for _, perBatch := range []int{0, 100, 4000} {
-		const size = 10_000
+	for _, perBatch := range []int{0, 100, 2000} {
+		const size = 5000
 		w := newWorld(t, 1, size)
 		for i := range size {
 			w.submit(1, fmt.Sprint(i))
