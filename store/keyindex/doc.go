@@ -9,7 +9,7 @@
 // and then those segments whose filter may have the key: mostly none if the key is new.
 //
 // An entry is not removed with its task. What a look-up finds counts only if the task exists and has the key (records.HasKey), so an entry may also be in two
-// places at once, and a crash between two steps needs no repair. From time to time, a few entries of a segment are looked at in turn: if half of their tasks are
+// places at once, and a crash between two steps needs no repair. As tasks are removed, the segments are looked at in turn, a few entries of each: if half of their tasks are
 // gone, the entries of those that exist become recent again, and the segment is removed.
 //
 // Decision 0038 says what else was considered.

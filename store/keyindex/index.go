@@ -22,6 +22,7 @@ type Index struct {
 
 	added   int     // recent entries since the last step
 	removed int     // tasks with keys that were removed since a segment was looked at
+	emptied bool    // a segment was emptied since a segment was looked at
 	turn    uint32  // number of the segment that was looked at last
 	step    stepper // what is being done; nil: nothing
 }

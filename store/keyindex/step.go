@@ -32,8 +32,11 @@ func (x *Index) Busy() bool {
 	return x.step != nil || x.recent.Len() >= x.size || x.looks()
 }
 
-// looks reports whether it is time to look at a segment: twice for as many removed tasks as a segment has entries.
-func (x *Index) looks() bool { return len(x.segments) > 0 && x.removed >= max(x.size/2, 1) }
+// looks reports whether it is time to look at a segment: twice for as many removed tasks as a segment has entries, and after each segment that was emptied,
+// since there may be more of these.
+func (x *Index) looks() bool {
+	return len(x.segments) > 0 && (x.emptied || x.removed >= max(x.size/2, 1))
+}
 
 // Step does the next part of what there is to do. batch is the number of the batch that gets the changes; durable is the number of the last batch whose changes
 // r sees. The changes are nil if there are none, or if they have to wait for a batch.
@@ -66,7 +69,7 @@ func (x *Index) begin(r store.Reader) error {
 	if !x.looks() {
 		return nil
 	}
-	x.removed = 0
+	x.removed, x.emptied = 0, false
 	s := x.nextInTurn()
 	gone, err := mostlyGone(r, s.number)
 	if gone {
@@ -201,6 +204,7 @@ func (m *emptying) next(x *Index, r store.Reader, _ int) (Changes, bool, error) 
 	}
 	if !more {
 		x.segments = slices.DeleteFunc(x.segments, func(s *segment) bool { return s == m.segment })
+		x.emptied = true
 	}
 	return func(b *store.Batch) {
 		for _, k := range kept {
