@@ -45,6 +45,21 @@ type Store interface {
 	Close() error
 }
 
+// Peeker is a Store that can be read without a wait.
+type Peeker interface {
+	// Peek is View, but returns although the state that it has shown may not be durable yet. Nothing may follow from what fn has read but changes of a later
+	// commit, and what is told after that.
+	Peek(fn func(Reader) error) error
+}
+
+// Peek calls Peek of a Peeker, and View of any other store.
+func Peek(st Store, fn func(Reader) error) error {
+	if p, ok := st.(Peeker); ok {
+		return p.Peek(fn)
+	}
+	return st.View(fn)
+}
+
 // Tx is one commit in several steps, so that the next commit can be prepared while the disk is busy with this one. Call Apply for each batch, then Write, then
 // Sync. Only one goroutine may use a Tx. A Tx ends with Sync, with an error of Write, or with Rollback.
 type Tx interface {

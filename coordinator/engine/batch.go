@@ -277,7 +277,7 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 	if len(b.ledgers) == 0 {
 		return nil
 	}
-	return st.View(func(r store.Reader) error {
+	return store.Peek(st, func(r store.Reader) error {
 		for _, g := range b.ledgers {
 			if err := records.ForgetLedger(to, r, g.task, g.due); err != nil {
 				return err

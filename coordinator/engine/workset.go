@@ -144,9 +144,10 @@ func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest
 }
 
 // read reads the store on the loop. If the store cannot be read, or a record fails its checksum, the loop must not decide anything. Therefore read
-// panics with corrupt; Run recovers from the panic and stops the engine.
+// panics with corrupt; Run recovers from the panic and stops the engine. What the loop reads need not be durable yet: it tells what it decides after the commit
+// of the present batch, which comes after all that the store has.
 func (w *workset) read(fn func(store.Reader) error) {
-	if err := w.st.View(fn); err != nil {
+	if err := store.Peek(w.st, fn); err != nil {
 		panic(corrupt{err})
 	}
 }

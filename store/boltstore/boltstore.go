@@ -106,21 +106,39 @@ func (s *Store) mark(file *os.File) {
 
 // View implements store.Store.
 func (s *Store) View(fn func(store.Reader) error) error {
+	number, err := s.read(fn)
+	if number == 0 {
+		return err
+	}
+	return cmp.Or(s.await(number), err)
+}
+
+// Peek implements store.Peeker.
+func (s *Store) Peek(fn func(store.Reader) error) error {
+	_, err := s.read(fn)
+	return err
+}
+
+// read calls fn with the newest state, and returns the number of the commit that made it; 0 if fn was not called, or may have read anything.
+func (s *Store) read(fn func(store.Reader) error) (number int, err error) {
 	if failed := s.failed.Load(); failed != nil {
-		return failed
+		return 0, failed
 	}
 	durable := int(s.durable.Load())
 	tx, err := s.begin(false)
 	if errors.Is(err, bolterrors.ErrInvalidMapping) { // a commit could not map more of the file, and is about to fail
 		s.pause()()
-		return s.fail(err) // the error of the commit
+		return 0, s.fail(err) // the error of the commit
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	number := tx.ID()
+	number = tx.ID()
 	err = s.guarded(func() error { return view(tx, fn) })
-	return cmp.Or(s.requireNewest(number, durable), s.await(number), err)
+	if lost := s.requireNewest(number, durable); lost != nil {
+		return 0, lost
+	}
+	return number, err
 }
 
 // view calls fn with a reader of the transaction. It ends the transaction, even if fn panics.

@@ -20,6 +20,9 @@ func (g guarded) Commit(ctx context.Context, b *store.Batch) error {
 	return g.Store.Commit(ctx, b)
 }
 
+// Peek implements store.Peeker.
+func (g guarded) Peek(fn func(store.Reader) error) error { return store.Peek(g.Store, fn) }
+
 // Begin implements store.Store.
 func (g guarded) Begin(ctx context.Context) (store.Tx, error) {
 	g.reserve.Check()

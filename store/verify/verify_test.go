@@ -479,7 +479,9 @@ func TestStrayRecordsAreFound(t *testing.T) {
 			"its task does not exist, and no timer will end the ledger (A10)",
 		},
 		"T1, a key of an older format and of no task": {
-			func(b *store.Batch) { storetest.PutOlderKey(b, space, "other", waiting, make([]byte, len(lease.Digest{}))) }, `key "other" leads to task`,
+			func(b *store.Batch) {
+				storetest.PutOlderKey(b, space, "other", waiting, make([]byte, len(lease.Digest{})))
+			}, `key "other" leads to task`,
 		},
 		"T1, no entry of a key": {
 			func(b *store.Batch) { records.DeleteFromKeyLog(b, id(waiting)) }, `its idempotency key "name" does not lead to it`,
