@@ -60,7 +60,7 @@
 // The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads
 // of lines. Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader refills
 // the head of a line before it is empty (read_ahead.go). If a head runs empty anyway, the loop waits until the changes of that index are
-// durable and then reads the next entries itself. Memory and start time do not grow with the backlog, but for 1.5 bytes for each idempotency key.
+// durable and then reads the next entries itself. Memory and start time do not grow with the backlog, but for 2 bytes for each idempotency key.
 //
 // # Where things are
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// filter says which hashes a segment may have: a Bloom filter whose bits for one hash are in one cache line. It says yes to about one in a hundred of the
-// hashes that the segment does not have.
+// filter says which hashes a segment may have: a Bloom filter whose bits for one hash are in one cache line. It says yes to about one in a thousand
+// of the hashes that the segment does not have, so that a look-up that asks a hundred of them seldom reads a segment in vain.
 type filter []line
 
 // line is a cache line.
@@ -16,8 +16,8 @@ type line [8]uint64
 
 // Sizes of a filter.
 const (
-	bitsOfHash = 12 // bits of the filter for each hash that it has
-	bitsSet    = 6  // bits that are set for a hash, each chosen by 9 bits of the hash
+	bitsOfHash = 16 // bits of the filter for each hash that it has
+	bitsSet    = 7  // bits that are set for a hash, each chosen by 9 bits of the hash
 )
 
 // newFilter returns a filter that has no hashes yet, for n.
