@@ -24,7 +24,8 @@ type workset struct {
 	keys     map[keyKey]uncommitted[keyTask]
 	discards map[ledgerKey]uncommitted[*lease.Result] // discarded results
 
-	byKey *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
+	byKey   *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
+	unknown keyKey          // a key of no task: the last one that was looked up, since a submit asks for its key several times
 }
 
 // taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
@@ -130,16 +131,22 @@ func (w *workset) discarded(id lease.TaskID, attempt uint32) *lease.Result {
 }
 
 func (w *workset) key(space uint32, key string) (id lease.TaskID, d lease.Digest, ok bool) {
-	if f, found := w.keys[keyKey{space, key}]; found {
+	k := keyKey{space, key}
+	if f, found := w.keys[k]; found {
 		return f.value.task, f.value.digest, f.value.task != lease.TaskID{}
 	}
-	if !w.byKey.MayHave(store.HashOfKey(space, key)) {
+	if k == w.unknown {
 		return id, d, false
 	}
-	w.read(func(r store.Reader) (err error) {
-		id, d, ok, err = w.byKey.Find(r, space, key)
-		return err
-	})
+	if w.byKey.MayHave(store.HashOfKey(space, key)) {
+		w.read(func(r store.Reader) (err error) {
+			id, d, ok, err = w.byKey.Find(r, space, key)
+			return err
+		})
+	}
+	if !ok {
+		w.unknown = k
+	}
 	return id, d, ok
 }
 
@@ -194,6 +201,7 @@ func (w *workset) put(b *batch, c *lease.Change) {
 	case c.Old == nil:
 		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{id, c.Key}, batch}
 		w.byKey.Add(records.EntryOfKey(c.New, c.Key))
+		w.unknown = keyKey{}
 	case c.New == nil:
 		w.keys[keyKey{id.Space, spec.IdempotencyKey}] = uncommitted[keyTask]{keyTask{}, batch}
 		w.byKey.Removed()
