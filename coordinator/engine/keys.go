@@ -10,18 +10,19 @@ import (
 // keySegment is how many entries of idempotency keys become a segment.
 var keySegment = keyindex.DefaultSegmentSize
 
-// moveKeys lets each batch do a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed.
+// moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this
+// one is durable, so that a commit has one part at most, however many batches it has.
 func (e *Engine) moveKeys() {
-	if !e.set.byKey.Busy() || e.keysMoved == e.batch.number {
-		return
-	}
 	durable := e.batch.number - 1
 	if len(e.inflight) > 0 {
 		durable = e.inflight[0].number - 1
 	}
+	if e.keysMoved > durable || !e.set.byKey.Busy() {
+		return
+	}
 	var changes keyindex.Changes
 	e.set.read(func(r store.Reader) (err error) {
-		changes, err = e.set.byKey.Step(r, e.batch.number, durable)
+		changes, err = e.set.byKey.Step(r)
 		return err
 	})
 	if changes != nil {
@@ -30,21 +31,30 @@ func (e *Engine) moveKeys() {
 	}
 }
 
-// readKeyFilters reads what Load has left out, so that it does not make the start longer.
+// readKeyFilters reads what Load has left out, so that it does not make the start longer. It ends early if ctx ends.
 func (e *Engine) readKeyFilters(ctx context.Context) {
 	unread := e.set.byKey.Unread()
+	view := func(fn func(store.Reader) error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return e.st.View(func(r store.Reader) error { return fn(store.Polite(r)) })
+	}
 	e.readers.Go(func() {
 		for _, segment := range unread {
+			f, err := keyindex.ReadFilter(view, segment)
 			if ctx.Err() != nil {
 				return
 			}
-			f, err := keyindex.ReadFilter(e.st.View, segment)
 			e.later("", func() {
 				if err != nil {
 					panic(corrupt{err})
 				}
 				e.set.byKey.SetFilter(f)
 			})
+			if err != nil {
+				return
+			}
 		}
 	})
 }

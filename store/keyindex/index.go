@@ -2,6 +2,7 @@ package keyindex
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/tidwall/btree"
@@ -20,11 +21,13 @@ type Index struct {
 	next     uint32     // number of the next segment
 	older    bool       // there may be keys in Idempotency
 
-	added   int     // recent entries since the last step
-	removed int     // tasks with keys that were removed since a segment was looked at
-	emptied bool    // a segment was emptied since a segment was looked at
-	turn    uint32  // number of the segment that was looked at last
-	step    stepper // what is being done; nil: nothing
+	added   int       // recent entries since the last step
+	gone    int       // tasks with keys that were removed since the last step
+	removed int       // the same, since a segment was looked at
+	emptied bool      // a segment was emptied since a segment was looked at
+	turn    uint32    // number of the segment that was looked at last
+	fills   *filling  // nil: no segment is being filled
+	empties *emptying // nil: no segment is being emptied
 }
 
 // DefaultSegmentSize keeps what is in memory of the recent entries at some 5 MiB, twice that while they become a segment.
@@ -58,8 +61,28 @@ func Load(r store.Reader, size int) (*Index, error) {
 		x.segments = append(x.segments, &segment{number: number})
 		x.next = number + 1
 	}
+	if len(numbers) > 0 {
+		// Each start looks at a segment, since nobody has counted the tasks that were removed before: any, because those before the first that is worth keeping
+		// would be looked at again and again.
+		x.turn, x.emptied = numbers[rand.IntN(len(numbers))], true
+		if err := x.undoFilling(r); err != nil {
+			return nil, err
+		}
+	}
 	x.older, err = records.HasOlderKeys(r)
 	return x, err
+}
+
+// undoFilling begins to empty the last segment if its entries are still in KeyLog, at least some: the filling did not end before the process did. The entries will be
+// filled into another segment, and without this, each crash might leave one more segment behind.
+func (x *Index) undoFilling(r store.Reader) error {
+	last := x.segments[len(x.segments)-1]
+	return records.Segment(r, last.number, store.KeyHash{}, func(k records.KeyEntry) (bool, error) {
+		if recent, ok := x.recent.Get(k); ok && recent.Task == k.Task {
+			x.empties = &emptying{segment: last}
+		}
+		return false, nil
+	})
 }
 
 // Add adds the entry of a new task, which the caller puts into KeyLog.
@@ -69,7 +92,10 @@ func (x *Index) Add(k records.KeyEntry) {
 }
 
 // Removed counts a task with a key that was removed.
-func (x *Index) Removed() { x.removed++ }
+func (x *Index) Removed() {
+	x.gone++
+	x.removed++
+}
 
 // MayHave reports whether Find may find a key. It reads nothing.
 func (x *Index) MayHave(hash store.KeyHash) bool {
@@ -149,10 +175,10 @@ func ReadFilter(view func(func(store.Reader) error) error, number uint32) (Filte
 				after = all[len(all)-1]
 			}
 			most := len(all) + part
-			return records.Segment(r, number, after, func(k records.KeyEntry) (bool, error) {
-				all = append(all, k.Hash)
+			return records.HashesOfSegment(r, number, after, func(hash store.KeyHash) bool {
+				all = append(all, hash)
 				more = len(all) == most
-				return !more, nil
+				return !more
 			})
 		})
 		if err != nil {

@@ -23,6 +23,7 @@ type world struct {
 	x       *keyindex.Index
 	pending []*store.Batch // the batches that are not in the store yet; the last one is being filled
 	number  uint64         // of the last of them
+	moved   uint64         // number of the last batch with changes of a step
 	seq     uint64
 	tasks   map[string]task // that exist, by name; see name
 }
@@ -85,15 +86,16 @@ func (w *world) remove(n string) {
 	delete(w.tasks, n)
 }
 
-// step lets the index do what it has to do for the present batch.
+// step lets the index do what it has to do for the present batch, if the store has what it did last.
 func (w *world) step() {
-	if !w.x.Busy() {
+	if !w.x.Busy() || w.moved > w.number-uint64(len(w.pending)) {
 		return
 	}
 	w.view(func(r store.Reader) error {
-		changes, err := w.x.Step(r, w.number, w.number-uint64(len(w.pending)))
+		changes, err := w.x.Step(r)
 		if changes != nil {
 			changes(w.pending[len(w.pending)-1])
+			w.moved = w.number
 		}
 		return err
 	})
@@ -132,7 +134,7 @@ func (w *world) crash() {
 		}
 		return nil
 	})
-	w.number = lost + 1
+	w.number, w.moved = lost+1, 0
 	w.load()
 }
 
@@ -350,5 +352,70 @@ func TestOlderKeys(t *testing.T) {
 	w.commit(0)
 	if find() {
 		t.Error("the key is found after its task was removed")
+	}
+}
+
+// What the index keeps is bounded under a load that makes and removes many tasks in each batch, too: looking at the segments keeps up with both.
+func TestFloodOfShortTasks(t *testing.T) {
+	const (
+		size     = 8192
+		perBatch = 2000 // that come, and that go
+	)
+	w := newWorld(t, 1, size)
+	for batch := range 120 {
+		for i := range perBatch {
+			w.submit(1, fmt.Sprint(batch, " ", i))
+			if batch > 1 {
+				w.remove(name(1, fmt.Sprint(batch-2, " ", i)))
+			}
+		}
+		w.step()
+		w.seal()
+		w.commit(2)
+		if logged, kept := w.count(store.KeyLog), w.count(store.KeySegment); batch%10 == 0 && (logged > 3*size || kept > 5*size) {
+			t.Fatalf("%d tasks after %d, the log of keys has %d entries and the segments %d, want at most %d and %d",
+				len(w.tasks), (batch+1)*perBatch, logged, kept, 3*size, 5*size)
+		}
+	}
+}
+
+// Starts leave no segment behind each time, wherever the process before ended, and clean up although it counted few removed tasks.
+func TestEntriesGoAcrossStarts(t *testing.T) {
+	const size = 16
+	for name, life := range map[string]int{"after one step": 1, "after two": 2, "after three": 3} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, size)
+			start := func() {
+				for range life {
+					w.step()
+					w.seal()
+					w.commit(0)
+				}
+				w.crash()
+			}
+			for i := range 2 * size {
+				w.submit(1, fmt.Sprint(i))
+			}
+			w.seal()
+			w.commit(0)
+			for range 20 {
+				start()
+			}
+			if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), 3*2*size; n > most {
+				t.Errorf("%d entries of %d tasks after 20 starts, want at most %d", n, len(w.tasks), most)
+			}
+			for n := range w.tasks {
+				w.remove(n)
+				w.seal()
+				w.commit(0)
+				start()
+			}
+			for range 20 {
+				start()
+			}
+			if n := w.count(store.KeySegment) + w.count(store.KeyLog); n > 4*size { // those in the log, which one step does not remove, and in the segment that it makes of them
+				t.Errorf("%d entries of no task are left", n)
+			}
+		})
 	}
 }

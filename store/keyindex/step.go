@@ -8,28 +8,26 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Bounds of a step.
+// Bounds of a step. Each entry costs some microseconds of the loop at most, so a step may not be large for no reason; but if many tasks come or go, it must be, or
+// it would never keep up with them.
 const (
-	// leastOfStep is how many entries a step moves or removes. It is more if many tasks come: four times as many as came since the last step, so that
-	// the recent entries have become a segment before the next ones fill up.
+	// leastOfStep is how many entries a step adds or removes at least, if there are as many.
 	leastOfStep = 1000
-	// mostRead is how many entries of a segment a step reads that also has to read their tasks.
-	mostRead = 1000
+	// filledPerTask is how many entries of a new segment it moves for each task that came since the last step: so many that the recent entries have become a
+	// segment long before there are as many again.
+	filledPerTask = 4
+	// emptiedPerTask is how many entries of an old segment it looks at for each task that went since the last step: half of them stay at most.
+	emptiedPerTask = 2
 	// sample is how many entries of a segment tell whether it is worth keeping.
 	sample = 64
 )
 
-// stepper does something in several steps. Each returns the changes to be made, and whether it was the last one.
-type stepper interface {
-	next(x *Index, r store.Reader, most int) (Changes, bool, error)
-}
-
-// Changes are the changes of a step. They belong into one batch, after those of all earlier steps.
+// Changes are the changes of a step. They belong into one batch, behind those of all earlier steps.
 type Changes func(*store.Batch)
 
 // Busy reports whether Step has something to do.
 func (x *Index) Busy() bool {
-	return x.step != nil || x.recent.Len() >= x.size || x.looks()
+	return x.fills != nil || x.empties != nil || x.recent.Len() >= x.size || x.looks()
 }
 
 // looks reports whether it is time to look at a segment: twice for as many removed tasks as a segment has entries, and after each segment that was emptied,
@@ -38,42 +36,56 @@ func (x *Index) looks() bool {
 	return len(x.segments) > 0 && (x.emptied || x.removed >= max(x.size/2, 1))
 }
 
-// Step does the next part of what there is to do. batch is the number of the batch that gets the changes; durable is the number of the last batch whose changes
-// r sees. The changes are nil if there are none, or if they have to wait for a batch.
-func (x *Index) Step(r store.Reader, batch, durable uint64) (Changes, error) {
-	most := max(leastOfStep, 4*x.added)
-	x.added = 0
-	if x.step == nil {
-		if err := x.begin(r); err != nil || x.step == nil {
+// Step does the next part of what there is to do. r must see the changes of all earlier steps. If there is nothing to change, the changes are nil.
+func (x *Index) Step(r store.Reader) (Changes, error) {
+	toFill, toEmpty := max(leastOfStep, filledPerTask*x.added), max(leastOfStep, emptiedPerTask*x.gone)
+	x.added, x.gone = 0, 0
+	if x.fills == nil && x.recent.Len() >= x.size {
+		x.full, x.recent = x.recent, newEntries()
+		x.fills = &filling{segment: &segment{number: x.next, filter: newFilter(x.full.Len())}}
+		x.next++
+	}
+	if x.empties == nil && x.looks() {
+		if err := x.look(r); err != nil {
 			return nil, err
 		}
 	}
-	if f, ok := x.step.(*filling); ok && f.wait(batch, durable) {
+	var all []Changes
+	if x.fills != nil {
+		changes, last, err := x.fills.next(x, r, toFill)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, changes); last {
+			x.fills = nil
+		}
+	}
+	if x.empties != nil {
+		changes, last, err := x.empties.next(x, r, toEmpty)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, changes); last {
+			x.empties = nil
+		}
+	}
+	if len(all) == 0 {
 		return nil, nil
 	}
-	changes, last, err := x.step.next(x, r, most)
-	if last {
-		x.step = nil
-	}
-	return changes, err
+	return func(b *store.Batch) {
+		for _, changes := range all {
+			changes(b)
+		}
+	}, nil
 }
 
-// begin decides what to do next.
-func (x *Index) begin(r store.Reader) error {
-	if x.recent.Len() >= x.size {
-		x.full, x.recent = x.recent, newEntries()
-		x.step = &filling{segment: &segment{number: x.next, filter: newFilter(x.full.Len())}}
-		x.next++
-		return nil
-	}
-	if !x.looks() {
-		return nil
-	}
+// look looks at the next segment in turn, and begins to empty it if it is not worth keeping.
+func (x *Index) look(r store.Reader) error {
 	x.removed, x.emptied = 0, false
 	s := x.nextInTurn()
 	gone, err := mostlyGone(r, s.number)
 	if gone {
-		x.step = &emptying{segment: s}
+		x.empties = &emptying{segment: s}
 	}
 	return err
 }
@@ -103,19 +115,13 @@ func mostlyGone(r store.Reader, number uint32) (bool, error) {
 type filling struct {
 	segment *segment
 	after   store.KeyHash // the last one in the segment
-	filled  uint64        // number of the batch that has the last entries of the segment; 0: not yet
+	filled  bool          // an earlier step has added the last entries of the segment
 	from    lease.TaskID  // where to go on in KeyLog
-	last    uint64        // number of the last batch
 }
 
-// wait reports whether the next step has to wait until the segment can be read. It notes the batch of the step.
-func (f *filling) wait(batch, durable uint64) bool {
-	f.last = batch
-	return f.filled > durable
-}
-
+// next returns the changes of the next step, and whether it is the last one.
 func (f *filling) next(x *Index, r store.Reader, most int) (Changes, bool, error) {
-	if f.filled == 0 {
+	if !f.filled {
 		return f.fill(x, most), false, nil
 	}
 	if x.full != nil { // from now on, look-ups find the entries in the segment
@@ -139,9 +145,7 @@ func (f *filling) fill(x *Index, most int) Changes {
 		f.segment.filter.add(k.Hash)
 		return true
 	})
-	if !more {
-		f.filled = f.last
-	}
+	f.filled = !more
 	if len(all) > 0 {
 		f.after = all[len(all)-1].Hash
 	}
@@ -180,18 +184,22 @@ type emptying struct {
 	after   store.KeyHash
 }
 
-func (m *emptying) next(x *Index, r store.Reader, _ int) (Changes, bool, error) {
+// next returns the changes of the next step, and whether it is the last one.
+func (m *emptying) next(x *Index, r store.Reader, most int) (Changes, bool, error) {
 	var all []store.KeyHash
 	var kept []records.KeyEntry
 	more := false
 	err := records.Segment(r, m.segment.number, m.after, func(k records.KeyEntry) (bool, error) {
-		if more = len(all) == mostRead; more {
+		if more = len(all) == most; more {
 			return false, nil
 		}
 		all = append(all, k.Hash)
 		m.after = k.Hash
+		if x.inMemory(k.Hash) != nil { // it is recent itself, after a crash, or its task is gone and the key has another
+			return true, nil
+		}
 		has, err := records.HasKey(r, k.Task, k.Hash)
-		if has && x.inMemory(k.Hash) == nil {
+		if has {
 			kept = append(kept, k)
 		}
 		return true, err

@@ -88,17 +88,28 @@ func InSegment(r store.Reader, segment uint32, hash store.KeyHash) (*KeyEntry, e
 
 // Segment calls fn with the entries of a segment whose hashes come after a hash, in order, until fn returns false. The zero hash comes before all.
 func Segment(r store.Reader, segment uint32, after store.KeyHash, fn func(KeyEntry) (bool, error)) error {
+	return scanSegment(r, segment, after, func(key, value []byte, hash store.KeyHash) (bool, error) {
+		k := KeyEntry{Hash: hash}
+		if err := decode(store.KeySegment, key, value, &k, segmentFields); err != nil {
+			return false, err
+		}
+		return fn(k)
+	})
+}
+
+// HashesOfSegment is Segment for the hashes alone. It does not care whether the rest of an entry is damaged.
+func HashesOfSegment(r store.Reader, segment uint32, after store.KeyHash, fn func(store.KeyHash) bool) error {
+	return scanSegment(r, segment, after, func(_, _ []byte, hash store.KeyHash) (bool, error) { return fn(hash), nil })
+}
+
+func scanSegment(r store.Reader, segment uint32, after store.KeyHash, fn func(key, value []byte, hash store.KeyHash) (bool, error)) error {
 	from := append(store.SegmentKey{Segment: segment, Hash: after}.Append(nil), 0)
 	return scan(r, store.KeySegment, from, store.PrefixEnd(store.AppendSegmentPrefix(nil, segment)), func(key, value []byte) (bool, error) {
 		at, err := store.ParseSegmentKey(key)
 		if err != nil {
 			return false, err
 		}
-		k := KeyEntry{Hash: at.Hash}
-		if err := decode(store.KeySegment, key, value, &k, segmentFields); err != nil {
-			return false, err
-		}
-		return fn(k)
+		return fn(key, value, at.Hash)
 	})
 }
 
