@@ -175,7 +175,9 @@ func entropy() func() uint64 {
 // an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	go e.committer.run()
+	reading, endReading := context.WithCancel(ctx)
 	defer func() {
+		endReading()
 		switch p := recover().(type) {
 		case nil:
 		case corrupt:
@@ -189,7 +191,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	defer timer.Stop()
 	e.clock.run()
 	e.now = e.clock.now()
-	e.readKeyFilters(ctx)
+	e.readKeyFilters(reading)
 	for {
 		timer.Reset(e.sleep())
 		select {
