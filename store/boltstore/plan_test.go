@@ -107,3 +107,38 @@ func TestTimersTakeLittleSpace(t *testing.T) {
 		})
 	}
 }
+
+// Tasks take little space in the file, also if they come in many workspaces at once, so that the keys of most are between others.
+func TestTasksOfManySpacesTakeLittleSpace(t *testing.T) {
+	const (
+		rows   = 20_000
+		commit = 500
+		spaces = 10
+		value  = 150
+		most   = 200 // bytes of the file for each; an entry has 178
+	)
+	s, err := Open(t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for first := 0; first < rows; first += commit {
+		var b store.Batch
+		for i := first; i < first+commit; i++ {
+			b.Put(store.Spec, store.AppendTaskKey(nil, lease.TaskID{Space: uint32(i % spaces), Seq: uint64(i)}), make([]byte, value)) //nolint:gosec // small
+		}
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		stats := tx.Bucket([]byte(store.Spec.String())).Stats()
+		if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > most {
+			t.Errorf("specs take %d bytes of the file each, want at most %d", each, most)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
