@@ -44,11 +44,13 @@ func (x *Index) Step(r store.Reader) (Changes, error) {
 		x.full, x.recent = x.recent, newEntries()
 		x.fills = &filling{segment: &segment{number: x.next, filter: newFilter(x.full.Len())}}
 		x.next++
+		toFill = leastOfStep // all that came since the last segment was filled are no flood
 	}
 	if x.empties == nil && x.looks() {
 		if err := x.look(r); err != nil {
 			return nil, err
 		}
+		toEmpty = leastOfStep
 	}
 	var all []Changes
 	if x.fills != nil {
