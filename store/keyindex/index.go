@@ -73,8 +73,8 @@ func Load(r store.Reader, size int) (*Index, error) {
 	return x, err
 }
 
-// undoFilling begins to empty the last segment if its entries are still in KeyLog, at least some: the filling did not end before the process did. The entries will be
-// filled into another segment, and without this, each crash might leave one more segment behind.
+// undoFilling begins to empty the last segment if its entries are still in KeyLog, at least some: the filling did not end before the process did. The entries
+// will be filled into another segment, and without this, each crash might leave one more segment behind.
 func (x *Index) undoFilling(r store.Reader) error {
 	last := x.segments[len(x.segments)-1]
 	return records.Segment(r, last.number, store.KeyHash{}, func(k records.KeyEntry) (bool, error) {

@@ -185,6 +185,7 @@ func TestRandomHistories(t *testing.T) {
 	for i := range 12 {
 		keys = append(keys, fmt.Sprint("key", i))
 	}
+	keyindex.SetLeastOfStep(t, 2)
 	first := rand.Uint64N(1 << 40)
 	for seed := first; seed < first+30 && !t.Failed(); seed++ {
 		w := newWorld(t, seed, 1+rand.IntN(6))
@@ -381,43 +382,76 @@ func TestFloodOfShortTasks(t *testing.T) {
 	}
 }
 
-// Starts leave no segment behind each time, wherever the process before ended, and clean up although it counted few removed tasks.
-func TestEntriesGoAcrossStarts(t *testing.T) {
+// Starts leave no segment behind each time, wherever the process before ended.
+func TestStartsLeaveNoSegmentsBehind(t *testing.T) {
 	const size = 16
-	for name, life := range map[string]int{"after one step": 1, "after two": 2, "after three": 3} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, size)
-			start := func() {
-				for range life {
-					w.step()
-					w.seal()
-					w.commit(0)
-				}
-				w.crash()
-			}
-			for i := range 2 * size {
-				w.submit(1, fmt.Sprint(i))
-			}
-			w.seal()
-			w.commit(0)
-			for range 20 {
-				start()
-			}
-			if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), 3*2*size; n > most {
-				t.Errorf("%d entries of %d tasks after 20 starts, want at most %d", n, len(w.tasks), most)
-			}
-			for n := range w.tasks {
-				w.remove(n)
+	for steps := range 4 {
+		w := newWorld(t, 1, size)
+		for i := range 2 * size {
+			w.submit(1, fmt.Sprint(i))
+		}
+		w.seal()
+		w.commit(0)
+		for range 20 {
+			for range steps {
+				w.step()
 				w.seal()
 				w.commit(0)
-				start()
 			}
-			for range 20 {
-				start()
-			}
-			if n := w.count(store.KeySegment) + w.count(store.KeyLog); n > 4*size { // those in the log, which one step does not remove, and in the segment that it makes of them
-				t.Errorf("%d entries of no task are left", n)
-			}
-		})
+			w.crash()
+		}
+		if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), 3*2*size; n > most {
+			t.Errorf("%d entries of %d tasks after 20 starts of %d steps each, want at most %d", n, len(w.tasks), steps, most)
+		}
+	}
+}
+
+// Segments of removed tasks are removed, although no process removes many tasks before it ends, and the first segment is worth keeping.
+func TestEntriesGoAcrossStarts(t *testing.T) {
+	const size, segments = 16, 10
+	w := newWorld(t, 1, size)
+	for i := range segments * size {
+		w.submit(1, fmt.Sprint(i))
+		w.step()
+		w.seal()
+		w.commit(0)
+	}
+	w.finish()
+	for i := size; i < segments*size; i++ {
+		w.remove(name(1, fmt.Sprint(i)))
+		w.seal()
+		w.commit(0)
+		w.crash()
+		w.finish()
+	}
+	for range 5 * segments { // each looks at one segment, at least
+		w.crash()
+		w.finish()
+	}
+	if n := w.count(store.KeySegment) + w.count(store.KeyLog); n > 3*size {
+		t.Errorf("%d entries are left when %d tasks are, want at most %d", n, len(w.tasks), 3*size)
+	}
+}
+
+// Segments of removed tasks are removed, although those before them are worth keeping.
+func TestEachSegmentHasItsTurn(t *testing.T) {
+	const size, segments = 16, 10
+	w := newWorld(t, 1, size)
+	for i := range segments * size {
+		w.submit(1, fmt.Sprint(i))
+		w.step()
+		w.seal()
+		w.commit(0)
+	}
+	w.finish()
+	for i := segments * size / 2; i < segments*size; i++ {
+		w.remove(name(1, fmt.Sprint(i)))
+		w.step()
+		w.seal()
+		w.commit(0)
+	}
+	w.finish()
+	if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), (segments/2+3)*size; n > most {
+		t.Errorf("%d entries are left when %d tasks are, want at most %d", n, len(w.tasks), most)
 	}
 }

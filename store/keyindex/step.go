@@ -8,11 +8,9 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// Bounds of a step. Each entry costs some microseconds of the loop at most, so a step may not be large for no reason; but if many tasks come or go, it must be, or
-// it would never keep up with them.
+// Bounds of a step. Each entry costs some microseconds of the loop at most, so a step may not be large for no reason; but if many tasks come or go, it must
+// be, or it would never keep up with them.
 const (
-	// leastOfStep is how many entries a step adds or removes at least, if there are as many.
-	leastOfStep = 1000
 	// filledPerTask is how many entries of a new segment it moves for each task that came since the last step: so many that the recent entries have become a
 	// segment long before there are as many again.
 	filledPerTask = 4
@@ -21,6 +19,9 @@ const (
 	// sample is how many entries of a segment tell whether it is worth keeping.
 	sample = 64
 )
+
+// leastOfStep is how many entries a step adds or removes at least, if there are as many.
+var leastOfStep = 1000
 
 // Changes are the changes of a step. They belong into one batch, behind those of all earlier steps.
 type Changes func(*store.Batch)
@@ -183,7 +184,6 @@ func (f *filling) empty(x *Index, r store.Reader, most int) (Changes, bool, erro
 // emptying makes the entries of a segment recent whose tasks exist, and removes all of them from it.
 type emptying struct {
 	segment *segment
-	after   store.KeyHash
 }
 
 // next returns the changes of the next step, and whether it is the last one.
@@ -191,12 +191,11 @@ func (m *emptying) next(x *Index, r store.Reader, most int) (Changes, bool, erro
 	var all []store.KeyHash
 	var kept []records.KeyEntry
 	more := false
-	err := records.Segment(r, m.segment.number, m.after, func(k records.KeyEntry) (bool, error) {
+	err := records.Segment(r, m.segment.number, store.KeyHash{}, func(k records.KeyEntry) (bool, error) {
 		if more = len(all) == most; more {
 			return false, nil
 		}
 		all = append(all, k.Hash)
-		m.after = k.Hash
 		if x.inMemory(k.Hash) != nil { // it is recent itself, after a crash, or its task is gone and the key has another
 			return true, nil
 		}
