@@ -1,7 +1,10 @@
 package keyindex_test
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +15,11 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/storetest"
+)
+
+var (
+	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
+	randomHistories = flag.Int("random.histories", 30, "how many histories to play")
 )
 
 // world is an index, its store, and a plain map with what it must find. Commits reach the store later than the index hears of their changes, as in the engine.
@@ -186,17 +194,17 @@ func TestRandomHistories(t *testing.T) {
 		keys = append(keys, fmt.Sprint("key", i))
 	}
 	keyindex.SetLeastOfStep(t, 2)
-	first := rand.Uint64N(1 << 40)
-	for seed := first; seed < first+30 && !t.Failed(); seed++ {
-		w := newWorld(t, seed, 1+rand.IntN(6))
+	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
+	for n := 0; n < *randomHistories && !t.Failed(); n++ {
+		seed := first + uint64(n)
+		w := newWorld(t, seed, 1+int(seed%6))
 		for range 400 {
 			switch w.IntN(12) {
 			case 0, 1, 2, 3:
 				w.submit(w.Uint32N(3), keys[w.IntN(len(keys))])
 			case 4, 5:
-				for n := range w.tasks {
-					w.remove(n)
-					break
+				if all := w.names(); len(all) > 0 {
+					w.remove(all[w.IntN(len(all))])
 				}
 			case 6, 7, 8:
 				w.step()
@@ -219,6 +227,9 @@ func TestRandomHistories(t *testing.T) {
 		}
 	}
 }
+
+// names returns the names of all tasks, in order.
+func (w *world) names() []string { return slices.Sorted(maps.Keys(w.tasks)) }
 
 // finish lets the index do all that it has to do.
 func (w *world) finish() {
@@ -254,13 +265,7 @@ func TestEntriesOfRemovedTasksGo(t *testing.T) {
 	if n := w.count(store.KeySegment); n < all-2*size {
 		t.Fatalf("%d of %d entries are in segments, want all but the last few", n, all)
 	}
-	names := slices.Sorted(func(yield func(string) bool) {
-		for n := range w.tasks {
-			if !yield(n) {
-				return
-			}
-		}
-	})
+	names := w.names()
 	const kept = 32
 	for i, n := range names {
 		if i%(all/kept) != 0 {
