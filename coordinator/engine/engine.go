@@ -30,6 +30,8 @@ type Config struct {
 	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrTaskLimit (X5). nil: there
 	// is no limit.
 	MaxTasks func(tenant string) int
+	// KeySegment is how many entries of idempotency keys become a segment of their index; 0: keyindex.DefaultSegmentSize.
+	KeySegment int
 }
 
 // Recovery says what happens to leases that were granted before a start.
@@ -143,6 +145,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	}
 	if cfg.ResourceWait == 0 {
 		cfg.ResourceWait = lease.DefaultResourceWait
+	}
+	if cfg.KeySegment == 0 {
+		cfg.KeySegment = keySegment
 	}
 	if cfg.DiskFull == nil {
 		cfg.DiskFull = func() bool { return false }

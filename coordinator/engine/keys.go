@@ -7,7 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/store/keyindex"
 )
 
-// keySegment is how many entries of idempotency keys become a segment.
+// keySegment is the default of Config.KeySegment.
 var keySegment = keyindex.DefaultSegmentSize
 
 // moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this

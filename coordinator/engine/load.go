@@ -53,7 +53,7 @@ func (e *Engine) loadClock(r store.Reader) error {
 }
 
 func (e *Engine) loadKeys(r store.Reader) (err error) {
-	e.set.byKey, err = keyindex.Load(r, keySegment)
+	e.set.byKey, err = keyindex.Load(r, e.cfg.KeySegment)
 	return err
 }
 
