@@ -32,7 +32,9 @@ func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 		synctest.Wait()
 		release := r.holdCommit()
 		for i := range 5 {
-			go func() { _, _, _ = r.Submit(r.Context(), home, []*lease.Spec{keyed(fmt.Sprint(i))}, []lease.Digest{{9}}) }()
+			go func() {
+				_, _, _ = r.Submit(r.Context(), home, []*lease.Spec{keyed(fmt.Sprint(i))}, []lease.Digest{{9}})
+			}()
 			synctest.Wait() // the third task makes the entries a segment; each further one is a batch of the next commit
 		}
 		moves := onLoopLater(r, func() (n int) {
