@@ -2,53 +2,39 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 )
 
-// omitFields returns a compact JSON object without the members at the given paths, such as "spec.payload"; the others keep their order. It only looks for
-// where members end, since lists have a million of such objects: the decoder of package json would take most of the time of task list.
-func omitFields(object []byte, paths []string) []byte {
-	if len(paths) == 0 || object[0] != '{' {
-		return object
+// omitFields returns a JSON object without the members at the given paths, such as "spec.payload"; the others keep their order.
+func omitFields(object []byte, paths []string) ([]byte, error) {
+	if len(paths) == 0 {
+		return object, nil
 	}
-	kept := make([]byte, 0, len(object))
-	kept = append(kept, '{')
-	for rest := object[1:]; rest[0] != '}'; rest = bytes.TrimPrefix(rest, []byte(",")) {
-		name := rest[:endOfValue(rest)]
-		value := rest[len(name)+len(":"):]
-		value = value[:endOfValue(value)]
-		rest = rest[len(name)+len(":")+len(value):]
-		drop, below := descend(paths, string(bytes.Trim(name, `"`)))
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
+		return object, err
+	}
+	var kept [][]byte
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, err
+		}
+		drop, below := descend(paths, name.(string))
 		if drop {
 			continue
 		}
-		if len(kept) > len("{") {
-			kept = append(kept, ',')
+		if value, err = omitFields(value, below); err != nil {
+			return nil, err
 		}
-		kept = append(append(append(kept, name...), ':'), omitFields(value, below)...)
+		kept = append(kept, append(quoted(name.(string)), value...))
 	}
-	return append(kept, '}')
-}
-
-// endOfValue returns the length of the value with which compact JSON begins.
-func endOfValue(text []byte) int {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++ // a quote behind it does not end the string
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case depth == 0 && (c == ',' || c == ':' || c == '}' || c == ']'):
-			return i
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return len(text)
+	return append(append([]byte("{"), bytes.Join(kept, []byte(","))...), '}'), nil
 }
 
 // descend says what the paths mean for the member with that name: whether to drop it, or else which paths below it to drop.
@@ -65,3 +51,6 @@ func descend(paths []string, name string) (drop bool, below []string) {
 	}
 	return drop, below
 }
+
+// quoted returns the name of a member with its quotes and colon. Names of fields need no escapes.
+func quoted(name string) []byte { return []byte(`"` + name + `":`) }

@@ -12,7 +12,7 @@ type capabilities struct {
 	Jobs         uint               `type:"positive" short:"j" default:"1" placeholder:"N" help:"Commands that run at the same time, 1 to 9,000."`
 	TypeLimit    map[string]int     `mapsep:"none" placeholder:"TYPE=N" help:"Commands of a type that run at the same time, within --jobs. Repeatable."`
 	SingleFlight bool               `help:"Run at most one task of each concurrency key at a time in this worker."`
-	MaxBytes     size               `type:"positive" placeholder:"SIZE" help:"Most bytes of payloads and checkpoints of all tasks that the worker holds at once, in bytes or as 64MiB (no limit); a larger task is granted alone."`
+	MaxBytes     size               `type:"positive" placeholder:"SIZE" help:"Most bytes (no limit) of payloads and checkpoints of all tasks that the worker holds at once, in bytes or as 64MiB; a larger task is granted alone."`
 	Runtime      []string           `sep:"none" placeholder:"NAME" help:"Runtime that tasks may require. Repeatable."`
 	Feature      []string           `sep:"none" placeholder:"NAME" help:"Feature that tasks may require. Repeatable."`
 	Label        map[string]string  `mapsep:"none" placeholder:"KEY=VALUE" help:"Label that tasks may require. Repeatable."`
