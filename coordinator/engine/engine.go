@@ -13,6 +13,7 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/keyindex"
 )
 
 // Config configures an engine. The zero value is usable.
@@ -147,7 +148,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg.ResourceWait = lease.DefaultResourceWait
 	}
 	if cfg.KeySegment == 0 {
-		cfg.KeySegment = keySegment
+		cfg.KeySegment = keyindex.DefaultSegmentSize
 	}
 	if cfg.DiskFull == nil {
 		cfg.DiskFull = func() bool { return false }

@@ -7,9 +7,6 @@ import (
 	"github.com/lessor-dev/lessor/store/keyindex"
 )
 
-// keySegment is the default of Config.KeySegment.
-var keySegment = keyindex.DefaultSegmentSize
-
 // moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this
 // one is durable, so that a commit has one part at most, however many batches it has.
 func (e *Engine) moveKeys() {

@@ -25,8 +25,7 @@ func keyed(key string) *lease.Spec {
 // however many batches it has.
 func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 	t.Attr("rules", "T1")
-	bound(t, 3, &keySegment)
-	run(t, func(r *rig) {
+	runWith(t, Config{KeySegment: 3}, func(r *rig) {
 		r.submit(keyed("a"))
 		r.submit(keyed("b"))
 		synctest.Wait()
@@ -79,10 +78,9 @@ func (s slowlyRead) View(fn func(store.Reader) error) error {
 // withSegments calls do with an engine over a store with many segments of keys, which it reads slowly, and which is not served yet.
 func withSegments(t *testing.T, segments int, do func(r *rig)) {
 	t.Helper()
-	bound(t, 2, &keySegment)
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, st: memstore.New()}
-		r.start(Config{})
+		r, cfg := &rig{T: t, st: memstore.New()}, Config{KeySegment: 2}
+		r.start(cfg)
 		for i := range 2 * segments {
 			r.submit(keyed(fmt.Sprint("key", i)))
 		}
@@ -91,7 +89,7 @@ func withSegments(t *testing.T, segments int, do func(r *rig)) {
 		if err := <-r.done; err != nil {
 			t.Fatal(err)
 		}
-		r.open(Config{})
+		r.open(cfg)
 		if n := len(r.set.byKey.Unread()); n < segments-1 {
 			t.Fatalf("there are %d segments, want %d", n, segments)
 		}

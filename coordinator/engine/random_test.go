@@ -49,7 +49,7 @@ func TestRandomHistories(t *testing.T) {
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
 func small(t *testing.T) {
 	bound(t, 4, &lineHead, &parkedHead, &timerHead, &maxIdle, &lossesPerRound, &grantsPerTurn, &triesPerTurn, &unparksPerTurn, &movesAtOnce)
-	bound(t, 2, &linesInTurn, &takersPerBatch, &keySegment)
+	bound(t, 2, &linesInTurn, &takersPerBatch)
 }
 
 // bound sets bounds for one test.
@@ -136,6 +136,7 @@ func newWorld(r *rig, rng *rand.Rand) *world {
 		}
 	}
 	w.cfg.MaxTasks = func(tenant string) int { return most[tenant] }
+	w.cfg.KeySegment = 2
 	w.cfg.Events.Granted = w.granting
 	return w
 }

@@ -28,9 +28,14 @@ type rig struct {
 // run runs test in a bubble of fake time with a new engine over an empty store.
 func run(t *testing.T, test func(r *rig)) {
 	t.Helper()
+	runWith(t, Config{}, test)
+}
+
+func runWith(t *testing.T, cfg Config, test func(r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
-		r.start(Config{})
+		r.start(cfg)
 		test(r)
 		r.shutDown()
 	})

@@ -326,7 +326,6 @@ func (r *rig) leaseFrom(queue string) []Granted {
 // makeGolden makes the store of format 9 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
-	bound(t, 2, &keySegment)
 	dir := t.TempDir()
 	var id string
 	synctest.Test(t, func(t *testing.T) {
@@ -335,7 +334,7 @@ func makeGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &rig{T: t, st: st}
-		r.start(Config{})
+		r.start(Config{KeySegment: 2})
 		id = r.fillGolden()
 		r.shutDown()
 		if err := st.Close(); err != nil {

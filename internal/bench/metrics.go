@@ -72,8 +72,9 @@ func (c *Config) resultMetrics() []metric {
 	)
 	for _, n := range c.Backlogs {
 		all = append(all, backlogMetrics(n)...)
-		all = append(all, scatteredMetrics("keys", fmt.Sprintf("%d tasks with random idempotency keys", n), n)...)
-		all = append(all, scatteredMetrics("delayed", fmt.Sprintf("%d tasks with random delays", n), n)...)
+		for _, k := range scatteredKinds {
+			all = append(all, k.metrics(n)...)
+		}
 	}
 	return all
 }

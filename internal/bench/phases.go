@@ -42,13 +42,22 @@ func (c *Config) allPhases() []phase {
 		)
 	}
 	for _, n := range c.Backlogs {
-		all = append(all, phase{forBacklog("backlog", n), backlog(n)}, scattered("keys", n, withKey), scattered("delayed", n, delayed))
+		all = append(all, phase{forBacklog("backlog", n), backlog(n)})
+		for _, k := range scatteredKinds {
+			all = append(all, k.phase(n))
+		}
 	}
 	return all
 }
 
-// withBacklog lists the phases that there are once for each number of waiting tasks. They restart the coordinator.
-var withBacklog = []string{"backlog", "keys", "delayed"}
+// withBacklog returns the names of the phases that there are once for each number of waiting tasks. They restart the coordinator.
+func withBacklog() []string {
+	names := []string{"backlog"}
+	for _, k := range scatteredKinds {
+		names = append(names, k.name)
+	}
+	return names
+}
 
 // tasksOfProducer bounds how many tasks one producer submits that waits for each: a single producer is a hundred times slower than frames.
 const tasksOfProducer = 2000

@@ -49,7 +49,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	c.Backlogs = slices.DeleteFunc(c.Backlogs, func(n int) bool { // the report tells what was measured
-		return !slices.ContainsFunc(withBacklog, func(phase string) bool { return c.asksFor(forBacklog(phase, n)) })
+		return !slices.ContainsFunc(withBacklog(), func(phase string) bool { return c.asksFor(forBacklog(phase, n)) })
 	})
 	defer relaxGC()()
 	if err := c.checkReachable(ctx); err != nil {

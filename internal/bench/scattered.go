@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
 	"time"
@@ -12,7 +13,16 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// Tasks with something random, whose entries in an index of the coordinator have their places all over it.
+// scatteredKind is a kind of tasks with something random, whose entries in an index of the coordinator have their places all over it.
+type scatteredKind struct {
+	name, what string
+	change     func(*lessorv1.TaskSpec) // makes a task one of them
+}
+
+var scatteredKinds = []scatteredKind{
+	{"keys", "random idempotency keys", withKey},
+	{"delayed", "random delays", delayed},
+}
 
 // withKey gives a task a random idempotency key.
 func withKey(s *lessorv1.TaskSpec) { s.IdempotencyKey = rand.Text() }
@@ -28,10 +38,10 @@ func delayed(s *lessorv1.TaskSpec) {
 	s.RunAt = timestamppb.New(time.Now().Add(leastDelay + mathrand.N(mostDelay-leastDelay)))
 }
 
-// scattered measures what tasks with something random cost that are submitted after n like them, and the memory and the restart with all of them.
-func scattered(name string, n int, change func(*lessorv1.TaskSpec)) phase {
-	return phase{forBacklog(name, n), func(ctx context.Context, r *rig) (samples, error) {
-		r.change = change
+// phase measures what tasks of the kind cost that are submitted after n like them, and the memory and the restart with all of them.
+func (k scatteredKind) phase(n int) phase {
+	return phase{forBacklog(k.name, n), func(ctx context.Context, r *rig) (samples, error) {
+		r.change = k.change
 		if _, err := submitBulk(ctx, r, n); err != nil {
 			return nil, err
 		}
@@ -47,22 +57,23 @@ func scattered(name string, n int, change func(*lessorv1.TaskSpec)) phase {
 		if err != nil {
 			return nil, err
 		}
-		found := r.ran.rate(forBacklog(name+"_enqueue", n), r.Tasks)
-		maps.Copy(found, r.memorySamples(forBacklog(name+"_anonymous", n), forBacklog(name+"_mapped", n)))
+		found := r.ran.rate(forBacklog(k.name+"_enqueue", n), r.Tasks)
+		maps.Copy(found, r.memorySamples(forBacklog(k.name+"_anonymous", n), forBacklog(k.name+"_mapped", n)))
 		took, err := r.restart(ctx)
 		if err != nil {
 			return nil, err
 		}
-		found[forBacklog(name+"_restart", n)] = millis(took)
+		found[forBacklog(k.name+"_restart", n)] = millis(took)
 		return found, r.checkWaiting(ctx, n+r.Tasks)
 	}}
 }
 
-func scatteredMetrics(name, what string, n int) []metric {
+func (k scatteredKind) metrics(n int) []metric {
+	what := fmt.Sprintf("%d tasks with %s", n, k.what)
 	return []metric{
-		{forBacklog(name+"_enqueue", n), unitRate, what + ": enqueue of --tasks more, frames of 500", []string{"enqueue_bulk"}},
-		{forBacklog(name+"_anonymous", n), unitSize, what + ": anonymous memory (Pss_Anon)", nil},
-		{forBacklog(name+"_mapped", n), unitSize, what + ": mapped files beside it (Pss_File)", nil},
-		{forBacklog(name+"_restart", n), unitTime, what + ": restart after SIGKILL, to the first answer", nil},
+		{forBacklog(k.name+"_enqueue", n), unitRate, what + ": enqueue of --tasks more, frames of 500", []string{"enqueue_bulk"}},
+		{forBacklog(k.name+"_anonymous", n), unitSize, what + ": anonymous memory (Pss_Anon)", nil},
+		{forBacklog(k.name+"_mapped", n), unitSize, what + ": mapped files beside it (Pss_File)", nil},
+		{forBacklog(k.name+"_restart", n), unitTime, what + ": restart after SIGKILL, to the first answer", nil},
 	}
 }

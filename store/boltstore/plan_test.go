@@ -49,17 +49,38 @@ func TestLedgerTakesLittleSpace(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err = s.db.View(func(tx *bbolt.Tx) error {
-				stats := tx.Bucket([]byte(store.Ledger.String())).Stats()
-				if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > most {
-					t.Errorf("the ledger takes %d bytes of the file for each report, want at most %d", each, most)
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
+			if each := bytesInFile(t, s, store.Ledger) / rows; each > most {
+				t.Errorf("the ledger takes %d bytes of the file for each report, want at most %d", each, most)
 			}
 		})
+	}
+}
+
+// bytesInFile returns how many bytes of the file the pages of a keyspace take.
+func bytesInFile(t *testing.T, s *Store, ks store.Keyspace) (n int) {
+	t.Helper()
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		stats := tx.Bucket([]byte(ks.String())).Stats()
+		n = stats.LeafAlloc + stats.BranchAlloc
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// commitInParts commits rows changes, part of them at a time; put adds number i.
+func commitInParts(t *testing.T, s *Store, rows, part int, put func(b *store.Batch, i int)) {
+	t.Helper()
+	for first := 0; first < rows; first += part {
+		var b store.Batch
+		for i := first; i < min(first+part, rows); i++ {
+			put(&b, i)
+		}
+		if err := s.Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -85,24 +106,11 @@ func TestTimersTakeLittleSpace(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			for first := 0; first < rows; first += commit {
-				var b store.Batch
-				for i := first; i < first+commit; i++ {
-					b.Put(store.Timer, store.WallTimer(tt.due(i), lease.TaskID{Space: 1, Seq: uint64(i)}).Append(nil), nil)
-				}
-				if err := s.Commit(t.Context(), &b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			err = s.db.View(func(tx *bbolt.Tx) error {
-				stats := tx.Bucket([]byte(store.Timer.String())).Stats()
-				if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > tt.most {
-					t.Errorf("timers take %d bytes of the file each, want at most %d", each, tt.most)
-				}
-				return nil
+			commitInParts(t, s, rows, commit, func(b *store.Batch, i int) {
+				b.Put(store.Timer, store.WallTimer(tt.due(i), lease.TaskID{Space: 1, Seq: uint64(i)}).Append(nil), nil)
 			})
-			if err != nil {
-				t.Fatal(err)
+			if each := bytesInFile(t, s, store.Timer) / rows; each > tt.most {
+				t.Errorf("timers take %d bytes of the file each, want at most %d", each, tt.most)
 			}
 		})
 	}
@@ -122,23 +130,10 @@ func TestTasksOfManySpacesTakeLittleSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for first := 0; first < rows; first += commit {
-		var b store.Batch
-		for i := first; i < first+commit; i++ {
-			b.Put(store.Spec, store.AppendTaskKey(nil, lease.TaskID{Space: uint32(i % spaces), Seq: uint64(i)}), make([]byte, value)) //nolint:gosec // small
-		}
-		if err := s.Commit(t.Context(), &b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		stats := tx.Bucket([]byte(store.Spec.String())).Stats()
-		if each := (stats.LeafAlloc + stats.BranchAlloc) / rows; each > most {
-			t.Errorf("specs take %d bytes of the file each, want at most %d", each, most)
-		}
-		return nil
+	commitInParts(t, s, rows, commit, func(b *store.Batch, i int) {
+		b.Put(store.Spec, store.AppendTaskKey(nil, lease.TaskID{Space: uint32(i % spaces), Seq: uint64(i)}), make([]byte, value)) //nolint:gosec // small
 	})
-	if err != nil {
-		t.Fatal(err)
+	if each := bytesInFile(t, s, store.Spec) / rows; each > most {
+		t.Errorf("specs take %d bytes of the file each, want at most %d", each, most)
 	}
 }

@@ -231,12 +231,26 @@ func TestRandomHistories(t *testing.T) {
 // names returns the names of all tasks, in order.
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.tasks)) }
 
+// next makes one step and commits it.
+func (w *world) next() {
+	w.step()
+	w.seal()
+	w.commit(0)
+}
+
+// fill submits n tasks, "0", "1" and so on, in space 1, and lets the index do all that it has to do.
+func (w *world) fill(n int) {
+	for i := range n {
+		w.submit(1, fmt.Sprint(i))
+		w.next()
+	}
+	w.finish()
+}
+
 // finish lets the index do all that it has to do.
 func (w *world) finish() {
 	for w.x.Busy() {
-		w.step()
-		w.seal()
-		w.commit(0)
+		w.next()
 	}
 	w.seal()
 	w.commit(0)
@@ -255,13 +269,7 @@ func (w *world) count(ks store.Keyspace) (n int) {
 func TestEntriesOfRemovedTasksGo(t *testing.T) {
 	const size, all = 16, 2048
 	w := newWorld(t, 1, size)
-	for i := range all {
-		w.submit(1, fmt.Sprint(i))
-		w.step()
-		w.seal()
-		w.commit(0)
-	}
-	w.finish()
+	w.fill(all)
 	if n := w.count(store.KeySegment); n < all-2*size {
 		t.Fatalf("%d of %d entries are in segments, want all but the last few", n, all)
 	}
@@ -271,9 +279,7 @@ func TestEntriesOfRemovedTasksGo(t *testing.T) {
 		if i%(all/kept) != 0 {
 			w.remove(n)
 		}
-		w.step()
-		w.seal()
-		w.commit(0)
+		w.next()
 	}
 	w.finish()
 	if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), 4*kept; n > most {
@@ -399,9 +405,7 @@ func TestStartsLeaveNoSegmentsBehind(t *testing.T) {
 		w.commit(0)
 		for range 20 {
 			for range steps {
-				w.step()
-				w.seal()
-				w.commit(0)
+				w.next()
 			}
 			w.crash()
 		}
@@ -415,13 +419,7 @@ func TestStartsLeaveNoSegmentsBehind(t *testing.T) {
 func TestEntriesGoAcrossStarts(t *testing.T) {
 	const size, segments = 16, 10
 	w := newWorld(t, 1, size)
-	for i := range segments * size {
-		w.submit(1, fmt.Sprint(i))
-		w.step()
-		w.seal()
-		w.commit(0)
-	}
-	w.finish()
+	w.fill(segments * size)
 	for i := size; i < segments*size; i++ {
 		w.remove(name(1, fmt.Sprint(i)))
 		w.seal()
@@ -442,18 +440,10 @@ func TestEntriesGoAcrossStarts(t *testing.T) {
 func TestEachSegmentHasItsTurn(t *testing.T) {
 	const size, segments = 16, 10
 	w := newWorld(t, 1, size)
-	for i := range segments * size {
-		w.submit(1, fmt.Sprint(i))
-		w.step()
-		w.seal()
-		w.commit(0)
-	}
-	w.finish()
+	w.fill(segments * size)
 	for i := segments * size / 2; i < segments*size; i++ {
 		w.remove(name(1, fmt.Sprint(i)))
-		w.step()
-		w.seal()
-		w.commit(0)
+		w.next()
 	}
 	w.finish()
 	if n, most := w.count(store.KeySegment)+w.count(store.KeyLog), (segments/2+3)*size; n > most {
