@@ -161,7 +161,7 @@ type credential struct {
 
 // revokes replaces the credential of a tenant by a new one, and revokes the old one: no call with it is answered any more, and its streams end within a second.
 func (w *world) revokes(tn *tenant) {
-	old := tn.token.Load()
+	old, peers := tn.token.Load(), tn.peers // the end of the history, which may come first, replaces the peers
 	w.note("%s revokes its credential", tn.name)
 	w.busy.Go(func() {
 		made := &credential{}
@@ -185,14 +185,14 @@ func (w *world) revokes(tn *tenant) {
 		}
 		time.Sleep(1100 * time.Millisecond)
 		if l := w.now.Load(); l != nil && starts == w.starts.Load() {
-			w.checkRevoked(l, tn, old)
+			w.checkRevoked(l, tn, peers, old)
 		}
 	})
 }
 
 // checkRevoked checks that a credential that was revoked more than a second ago is good for nothing.
-func (w *world) checkRevoked(l *life, tn *tenant, old *credential) {
-	for _, p := range tn.peers {
+func (w *world) checkRevoked(l *life, tn *tenant, peers []*peer, old *credential) {
+	for _, p := range peers {
 		for _, line := range p.allLines() {
 			if line.with == old && line.slow == 0 && !line.hasEnded() {
 				w.problem("X3: %s: a stream of %s has not ended, although its credential was revoked 1.1 s ago", tn.name, p.name)
