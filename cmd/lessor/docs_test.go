@@ -54,6 +54,44 @@ func TestManualNamesEveryCommandAndFlag(t *testing.T) {
 	})
 }
 
+// The shell and the parser accept each command of the pages that people copy from when they are in a hurry.
+func TestCommandsOfThePages(t *testing.T) {
+	bin := fakeLessor(t)
+	for page, least := range map[string]int{"runbooks.md": 20, "operations.md": 8, "coming-from.md": 2, "security.md": 4} {
+		commands := commandsOf(readDoc(t, page))
+		for _, command := range commands {
+			for _, args := range wordsOf(t, bin, command) {
+				if err := parseError(t, args); err != "" {
+					t.Errorf("docs/%s: %s: %s", page, command, err)
+				}
+			}
+		}
+		if len(commands) < least {
+			t.Errorf("docs/%s: %d commands found, want at least %d", page, len(commands), least)
+		}
+	}
+}
+
+var (
+	shellBlock = regexp.MustCompile("(?ms)^ *```(sh|console)\n(.*?)^ *```")
+	inShell    = regexp.MustCompile(`(?m)^ *((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`) // a line that ends with | goes on
+	inConsole  = regexp.MustCompile(`(?m)^ *\$ ((?:[A-Z_]+=\S+ )*lessor (?:.*\|\n)*.*)$`)
+)
+
+// commandsOf returns the commands of a page that begin with lessor.
+func commandsOf(page string) (commands []string) {
+	for _, block := range shellBlock.FindAllStringSubmatch(page, -1) {
+		pattern := inShell
+		if block[1] == "console" {
+			pattern = inConsole
+		}
+		for _, m := range pattern.FindAllStringSubmatch(block[2], -1) {
+			commands = append(commands, m[1])
+		}
+	}
+	return commands
+}
+
 // Users rely on the table of variables: each variable in it must exist, and it must list all the variables of the long-running commands.
 func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 	table := make(map[string]bool)

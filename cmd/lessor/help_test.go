@@ -31,11 +31,7 @@ func eachHelp(t *testing.T, visit func(command, text string)) {
 
 // The shell and the parser accept each example of --help.
 func TestExamplesOfTheHelp(t *testing.T) {
-	bin := t.TempDir()
-	const fake = "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done >> \"$WORDS\"\nprintf '\\1' >> \"$WORDS\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "lessor"), []byte(fake), 0o755); err != nil { //nolint:gosec // it must be executable
-		t.Fatal(err)
-	}
+	bin := fakeLessor(t)
 	var examples int
 	eachHelp(t, func(command, text string) {
 		_, below, _ := strings.Cut(text, "\nExample")
@@ -55,6 +51,17 @@ func TestExamplesOfTheHelp(t *testing.T) {
 	if examples < 50 {
 		t.Errorf("%d examples, want those of all commands", examples)
 	}
+}
+
+// fakeLessor returns a directory with a lessor that only writes down its arguments.
+func fakeLessor(t *testing.T) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	const fake = "#!/bin/sh\nfor word; do printf '%s\\0' \"$word\"; done >> \"$WORDS\"\nprintf '\\1' >> \"$WORDS\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "lessor"), []byte(fake), 0o755); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	return bin
 }
 
 // isExample matches a line that runs lessor, and not one of a YAML file.
