@@ -28,6 +28,9 @@ func explainStatus(err error) *failure {
 		return fail(exitUnavailable, hintNoGRPC,
 			"cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", found[1])
 	}
+	if strings.HasPrefix(s.Message(), streamReset) && reasonOf(s) == "" {
+		return fail(exitUnavailable, hintReset, "the connection to the coordinator was cut: %s", s.Message())
+	}
 	switch s.Code() {
 	case codes.InvalidArgument:
 		return fail(exitUsage, "", "%s", violations(s))
@@ -72,6 +75,11 @@ const (
 
 // hintNoGRPC is the hint for a server that speaks something else.
 const hintNoGRPC = "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC"
+
+// streamReset begins the error of gRPC about a call that a proxy has cut off. Its code is INTERNAL, CANCELLED or UNKNOWN; a coordinator that fails says why.
+const streamReset = "stream terminated by RST_STREAM"
+
+const hintReset = "try again; if there is a proxy in between, docs/deployment.md says what it must do"
 
 // missingHint says where to find the names of what exists.
 func missingHint(s *status.Status) string {
