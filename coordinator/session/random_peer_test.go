@@ -33,6 +33,7 @@ type peer struct {
 	token    string
 	tokens   []*lessorv1.Resume // earlier ones
 	drained  map[string]bool    // sessions that it drains
+	missed   map[string]bool    // sessions of which it has acknowledged frames that it had not taken: it may never hear of an order in them
 	installs bool
 	packages map[string]lessorv1.PackageStatus // what it has, by its own words
 	orders   []*PackageOrder                   // that it was told
@@ -85,15 +86,18 @@ func (p *peer) connect(resume *lessorv1.Resume, replaces string) {
 	}
 }
 
-// resume is what the peer knows of its session; nil: nothing, or it wants work again, which the session no longer gets.
+// resume is what the peer knows of its session; nil: nothing, or it is diligent, and the session is of no more use.
 func (p *peer) resume() *lessorv1.Resume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.token == "" || p.diligent && p.drained[p.id] {
+	if p.token == "" || p.diligent && p.useless() {
 		return nil
 	}
 	return &lessorv1.Resume{SessionId: p.id, SessionToken: p.token, LastSeenSeq: p.taken}
 }
+
+// useless reports whether a diligent peer needs another session: this one gets no more work, or orders in it may never end.
+func (p *peer) useless() bool { return p.drained[p.id] || p.missed[p.id] }
 
 // listen takes the frames of a line.
 func (p *peer) listen(l *line) {

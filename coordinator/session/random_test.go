@@ -142,7 +142,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for n, name := range []string{"ann", "bob", "cid"} {
 		w.peers = append(w.peers, &peer{
 			w: w, name: name, instance: name + "1", numbered: n < 2 || w.one(2), ended: map[string]bool{}, done: map[string]bool{}, drained: map[string]bool{},
-			installs: !w.one(4), packages: map[string]lessorv1.PackageStatus{"p@1": installed},
+			missed: map[string]bool{}, installs: !w.one(4), packages: map[string]lessorv1.PackageStatus{"p@1": installed},
 		})
 	}
 	for n := range w.rng.IntN(3) {
@@ -394,7 +394,11 @@ func (w *world) connects() {
 		}
 	case 3:
 		if resume != nil && resume.GetLastSeenSeq() > 0 {
-			resume.LastSeenSeq, how = w.rng.Uint64N(resume.GetLastSeenSeq()+3), "with another seq"
+			has := resume.GetLastSeenSeq()
+			resume.LastSeenSeq, how = w.rng.Uint64N(has+3), "with another seq"
+			p.mu.Lock()
+			p.missed[resume.GetSessionId()] = p.missed[resume.GetSessionId()] || resume.GetLastSeenSeq() > has
+			p.mu.Unlock()
 		}
 	case 4:
 		if o := w.anyPeer(); o != p && o.resume() != nil {
@@ -825,16 +829,16 @@ func (w *world) names() (all []string) {
 	return all
 }
 
-// heal lets the peer do all that a worker has to do. It goes on with the session that it has, unless that one gets no more work.
+// heal lets the peer do all that a worker has to do. It goes on with the session that it has, unless that one is of no more use.
 func (p *peer) heal() {
 	p.mu.Lock()
 	p.diligent, p.lazy, p.packages = true, false, allPackages(installed)
-	draining := p.line == nil || !p.accepted || p.drained[p.id] || p.w.book.isOver(p.line)
-	if draining && p.line != nil {
+	again := p.line == nil || !p.accepted || p.useless() || p.w.book.isOver(p.line)
+	if again && p.line != nil {
 		p.line.cut()
 		p.line = nil
 	}
-	if !draining {
+	if !again {
 		p.say(p.registration(6))
 		p.carryOutAll()
 		p.beat(true, nil)
