@@ -135,8 +135,8 @@ func serveAnnounced(a *app, co *coordinator.Coordinator, grpcLis, httpLis net.Li
 }
 
 // longOpening is how long the opening of a store may take before the process answers health probes. Callers who connect before that wait. It is longer than
-// the second for which the opening waits for another process to close the store.
-const longOpening = 2 * time.Second
+// the opening waits for another process to close the store, so that a start on a store in use logs nothing but the error.
+const longOpening = 2 * boltstore.DefaultLockTimeout
 
 // whileOpening handles signals and health probes while the store is being opened, until opened is called. The opening may take minutes if the store is
 // checked. Nothing needs a graceful stop yet, so the first signal ends the process.

@@ -36,17 +36,18 @@ type Options struct {
 	// memory. While the file is smaller, a commit never waits for a View, a Snapshot or the check that runs after Open. 0 is 64 GiB, or a quarter of
 	// what the process may map if that is limited (ulimit -v), but at least 1 GiB.
 	MapBytes int64
-	// LockTimeout is how long Open waits for another process to close the store. 0 is one second.
+	// LockTimeout is how long Open waits for another process to close the store. 0 is DefaultLockTimeout.
 	LockTimeout time.Duration
 	// Logger gets a message if Open takes back a commit that a loss of power cut off, and if Open upgrades the store. nil is slog.Default().
 	Logger *slog.Logger
 }
 
-const defaultLockTimeout = time.Second
+// DefaultLockTimeout is how long Open waits for another process to close the store, unless Options say otherwise.
+const DefaultLockTimeout = time.Second
 
 func (o Options) withDefaults() Options {
 	o.MapBytes = cmp.Or(o.MapBytes, defaultMapBytes())
-	o.LockTimeout = cmp.Or(o.LockTimeout, defaultLockTimeout)
+	o.LockTimeout = cmp.Or(o.LockTimeout, DefaultLockTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }
