@@ -102,6 +102,7 @@ func receive(ctx context.Context, admin lessorv1.AdminServiceClient, to io.Write
 			}
 			t.Bytes += uint64(len(part.Data))
 		case *lessorv1.BackupResponse_End:
+			_, _ = stream.Recv() // until the call ends, with which the next backup may begin; nothing more is needed of this one, whatever becomes of it
 			return t.end(part.End, sum)
 		}
 	}

@@ -2,10 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 )
@@ -66,4 +77,38 @@ func TestCheckOfAReceivedBackup(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// slowEnd serves a whole backup, and then takes a minute to end the call, as a coordinator does whose disk is slow: it notes the time of the backup.
+type slowEnd struct {
+	lessorv1.UnimplementedAdminServiceServer
+	ended atomic.Bool
+}
+
+func (s *slowEnd) Backup(_ *lessorv1.BackupRequest, stream grpc.ServerStreamingServer[lessorv1.BackupResponse]) error {
+	sum := sha256.Sum256(nil)
+	err := errors.Join(
+		stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_Begin{Begin: &lessorv1.BackupBegin{Format: store.Current().Format()}}}),
+		stream.Send(&lessorv1.BackupResponse{Part: &lessorv1.BackupResponse_End{End: &lessorv1.BackupEnd{Sha256: sum[:]}}}))
+	time.Sleep(time.Minute)
+	s.ended.Store(true)
+	return err
+}
+
+// A backup has ended for the coordinator, too, when the command has it, so that another one can follow at once.
+func TestBackupEndsWithItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lis, server, service := bufconn.Listen(1<<20), grpc.NewServer(), &slowEnd{}
+		lessorv1.RegisterAdminServiceServer(server, service)
+		go func() { _ = server.Serve(lis) }()
+		defer server.Stop()
+		cl, err := dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cl.Close() }()
+		if err := receive(t.Context(), cl.admin, &bytes.Buffer{}, &backupInfo{}); err != nil || !service.ended.Load() {
+			t.Errorf("the command has the backup (%v), and the call has ended: %v", err, service.ended.Load())
+		}
+	})
 }

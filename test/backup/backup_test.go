@@ -360,7 +360,12 @@ func TestDiskFull(t *testing.T) {
 	filler := disk.Fill("filler", 4<<20)
 	before := namesIn(t, disk.Dir())
 	for _, args := range commands {
-		code, output := lessor(t, args...)
+		var code int
+		var output string
+		eventually(t, "the coordinator has noticed the end of the backup before", func() bool {
+			code, output = lessor(t, args...)
+			return !strings.Contains(output, "another backup is under way")
+		})
 		if code != 5 || !regexp.MustCompile(`^error: .*(no space left|no room).*\nhint: .+\n$`).MatchString(output) {
 			t.Errorf("%v: exit code %d, want 5, an error and a hint\n%s", args, code, output)
 		}
