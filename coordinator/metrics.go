@@ -30,6 +30,7 @@ type metrics struct {
 	commits     prometheus.Histogram
 	batches     prometheus.Histogram
 	stalled     prometheus.Counter
+	clockSet    prometheus.Counter
 	latency     prometheus.Histogram
 	frames      frameBytes
 	requests    *prometheus.CounterVec
@@ -69,6 +70,9 @@ func newMetrics() *metrics {
 		stalled: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lessor_stalled_seconds_total", Help: "Time for which the coordinator was stalled; live leases were extended by it.",
 		}),
+		clockSet: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lessor_wall_clock_jumps_total", Help: "How often the wall clock was set while the coordinator ran, by a second or more.",
+		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
@@ -86,7 +90,7 @@ func newMetrics() *metrics {
 			Help: "When a backup last failed, in seconds since 1970; 0 if none has.",
 		}),
 	}
-	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.latency, frames,
+	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.latency, frames,
 		m.calls.ended, m.calls.took, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
 		m.tasksEnded.WithLabelValues(final.String())
@@ -157,8 +161,9 @@ func (m *metrics) events() engine.Events {
 				m.latency.Observe(time.Since(t.Lease.GrantedAt.Time()).Seconds())
 			}
 		},
-		Retried: func(_ *lease.Task, cause lease.Reason) { retries.inc(cause) },
-		Stalled: func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
+		Retried:      func(_ *lease.Task, cause lease.Reason) { retries.inc(cause) },
+		Stalled:      func(by time.Duration, _ int) { m.stalled.Add(by.Seconds()) },
+		WallClockSet: func(time.Duration) { m.clockSet.Inc() },
 	}
 }
 

@@ -61,7 +61,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: warnIfSlow(m.events(), cfg.Logger), DiskFull: cfg.DiskFull,
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: withWarnings(m.events(), cfg.Logger), DiskFull: cfg.DiskFull,
 		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
@@ -109,9 +109,9 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// warnIfSlow returns the callbacks with a warning in the log about each slow commit, and about each time for which the coordinator stood still that is as
-// long: otherwise leases would expire without a word.
-func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
+// withWarnings returns the callbacks with a warning in the log about each slow commit, about each time for which the coordinator stood still that is as long, and
+// about each jump of the wall clock: otherwise leases would expire, or deadlines pass, without a word.
+func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
 	committed := events.Committed
 	events.Committed = func(tasks int, took time.Duration) {
 		if took >= engine.SlowCommit {
@@ -123,6 +123,11 @@ func warnIfSlow(events engine.Events, log *slog.Logger) engine.Events {
 		if by >= engine.SlowCommit {
 			log.Warn("the coordinator stood still: it was stopped, or had no processor time or memory", "for", by)
 		}
+	}
+	set := events.WallClockSet
+	events.WallClockSet = func(by time.Duration) {
+		log.Warn("the wall clock was set, or the machine slept: run_at, deadlines, retention and credentials follow it, leases do not", "by", by)
+		set(by)
 	}
 	return events
 }

@@ -12,6 +12,7 @@ import (
 func (e *Engine) readClocks() {
 	before := e.now.Serving
 	e.now = e.clock.now()
+	e.compareClocks()
 	if gap := e.now.Serving.Sub(before); gap >= standstill && e.set.live > 0 {
 		e.stalled = true
 		e.cfg.Events.StoodStill(gap)
@@ -22,6 +23,15 @@ func (e *Engine) readClocks() {
 			e.giveBack(left)
 		}
 	}
+}
+
+// compareClocks tells if the wall clock was set since it was read last. Nothing else follows from that: leases do not depend on it (A8).
+func (e *Engine) compareClocks() {
+	ahead := time.Duration(e.now.Wall) - time.Duration(e.now.Serving)
+	if by := ahead - e.wallAhead; by.Abs() >= leastJump {
+		e.cfg.Events.WallClockSet(by)
+	}
+	e.wallAhead = ahead
 }
 
 // giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but

@@ -64,6 +64,8 @@ const (
 	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
 	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
 	saveIdleClock = 10 * time.Second
+	// leastJump is from when on a jump of the wall clock is told. It is far above what an adjustment of its speed can do between two readings.
+	leastJump = time.Second
 )
 
 // runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
@@ -135,6 +137,7 @@ type Engine struct {
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
 	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see round
 	expiredNone    bool          // the last round expired nothing because of a stall
+	wallAhead      time.Duration // the wall clock minus the serving clock, as they were read last
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
 }
@@ -197,6 +200,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	defer timer.Stop()
 	e.clock.run()
 	e.now = e.clock.now()
+	e.wallAhead = time.Duration(e.now.Wall) - time.Duration(e.now.Serving)
 	e.readKeyFilters(reading)
 	for {
 		timer.Reset(e.sleep())

@@ -28,6 +28,8 @@ type Events struct {
 	StoodStill func(by time.Duration)
 	// Stalled: the coordinator stood still or had a slow commit for the time by, and gave that time back to this number of leases (A8).
 	Stalled func(by time.Duration, leases int)
+	// WallClockSet: the wall clock went by more than by the monotonic clock, or less if by is negative, at once: somebody has set it, or the machine slept.
+	WallClockSet func(by time.Duration)
 }
 
 // fill makes every callback safe to call.
@@ -58,5 +60,8 @@ func (e *Events) fill() {
 	}
 	if e.Stalled == nil {
 		e.Stalled = func(time.Duration, int) {}
+	}
+	if e.WallClockSet == nil {
+		e.WallClockSet = func(time.Duration) {}
 	}
 }

@@ -5,6 +5,7 @@ package authority
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ func TestWallClockJumps(t *testing.T) {
 	w.c.Env = []string{wallFile + "=" + wall.path}
 	w.startCoordinator()
 	w.holdLease()
+	jumps := 0
 	for _, restart := range []bool{false, true} {
 		for _, shift := range []time.Duration{time.Hour, -time.Hour, 10 * year, 0} {
 			w.addSilentLease()
@@ -33,6 +35,12 @@ func TestWallClockJumps(t *testing.T) {
 			w.checkWallClock(shift)
 			for w.check() > 0 {
 				time.Sleep(20 * time.Millisecond)
+			}
+			if jumps++; restart {
+				jumps = 0 // it did not run
+			}
+			if n := strings.Count(w.c.Process().Stderr(), "the wall clock was set"); n != jumps {
+				t.Errorf("the coordinator has logged %d jumps of the wall clock, want %d", n, jumps)
 			}
 		}
 	}
