@@ -65,10 +65,10 @@ race: ## Run the quick tests with the race detector, and list which rule of docs
 	$(RACE) $(BUBBLES) $(BESIDE) -timeout 20m -json ./... | go run ./test/rules -require AHKPSTVWX docs/rules.md
 
 .PHONY: simulate
-simulate: ## Simulate 10 million steps of the authority and its workers, 350 histories of the engine, 300 of its index of keys, 200 of sessions, and 12 of the whole (docs/testing/models.md)
+simulate: ## Simulate 10 million steps of the authority and its workers, 350 histories of the engine, 300 of each of its indexes, 200 of sessions, and 12 of the whole (docs/testing/models.md)
 	go test -count=1 -v -timeout 10m ./lease -run '^TestSimulation$$' -simulate.steps 10000000 -simulate.seed $(SEED)
 	go test -count=1 -timeout 10m ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 350 -random.seed $(SEED)
-	go test -count=1 -timeout 10m ./store/keyindex -run '^TestRandomHistories$$' -random.histories 300 -random.seed $(SEED)
+	go test -count=1 -timeout 10m ./store/keyindex ./store/timerindex -run '^TestRandomHistories$$' -random.histories 300 -random.seed $(SEED)
 	go test -count=1 -timeout 10m ./coordinator/session -run '^TestRandomHistories$$' -random.histories 200 -random.seed $(SEED)
 	go test -count=1 -timeout 10m ./test/limits -run '^TestRandomHistories$$' -random.histories 12 -random.seed $(SEED)
 
@@ -85,7 +85,7 @@ test-long: ## Run the tests behind the tag `long` and all faults with the race d
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
 	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR) -simulate.seed 0
 	go test -count=1 -timeout 0 ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
-	go test -count=1 -timeout 0 ./store/keyindex -run '^TestRandomHistories$$' -random.histories 100000 -random.seed 0
+	go test -count=1 -timeout 0 ./store/keyindex ./store/timerindex -run '^TestRandomHistories$$' -random.histories 100000 -random.seed 0
 	go test -count=1 -timeout 0 ./coordinator/session -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
 	go test -count=1 -timeout 0 ./test/limits -run '^TestRandomHistories$$' -random.histories 5000 -random.seed 0
 	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000

@@ -21,6 +21,7 @@
 //	run          space | run | sequence                           empty; tasks of a run. Under run 0: tasks up to this one may be missing here
 //	mounted      space | host | sequence                          empty; tasks that are mounted on another task of their run
 //	timer        clock | due | task id                            empty; timers, the one that is due first comes first
+//	timerlog     number                                           timers that may be missing in timer, as they came; see package timerindex
 //	keylog       task id                                          hash of the idempotency key, and digest of the spec, of a task that is in no segment yet
 //	keysegment   segment | hash of an idempotency key             task and digest of its spec; see package keyindex
 //	idempotency  space | idempotency key                          the same, of tasks that are older than the two keyspaces above

@@ -31,7 +31,7 @@ func Current() Migrations {
 		{Name: "a queue tells how far its rate limit is used up", Apply: noChange},
 		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange}, // a queue that has not counted them is kept
 		{Name: "tasks are found by their run", Apply: markOlderTasks},
-		{Name: "tasks may require a package, and idempotency keys are in segments", Apply: noChange}, // keys of older tasks stay in Idempotency
+		{Name: "tasks may require a package, keys are in segments, and timers in a log", Apply: noChange}, // keys of older tasks stay in Idempotency
 	}
 }
 

@@ -267,6 +267,19 @@ func ParseTimerKey(key []byte) (TimerKey, error) {
 	}, nil
 }
 
+// AppendTimerLogKey appends the key of a record in TimerLog.
+func AppendTimerLogKey(dst []byte, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(dst, number)
+}
+
+// ParseTimerLogKey reverses AppendTimerLogKey.
+func ParseTimerLogKey(key []byte) (number uint64, err error) {
+	if len(key) != 8 {
+		return 0, parseError(TimerLog, key)
+	}
+	return binary.BigEndian.Uint64(key), nil
+}
+
 // PrefixEnd returns the end of a scan over all keys with the prefix: the lowest key that is greater than all of them. If there is no such key, it returns nil,
 // which means the end of the keyspace.
 func PrefixEnd(prefix []byte) []byte {

@@ -32,6 +32,7 @@ const (
 	Run
 	KeyLog
 	KeySegment
+	TimerLog
 
 	// NumKeyspaces is the number of keyspaces.
 	NumKeyspaces = int(iota)
@@ -43,6 +44,7 @@ var keyspaceNames = [NumKeyspaces]string{
 	Checkpoint: "checkpoint", Discarded: "discarded", Parked: "parked", Settings: "settings", Mounted: "mounted",
 	Feedback: "feedback", SigningKey: "signingkey", Token: "token", Audit: "audit", Run: "run",
 	KeyLog: "keylog", KeySegment: "keysegment",
+	TimerLog: "timerlog",
 }
 
 // String is the name under which a store on disk keeps the keyspace.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
@@ -22,16 +24,39 @@ func (e *Engine) apply(c *lease.Change) {
 func (e *Engine) updateTimers(c *lease.Change) {
 	if t := c.Old; t != nil {
 		serving, wall := t.Due()
-		e.serving.drop(t.ID, int64(serving), t.Lease != nil)
-		e.wall.drop(t.ID, int64(wall), t.Lease != nil)
+		if e.serving.drop(t, int64(serving)) {
+			e.batch.timersGone = append(e.batch.timersGone, store.ServingTimer(serving, t.ID))
+		}
+		if e.wall.drop(t, int64(wall)) {
+			e.batch.timersGone = append(e.batch.timersGone, store.WallTimer(wall, t.ID))
+		}
 	}
 	if t := c.New; t != nil {
 		serving, wall := t.Due()
-		e.serving.add(t.ID, int64(serving), t.Lease != nil)
-		e.wall.add(t.ID, int64(wall), t.Lease != nil)
+		e.serving.add(t, int64(serving))
+		e.wall.add(t, int64(wall))
 		return
 	}
-	e.serving.add(c.Old.ID, int64(c.ForgetAt), false) // of the ledger of a deleted task
+	if c.ForgetAt != 0 { // of the ledger of a deleted task
+		e.serving.rest.insert(timerKey{int64(c.ForgetAt), c.Old.ID})
+	}
+}
+
+// moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
+// would be written to Timer after it was removed from there.
+func (e *Engine) moveTimers() {
+	moved := e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) (has bool) {
+		records.WaitingTimers(e.set.task(k.Task), func(has1 store.TimerKey) { has = has || has1 == k })
+		return has
+	})
+	for _, k := range moved.Moved {
+		tl := e.serving
+		if k.Clock == store.WallClock {
+			tl = e.wall
+		}
+		tl.rest.insert(timerKey{k.Due, k.Task})
+	}
+	e.batch.timers = moved
 }
 
 func (e *Engine) updateCounts(c *lease.Change) {

@@ -7,6 +7,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
 // Caps of a batch, and of a commit of several batches. About 1,000 tasks per flush is the best size; more make a commit longer without a gain.
@@ -26,6 +27,7 @@ type batch struct {
 	configured []*queue             // the queues whose settings it writes
 	ledgers    []expiredLedger      // deleted tasks whose ledger it removes
 	puts       []func(*store.Batch) // writes of Keep, and of moveKeys
+	timersGone []store.TimerKey     // timers of tasks that waited, to be removed from Timer
 	audits     []*records.Audit
 	clock      bool           // commit the batch even if it holds only the clock
 	feeds      []ResolvedFeed // what live attempts reported during the batch
@@ -42,7 +44,8 @@ type batch struct {
 	forgotten    []records.Queue // the ones that are unused
 	settings     []setting
 	serving      lease.Instant
-	extended     time.Duration   // value of Engine.extended
+	extended     time.Duration // value of Engine.extended
+	timers       timerindex.Changes
 	feedback     []finalFeedback // last feedback of the attempts that the batch ends
 }
 
@@ -259,6 +262,9 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 	for _, s := range b.settings {
 		records.PutSettings(to, s.space, s.queue, s.settings)
 	}
+	for _, k := range b.timersGone { // before the changes: a task that has ended may have a timer at the same time
+		records.DeleteTimer(to, k)
+	}
 	for _, c := range b.changes {
 		if c.Old != nil || c.New != nil {
 			records.Put(to, &c.Change)
@@ -270,6 +276,7 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 	for _, put := range b.puts {
 		put(to)
 	}
+	b.timers.Put(to)
 	for _, a := range b.audits {
 		records.PutAudit(to, a)
 	}

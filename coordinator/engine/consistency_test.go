@@ -466,7 +466,8 @@ func (i *inspection) checkTimers() {
 			due[k] = true
 			_, inLeased := tl.leased.Get(k)
 			_, atRest := tl.rest.entries.Get(k)
-			if isLeased(t) && !inLeased || !isLeased(t) && !atRest && !tl.rest.beyond(k) {
+			recent := i.recent.Has(tl.inStore(k))
+			if isLeased(t) && !inLeased || !isLeased(t) && !atRest && !tl.rest.beyond(k) && !recent {
 				i.problem("task %v, %v: its timer is not set", id, t.State())
 			}
 		}

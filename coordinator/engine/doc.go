@@ -60,7 +60,8 @@
 // The working set is in memory: tasks with a live lease, tasks of batches that are not durable yet, and a bounded number of tasks at the heads
 // of lines. Lines, parked tasks and timers are indexes on disk; a head (head.go) holds the first entries of each in memory. A reader refills
 // the head of a line before it is empty (read_ahead.go). If a head runs empty anyway, the loop waits until the changes of that index are
-// durable and then reads the next entries itself. Memory and start time do not grow with the backlog, but for 2 bytes for each idempotency key.
+// durable and then reads the next entries itself. The timers of waiting tasks come to their index by way of memory, since they come in no order (package
+// store/timerindex). Memory and start time do not grow with the backlog, but for 2 bytes for each idempotency key, and for timers that are a 16th of what waits.
 //
 // # Where things are
 //
@@ -75,7 +76,8 @@
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
 //	space.go queue.go                          workspaces and their numbers; queues and lines
-//	head.go read_ahead.go timeline.go          heads of indexes on disk, and how they are refilled
+//	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
+//	timeline.go                                the timers of each clock: of leased tasks, recent ones (package store/timerindex), the first of those on disk
 //	match.go flow.go pool.go                   whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room

@@ -101,13 +101,17 @@ func (e *Engine) afterCommit(b *batch) {
 // expireDue applies the timers that are due, at most dueAtOnce. It never scans the tasks (T8).
 func (e *Engine) expireDue() {
 	for range dueAtOnce {
-		k, ok := e.nextDue()
+		k, of, ok := e.nextDue()
 		if !ok {
 			return
 		}
-		if e.set.task(k.task) != nil {
+		switch {
+		case e.set.task(k.task) != nil:
 			e.step(lease.Expire{Task: k.task})
-		} else {
+		case of.recent.Has(of.inStore(k)): // it was read at the start, and its task had been removed by then
+			of.recent.Forget(of.inStore(k))
+			continue
+		default:
 			e.batch.ledgers = append(e.batch.ledgers, expiredLedger{task: k.task, due: lease.Instant(k.due)})
 		}
 		e.dropStale(k)
@@ -115,16 +119,16 @@ func (e *Engine) expireDue() {
 }
 
 // nextDue returns an entry of a timeline that is due now.
-func (e *Engine) nextDue() (timerKey, bool) {
+func (e *Engine) nextDue() (k timerKey, of *timeline, ok bool) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
 		if tl.rest.dry() {
 			e.refillTimers(tl)
 		}
 		if k, ok := tl.next(); ok && k.due <= e.nowOn(tl) {
-			return k, true
+			return k, tl, true
 		}
 	}
-	return timerKey{}, false
+	return k, nil, false
 }
 
 func (e *Engine) nowOn(tl *timeline) int64 {
@@ -139,8 +143,7 @@ func (e *Engine) nowOn(tl *timeline) int64 {
 func (e *Engine) dropStale(k timerKey) {
 	for _, tl := range []*timeline{e.serving, e.wall} {
 		if next, ok := tl.next(); ok && next == k && k.due <= e.nowOn(tl) {
-			tl.leased.Delete(k)
-			tl.rest.remove(k)
+			tl.dropStale(k)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/keyindex"
+	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
 // Config configures an engine. The zero value is usable.
@@ -33,6 +34,8 @@ type Config struct {
 	MaxTasks func(tenant string) int
 	// KeySegment is how many entries of idempotency keys become a segment of their index; 0: keyindex.DefaultSegmentSize.
 	KeySegment int
+	// TimersSwept is how many timers must come until those in memory are put in order on disk; 0: timerindex.DefaultSize.
+	TimersSwept int
 }
 
 // Recovery says what happens to leases that were granted before a start.
@@ -102,6 +105,7 @@ type Engine struct {
 	total     tally                    // of the tasks of all queues
 	serving   *timeline                // timers on the serving clock
 	wall      *timeline                // timers on the wall clock
+	recent    *timerindex.Index        // those timers of tasks that wait which may not be in order on disk yet
 	alarms    alarms
 	lastAudit store.AuditKey // key of the newest audit entry
 
@@ -152,6 +156,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	}
 	if cfg.KeySegment == 0 {
 		cfg.KeySegment = keyindex.DefaultSegmentSize
+	}
+	if cfg.TimersSwept == 0 {
+		cfg.TimersSwept = timerindex.DefaultSize
 	}
 	if cfg.DiskFull == nil {
 		cfg.DiskFull = func() bool { return false }
@@ -360,6 +367,9 @@ func (e *Engine) submitBatch() {
 	b := e.batch
 	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
 		return
+	}
+	if !b.empty() {
+		e.moveTimers()
 	}
 	b.seal(e.clock.now().Serving)
 	b.extended = e.extended

@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
 // load reads everything that the engine keeps in memory. Tasks at rest stay on disk.
@@ -38,7 +39,7 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// loadClock starts the serving clock where it was saved last. The timers on both clocks stay on disk until they are needed.
+// loadClock starts the serving clock where it was saved last. Of the timers on both clocks, it reads only those that are not in order on disk.
 func (e *Engine) loadClock(r store.Reader) error {
 	serving, err := records.ServingClock(r)
 	if err != nil {
@@ -49,7 +50,9 @@ func (e *Engine) loadClock(r store.Reader) error {
 	e.savedAt = serving
 	e.serving.rest.unread(timerKey{due: math.MinInt64})
 	e.wall.rest.unread(timerKey{due: math.MinInt64})
-	return nil
+	e.recent, err = timerindex.Load(r, e.cfg.TimersSwept)
+	e.serving.recent, e.wall.recent = e.recent, e.recent
+	return err
 }
 
 func (e *Engine) loadKeys(r store.Reader) (err error) {
@@ -235,8 +238,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 			e.addUnaryLease(callerOf(t))
 		}
 		serving, wall := t.Due()
-		e.serving.add(t.ID, int64(serving), true)
-		e.wall.add(t.ID, int64(wall), true)
+		e.serving.add(t, int64(serving))
+		e.wall.add(t, int64(wall))
 		return nil
 	})
 }

@@ -136,7 +136,7 @@ func newWorld(r *rig, rng *rand.Rand) *world {
 		}
 	}
 	w.cfg.MaxTasks = func(tenant string) int { return most[tenant] }
-	w.cfg.KeySegment = 2
+	w.cfg.KeySegment, w.cfg.TimersSwept = 2, 3
 	w.cfg.Events.Granted = w.granting
 	return w
 }
@@ -767,7 +767,7 @@ func (w *world) forgets() {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
 			"orphans": len(w.orphans), "requests": len(w.requests), "alarms": w.alarms.set.Len(),
-			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len(),
+			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len() + w.recent.Len(),
 			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}

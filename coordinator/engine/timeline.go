@@ -5,6 +5,8 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
 // timerKey is an entry of a timeline: when the next timer of a task is due on its clock.
@@ -28,51 +30,72 @@ func idLess(a, b lease.TaskID) bool {
 }
 
 // timeline finds the timer that is due next on one of the two clocks, without a scan of the tasks (T8). The timers of leased tasks change with
-// every heartbeat and are kept in memory only. The timers of tasks at rest are an index on disk.
+// every heartbeat and are kept in memory only. The timers of tasks at rest are an index on disk; those of tasks that wait come into it by way of package
+// timerindex.
 type timeline struct {
 	clock  store.Clock
 	leased *btree.BTreeG[timerKey]
 	rest   *head[timerKey]
+	recent *timerindex.Index
 }
 
 // timerHead is how many timers of tasks at rest are kept in memory per clock.
 var timerHead = 4096
 
 func newTimeline(c store.Clock) *timeline {
-	return &timeline{
-		clock:  c,
-		leased: newTree(timerLess),
-		rest:   newHead(timerHead, timerLess),
-	}
+	return &timeline{clock: c, leased: newTree(timerLess), rest: newHead(timerHead, timerLess)}
 }
 
 // next returns the entry that is due first.
 func (t *timeline) next() (k timerKey, ok bool) {
-	a, okA := t.leased.Min()
-	b, okB := t.rest.first()
-	if okA && (!okB || timerLess(a, b)) {
-		return a, true
+	k, ok = t.leased.Min()
+	if first, found := t.rest.first(); found && (!ok || timerLess(first, k)) {
+		k, ok = first, true
 	}
-	return b, okB
+	if first, found := t.recent.First(t.clock); found && (!ok || first.Due < k.due || first.Due == k.due && idLess(first.Task, k.task)) {
+		k, ok = timerKey{first.Due, first.Task}, true
+	}
+	return k, ok
 }
 
-// add adds the timer of a version of a task, and drop removes it. A due of 0 means that the version has no timer.
-func (t *timeline) add(id lease.TaskID, due int64, leased bool) {
+// inStore returns a timer as the store has it.
+func (t *timeline) inStore(k timerKey) store.TimerKey {
+	return store.TimerKey{Clock: t.clock, Due: k.due, Task: k.task}
+}
+
+// add adds the timer of a version of a task. A due of 0 means that the version has none.
+func (t *timeline) add(version *lease.Task, due int64) {
+	k := timerKey{due, version.ID}
 	switch {
 	case due == 0:
-	case leased:
-		t.leased.Set(timerKey{due, id})
+	case version.Lease != nil:
+		t.leased.Set(k)
+	case records.Waits(version):
+		t.recent.Add(t.inStore(k))
 	default:
-		t.rest.insert(timerKey{due, id})
+		t.rest.insert(k)
 	}
 }
 
-func (t *timeline) drop(id lease.TaskID, due int64, leased bool) {
+// drop removes the timer of a version of a task. inTimer reports whether it has to be deleted from keyspace Timer, which nobody else does.
+func (t *timeline) drop(version *lease.Task, due int64) (inTimer bool) {
+	k := timerKey{due, version.ID}
 	switch {
 	case due == 0:
-	case leased:
-		t.leased.Delete(timerKey{due, id})
+	case version.Lease != nil:
+		t.leased.Delete(k)
+	case records.Waits(version):
+		t.rest.remove(k)
+		return t.recent.Remove(t.inStore(k))
 	default:
-		t.rest.remove(timerKey{due, id})
+		t.rest.remove(k)
 	}
+	return false
+}
+
+// dropStale removes a timer that changed nothing in its task.
+func (t *timeline) dropStale(k timerKey) {
+	t.leased.Delete(k)
+	t.rest.remove(k)
+	t.recent.Forget(t.inStore(k))
 }

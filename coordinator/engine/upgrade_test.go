@@ -310,7 +310,7 @@ func notInGolden(file string) []store.Keyspace {
 	if file == format9 {
 		return []store.Keyspace{store.Line, store.Idempotency} // only older formats had records there
 	}
-	return []store.Keyspace{store.Line, store.KeyLog, store.KeySegment}
+	return []store.Keyspace{store.Line, store.KeyLog, store.KeySegment, store.TimerLog}
 }
 
 // leaseFrom leases up to 10 tasks of one queue.

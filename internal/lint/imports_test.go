@@ -27,9 +27,10 @@ var arrows = map[string][]string{
 	"store/boltstore": {"store", "go.etcd.io/bbolt", "golang.org/x/sys/unix"}, // unix tells when a file was made
 	"store/memstore":  {"store", "github.com/tidwall/btree"},
 	"store/reserve":   {"store"},
-	// The index of idempotency keys keeps its newest entries in memory, in order.
-	"store/keyindex":  {"lease", "store", "github.com/tidwall/btree"},
-	"store/storetest": {"store"},
+	// The indexes of idempotency keys and of timers keep their newest entries in memory, in order.
+	"store/keyindex":   {"lease", "store", "github.com/tidwall/btree"},
+	"store/timerindex": {"lease", "store", "github.com/tidwall/btree"},
+	"store/storetest":  {"store"},
 
 	// gen has only generated code, which imports nothing of ours.
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},

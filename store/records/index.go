@@ -24,11 +24,12 @@ const maxIndexKey = 40
 // Key returns the key of the entry, which shares the memory of e.
 func (e *Entry) Key() []byte { return e.key[:e.size] }
 
-// maxEntries is the highest number of entries of a task: its place in line, and its next timer on each of the two clocks.
-const maxEntries = 3
+// maxEntries is the highest number of entries of a task: its place in line, or the end of its retention.
+const maxEntries = 1
 
-// Index returns the entries of a version of a task in the indexes of waiting tasks and of timers. They depend on this version alone. A nil task has no entries.
-// A leased task has none either: its timers change with every heartbeat, and can be computed from its lease.
+// Index returns the entries of a version of a task that Put writes: in the indexes of waiting tasks, and the timer that ends its retention. They depend on this
+// version alone. A nil task has no entries. A leased task has none either: its timers change with every heartbeat, and can be computed from its lease. Those of
+// a task that waits are not written by Put: see WaitingTimers.
 func Index(t *lease.Task) []Entry { return index(nil, t) }
 
 // index is Index; it appends the entries to all.
@@ -39,11 +40,7 @@ func index(all []Entry, t *lease.Task) []Entry {
 	if t.Rest == lease.Ready {
 		all = append(all, place(t))
 	}
-	serving, wall := t.Due()
-	if serving != 0 {
-		all = append(all, entry(store.Timer, store.ServingTimer(serving, t.ID)))
-	}
-	if wall != 0 {
+	if _, wall := t.Due(); t.Rest.Final() && wall != 0 {
 		all = append(all, entry(store.Timer, store.WallTimer(wall, t.ID)))
 	}
 	return all
@@ -225,14 +222,5 @@ func Parked(r store.Reader, space uint32, key string, l lease.Line, after store.
 	return scan(r, store.Parked, from, to, func(key, _ []byte) (bool, error) {
 		k, err := store.ParseParkedKey(key)
 		return err == nil && fn(k.ReadyKey), err
-	})
-}
-
-// Timers calls fn with the timers of the clock of after that come after it, in order, until fn returns false.
-func Timers(r store.Reader, after store.TimerKey, fn func(store.TimerKey) bool) error {
-	from := append(after.Append(nil), 0)
-	return scan(r, store.Timer, from, store.PrefixEnd([]byte{byte(after.Clock)}), func(key, _ []byte) (bool, error) {
-		k, err := store.ParseTimerKey(key)
-		return err == nil && fn(k), err
 	})
 }

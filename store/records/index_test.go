@@ -71,28 +71,28 @@ func TestLineIDsDiffer(t *testing.T) {
 	}
 }
 
-// Index returns the entries of one version of a task: its place in line if it is READY and not leased, and its next timer on each clock if it is not
-// leased.
+// Index returns the entries of one version of a task that Put writes: its place in line if it is READY and not leased, and the end of its retention if it is
+// final. WaitingTimers has the next timer on each clock if it is neither leased nor final.
 func TestIndex(t *testing.T) {
 	spec := &lease.Spec{Queue: "q", Type: "t", Priority: -3, StartTimeout: 5, Retention: 7}
 	line := records.LineID(lease.Line{Queue: "q", Type: "t"})
 	ready := entry{store.Ready, string(store.ReadyKey{Space: space, Line: line, Priority: -3, Place: 4, Seq: 9}.Append(nil))}
-	serving := func(due lease.Instant) entry {
-		return entry{store.Timer, string(store.ServingTimer(due, id(9)).Append(nil))}
-	}
-	wall := func(due lease.Wall) entry { return entry{store.Timer, string(store.WallTimer(due, id(9)).Append(nil))} }
+	ends := entry{store.Timer, string(store.WallTimer(37, id(9)).Append(nil))}
+	serving := func(due lease.Instant) store.TimerKey { return store.ServingTimer(due, id(9)) }
+	wall := func(due lease.Wall) store.TimerKey { return store.WallTimer(due, id(9)) }
 	for _, tt := range []struct {
-		name string
-		task *lease.Task
-		want []entry
+		name   string
+		task   *lease.Task
+		want   []entry
+		timers []store.TimerKey
 	}{
-		{"no task", nil, nil},
-		{"READY", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready, serving(15)}},
-		{"READY with a deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready, serving(15), wall(20)}},
-		{"leased", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil},
-		{"SCHEDULED after a failure", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, []entry{serving(11)}},
-		{"SCHEDULED with run_at", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, []entry{wall(12)}},
-		{"COMPLETED", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{wall(37)}},
+		{"no task", nil, nil, nil},
+		{"READY", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready}, []store.TimerKey{serving(15)}},
+		{"READY with a deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready}, []store.TimerKey{serving(15), wall(20)}},
+		{"leased", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil, nil},
+		{"SCHEDULED after a failure", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, nil, []store.TimerKey{serving(11)}},
+		{"SCHEDULED with run_at", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, nil, []store.TimerKey{wall(12)}},
+		{"COMPLETED", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{ends}, nil},
 	} {
 		if tt.task != nil {
 			tt.task.ID, tt.task.Spec = id(9), spec
@@ -103,6 +103,11 @@ func TestIndex(t *testing.T) {
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: the entries are %v, want %v", tt.name, got, tt.want)
+		}
+		var timers []store.TimerKey
+		records.WaitingTimers(tt.task, func(k store.TimerKey) { timers = append(timers, k) })
+		if !slices.Equal(timers, tt.timers) {
+			t.Errorf("%s: the timers are %v, want %v", tt.name, timers, tt.timers)
 		}
 	}
 }

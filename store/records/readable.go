@@ -34,6 +34,7 @@ var recordChecks = [store.NumKeyspaces]recordCheck{
 	store.Run:         emptyValue(groupKey),
 	store.Mounted:     emptyValue(groupKey),
 	store.Timer:       emptyValue(parsed(store.ParseTimerKey)),
+	store.TimerLog:    sealedRecord(parsed(store.ParseTimerLogKey), loggedTimersFields),
 }
 
 // CheckRecord checks one record by itself. The error is a *store.CorruptError.

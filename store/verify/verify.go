@@ -46,7 +46,7 @@ func Store(r store.Reader, found func(Finding)) (Summary, error) {
 		r: r, report: found, queues: map[string]*records.Queue{}, spaces: map[uint32]*records.Space{}, unread: map[uint32]uint64{},
 	}
 	for _, check := range []func() error{
-		v.checkRecords, v.checkMeta, v.loadSpaces, v.loadKeys, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkOlderKeys, v.checkLedgers, v.checkCounters,
+		v.checkRecords, v.checkMeta, v.loadSpaces, v.loadKeys, v.loadTimers, v.checkTasks, v.checkOwners, v.checkIndexes, v.checkOlderKeys, v.checkLedgers, v.checkCounters,
 	} {
 		if err := check(); err != nil {
 			return v.sum, err
@@ -61,12 +61,14 @@ type verifier struct {
 	sum    Summary
 
 	spaces       map[uint32]*records.Space
-	damagedSpace bool                      // a workspace cannot be read, so nobody knows its number
-	queues       map[string]*records.Queue // recounted, by key in Queue
-	unread       map[uint32]uint64         // number of tasks in each space that cannot be read, so nobody knows how their queues count them
-	deleted      map[lease.TaskID]struct{} // tasks whose ledger a timer will remove
-	byKey        *keyindex.Index           // of those entries that can be read
-	damagedKeys  bool                      // others cannot
+	damagedSpace bool                        // a workspace cannot be read, so nobody knows its number
+	queues       map[string]*records.Queue   // recounted, by key in Queue
+	unread       map[uint32]uint64           // number of tasks in each space that cannot be read, so nobody knows how their queues count them
+	deleted      map[lease.TaskID]struct{}   // tasks whose ledger a timer will remove
+	byKey        *keyindex.Index             // of those entries that can be read
+	damagedKeys  bool                        // others cannot
+	logged       map[store.TimerKey]struct{} // timers in TimerLog
+	damagedLog   bool                        // others there cannot be read
 }
 
 func (v *verifier) addFinding(ks store.Keyspace, key []byte, format string, args ...any) {
@@ -107,6 +109,7 @@ func (v *verifier) checkRecords() error {
 				v.addFinding(ks, key, "%s", corrupt.Problem)
 				v.damagedSpace = v.damagedSpace || ks == store.Space
 				v.damagedKeys = v.damagedKeys || ks == store.KeyLog || ks == store.KeySegment
+				v.damagedLog = v.damagedLog || ks == store.TimerLog
 			}
 			return true
 		})
@@ -158,6 +161,16 @@ func (v *verifier) loadKeys() (err error) {
 		v.byKey.SetFilter(f)
 	}
 	return nil
+}
+
+// loadTimers reads TimerLog.
+func (v *verifier) loadTimers() error {
+	v.logged = map[store.TimerKey]struct{}{}
+	return records.TimerLog(readable{v.r}, func(_ uint64, all []store.TimerKey) {
+		for _, k := range all {
+			v.logged[k] = struct{}{}
+		}
+	})
 }
 
 // mayBeSpace reports whether a workspace may have that number.

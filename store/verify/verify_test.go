@@ -116,6 +116,7 @@ func changes() []*lease.Change {
 // sound returns a store without a fault, with records of every keyspace that is in use.
 func sound(t *testing.T) *memstore.Store {
 	t.Helper()
+	timers := map[bool][]store.TimerKey{}
 	return commit(t, memstore.New(), func(b *store.Batch) {
 		for _, c := range changes() {
 			if c.Old != nil {
@@ -123,7 +124,12 @@ func sound(t *testing.T) *memstore.Store {
 			}
 			c.Row = true
 			records.Put(b, c)
+			records.WaitingTimers(c.New, func(k store.TimerKey) { timers[inLog(k)] = append(timers[inLog(k)], k) })
 		}
+		for _, k := range timers[false] {
+			records.PutTimer(b, k)
+		}
+		records.PutInTimerLog(b, 8, timers[true])
 		records.PutIdentity(b, records.Identity{Epoch: 3, Key: []byte("secret")})
 		records.PutClock(b, 8)
 		records.PutSpace(b, records.Space{Tenant: "acme", Workspace: "main", Number: space, NextSeq: nextSeq})
@@ -136,6 +142,9 @@ func sound(t *testing.T) *memstore.Store {
 		store.Current().Stamp(b)
 	})
 }
+
+// inLog reports whether a timer of the sound store is in TimerLog only.
+func inLog(k store.TimerKey) bool { return k.Task.Seq == delayed || k.Task.Seq == waiting }
 
 func commit(t *testing.T, s *memstore.Store, change func(*store.Batch)) *memstore.Store {
 	t.Helper()
@@ -485,6 +494,13 @@ func TestStrayRecordsAreFound(t *testing.T) {
 		},
 		"T1, no entry of a key": {
 			func(b *store.Batch) { records.DeleteFromKeyLog(b, id(waiting)) }, `its idempotency key "name" does not lead to it`,
+		},
+		"T2, a task that nothing makes READY": {
+			func(b *store.Batch) { records.DeleteTimer(b, store.ServingTimer(100, id(backedOff))) },
+			"it is SCHEDULED, but missing from the indexes timer",
+		},
+		"T2, a task that nothing makes READY any more": {
+			func(b *store.Batch) { records.DeleteFromTimerLog(b, 8) }, "it is SCHEDULED, but missing from the indexes timer",
 		},
 		"a timer that the task does not have": {
 			func(b *store.Batch) { b.Put(store.Timer, timer(waiting), nil) }, fmt.Sprintf("task %v is READY and has no such entry", id(waiting)),

@@ -99,7 +99,7 @@ func writeSnapshot(st *boltstore.Store, path string) error {
 
 func (l *workload) start() {
 	l.t.Helper()
-	e, err := engine.Open(l.rec, engine.Config{KeySegment: 1})
+	e, err := engine.Open(l.rec, engine.Config{KeySegment: 1, TimersSwept: 1})
 	if err != nil {
 		l.t.Fatal(err)
 	}
