@@ -379,6 +379,22 @@ func TestLogEndsAcrossStarts(t *testing.T) {
 	}
 }
 
+// T2: a batch with more timers than a record has leaves those of other batches alone.
+func TestManyTimersOfOneBatch(t *testing.T) {
+	t.Attr("rules", "T2")
+	w := newWorld(t, 1, 1<<20)
+	for n := range uint64(1000) {
+		w.add(wall(w.Int64(), n))
+		if n%300 == 299 {
+			w.seal()
+		}
+	}
+	w.seal()
+	w.commit(0)
+	w.crash()
+	w.checkMemory()
+}
+
 // What comes and goes within a batch is not written.
 func TestTimerOfOneBatchIsNotWritten(t *testing.T) {
 	w := newWorld(t, 1, 10)
