@@ -57,6 +57,9 @@ var readers = map[store.Keyspace]func(r store.Reader, id lease.TaskID) error{
 		_, err := records.InSegment(r, 1, store.HashOfKey(id.Space, "key0"))
 		return err
 	},
+	store.TimerLog: func(r store.Reader, _ lease.TaskID) error {
+		return records.TimerLog(r, func(uint64, []store.TimerKey) {})
+	},
 	store.Ledger: func(r store.Reader, id lease.TaskID) error {
 		_, err := records.Committed(r, id, 1)
 		return err

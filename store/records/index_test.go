@@ -204,6 +204,43 @@ func TestTimersContinuesAfterATimer(t *testing.T) {
 	}
 }
 
+// TimerLog returns each record as it was put, in the order of their numbers, negative times included. A clock that does not exist is refused.
+func TestTimerLogRoundTrip(t *testing.T) {
+	s := memstore.New()
+	want := map[uint64][]store.TimerKey{
+		1:   {store.WallTimer(math.MaxInt64, id(3)), store.ServingTimer(-1, id(1)), store.WallTimer(2, lease.TaskID{Space: math.MaxUint32, Seq: math.MaxUint64})},
+		2:   {store.ServingTimer(7, id(2))},
+		256: {store.WallTimer(math.MinInt64, id(4))},
+	}
+	commit(t, s, func(b *store.Batch) {
+		for number, timers := range want {
+			records.PutInTimerLog(b, number, timers)
+		}
+	})
+	view(t, s, func(r store.Reader) error {
+		var last uint64
+		got := map[uint64][]store.TimerKey{}
+		err := records.TimerLog(r, func(number uint64, timers []store.TimerKey) {
+			if number <= last {
+				t.Errorf("record %d comes after %d", number, last)
+			}
+			got[number], last = timers, number
+		})
+		if err != nil || !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("TimerLog returned %v, error %v; want %v", got, err, want)
+		}
+		return nil
+	})
+	commit(t, s, func(b *store.Batch) {
+		records.PutInTimerLog(b, 3, []store.TimerKey{{Clock: store.WallClock + 1, Due: 1, Task: id(1)}})
+	})
+	view(t, s, func(r store.Reader) error {
+		err := records.TimerLog(r, func(uint64, []store.TimerKey) {})
+		wantCorruptKey(t, "a third clock", err, store.TimerLog, store.AppendTimerLogKey(nil, 3))
+		return nil
+	})
+}
+
 // countingReader is a store.Reader that counts the keys that Scan visits.
 type countingReader struct {
 	store.Reader

@@ -65,6 +65,7 @@ var (
 		"Timers": {store.Timer, func(r store.Reader) error {
 			return records.Timers(r, store.TimerKey{}, func(store.TimerKey) bool { return true })
 		}},
+		"TimerLog": {store.TimerLog, func(r store.Reader) error { return records.TimerLog(r, func(uint64, []store.TimerKey) {}) }},
 	}
 )
 

@@ -250,6 +250,7 @@ func fullWorld(t testing.TB) *world {
 	w.step(lease.Expire{Task: leased})
 	w.step(lease.Grant{Task: leased, Worker: "w2", Session: "s", Request: "r"})
 	records.PutInSegment(&w.batch, 1, records.EntryOfKey(w.tasks[leased], w.keys["key0"].digest))
+	records.PutInTimerLog(&w.batch, 1, []store.TimerKey{store.ServingTimer(1, late.ID), store.WallTimer(w.now.Wall, leased)})
 	digest := w.keys["key0"].digest
 	storetest.PutOlderKey(&w.batch, space, "key0", leased.Seq, digest[:])
 	records.PutSigningKey(&w.batch, records.SigningKey{Tenant: "acme", ID: "k", Secret: []byte("secret"), CreatedAt: 1})
