@@ -75,7 +75,7 @@ func TestSweepAfterAStart(t *testing.T) {
 			r.Fatal(err)
 		}
 		r.kill()
-		r.restart(Config{TimersSwept: 1})
+		r.restart(Config{TimersSwept: 6}) // as many as TimerLog has
 		r.say(lease.KindStart, g[1]) // with any batch
 		synctest.Wait()
 		if sorted, logged := r.timersIn(); sorted != 2 || logged != 0 {

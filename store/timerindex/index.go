@@ -26,14 +26,13 @@ const DefaultSize = 1 << 16
 const (
 	// shareOfBacklog bounds what is in memory as a share of the tasks that wait: the fewer recent timers there are for each page of Timer, the fewer share one.
 	shareOfBacklog = 32
+	// leastOfStep is how many timers a step moves at least, if there are as many and the size is not smaller.
+	leastOfStep = 64
 	// perRecord is how many timers a record of TimerLog has at most: as many as fit into a page.
 	perRecord = 64
 	// removedAtOnce is how many records are removed from TimerLog at once.
 	removedAtOnce = 128
 )
-
-// leastOfStep is how many timers a step moves at least, if there are as many.
-var leastOfStep = 64
 
 // timers are timers of one clock, in order.
 type timers = *btree.BTreeG[timer]

@@ -229,7 +229,6 @@ func TestRandomHistories(t *testing.T) {
 
 func playHistory(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	defer timerindex.LowerSteps(1 + rng.IntN(3))()
 	w := newWorld(t, seed, 1+rng.IntN(20))
 	spread := int64(1) << rng.IntN(10)
 	for range 200 {

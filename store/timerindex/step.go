@@ -19,7 +19,7 @@ type Changes struct {
 // Step returns what the next batch has to write: the timers that were added, a part of a sweep, and the removal of records that are not needed any more. waiting is
 // the number of tasks that wait. has reports whether the task of a timer has it; it is asked only about timers that Load has read.
 func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) {
-	most := leastOfStep + len(x.added)
+	most := min(leastOfStep, x.size) + len(x.added)
 	c.number = x.next
 	for _, k := range x.added { // but for those that are gone already
 		if x.Has(k) {
