@@ -111,3 +111,54 @@ func TestRetentionEndsAtTheDeadline(t *testing.T) {
 		}
 	})
 }
+
+// T6: a task that is retried gets the timer of its deadline even if that is due when its retention would have ended.
+func TestDeadlineWhenRetentionWouldEnd(t *testing.T) {
+	t.Attr("rules", "T6")
+	runWith(t, Config{TimersSwept: 1}, func(r *rig) {
+		spec := dueIn(2 * time.Hour)
+		spec.Retention = time.Hour
+		task := r.submit(spec)[0]
+		time.Sleep(time.Hour)
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: task.ID}); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: task.ID}); err != nil {
+			r.Fatal(err)
+		}
+		r.kill()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if last := r.version(task.ID); last == nil || last.Rest != lease.Failed || last.Reason != lease.DeadlineExceeded {
+			r.Errorf("at its deadline the task is %+v", last)
+		}
+	})
+}
+
+// T8: what a start finds in TimerLog of a task that has no such timer any more is dropped when it is due: otherwise the loop would have no rest, and come to no
+// later timer.
+func TestLoggedTimerThatItsTaskHasNoMore(t *testing.T) {
+	t.Attr("rules", "T8")
+	run(t, func(r *rig) {
+		spec := work()
+		spec.StartTimeout = time.Minute
+		r.submit(spec)
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
+		late := r.submit(dueIn(2 * time.Minute))[0]
+		r.restart(Config{})
+		left := func() int { return onLoop(r, r.recent.Len) }
+		if n := left(); n != 2 {
+			r.Fatalf("the start found %d timers, want 2", n)
+		}
+		time.Sleep(time.Minute)
+		left() // a round that expires what is due
+		if n := left(); n != 1 {
+			r.Fatalf("%d timers are left after the first was due", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if last := r.version(late.ID); last.Reason != lease.DeadlineExceeded {
+			r.Errorf("after its deadline the other task is %v, %v", last.Rest, last.Reason)
+		}
+	})
+}
