@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -45,18 +46,16 @@ func (e *Engine) updateTimers(c *lease.Change) {
 // moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
 // would be written to Timer after it was removed from there.
 func (e *Engine) moveTimers() {
-	moved := e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) (has bool) {
-		records.WaitingTimers(e.set.task(k.Task), func(has1 store.TimerKey) { has = has || has1 == k })
-		return has
+	e.batch.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
+		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
 	})
-	for _, k := range moved.Moved {
+	for _, k := range e.batch.timers.Moved {
 		tl := e.serving
 		if k.Clock == store.WallClock {
 			tl = e.wall
 		}
 		tl.rest.insert(timerKey{k.Due, k.Task})
 	}
-	e.batch.timers = moved
 }
 
 func (e *Engine) updateCounts(c *lease.Change) {

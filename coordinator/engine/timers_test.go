@@ -76,7 +76,7 @@ func TestSweepAfterAStart(t *testing.T) {
 		}
 		r.kill()
 		r.restart(Config{TimersSwept: 6}) // as many as TimerLog has
-		r.say(lease.KindStart, g[1]) // with any batch
+		r.say(lease.KindStart, g[1])      // with any batch
 		synctest.Wait()
 		if sorted, logged := r.timersIn(); sorted != 2 || logged != 0 {
 			r.Errorf("Timer has %d timers, TimerLog %d; want those of the tasks that wait in Timer", sorted, logged)

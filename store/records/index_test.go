@@ -104,9 +104,7 @@ func TestIndex(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: the entries are %v, want %v", tt.name, got, tt.want)
 		}
-		var timers []store.TimerKey
-		records.WaitingTimers(tt.task, func(k store.TimerKey) { timers = append(timers, k) })
-		if !slices.Equal(timers, tt.timers) {
+		if timers := records.WaitingTimers(tt.task); !slices.Equal(timers, tt.timers) {
 			t.Errorf("%s: the timers are %v, want %v", tt.name, timers, tt.timers)
 		}
 	}

@@ -8,18 +8,19 @@ import (
 // Waits reports whether a task is neither leased nor final. Its timers belong to package timerindex.
 func Waits(t *lease.Task) bool { return t != nil && t.Lease == nil && !t.Rest.Final() }
 
-// WaitingTimers calls fn with the next timer on each clock of a task that waits. Others have none of these.
-func WaitingTimers(t *lease.Task, fn func(store.TimerKey)) {
+// WaitingTimers returns the next timer on each clock of a task that waits. Others have none of these.
+func WaitingTimers(t *lease.Task) (all []store.TimerKey) {
 	if !Waits(t) {
-		return
+		return nil
 	}
 	serving, wall := t.Due()
 	if serving != 0 {
-		fn(store.ServingTimer(serving, t.ID))
+		all = append(all, store.ServingTimer(serving, t.ID))
 	}
 	if wall != 0 {
-		fn(store.WallTimer(wall, t.ID))
+		all = append(all, store.WallTimer(wall, t.ID))
 	}
+	return all
 }
 
 // PutTimer adds a timer to Timer.

@@ -73,7 +73,9 @@ func (v *verifier) checkEntry(ks store.Keyspace, key []byte, id lease.TaskID) er
 	}
 	index := records.Index(t)
 	has := slices.ContainsFunc(index, func(e records.Entry) bool { return e.Keyspace == ks && string(e.Key()) == string(key) })
-	records.WaitingTimers(t, func(k store.TimerKey) { has = has || ks == store.Timer && string(k.Append(nil)) == string(key) })
+	for _, k := range records.WaitingTimers(t) {
+		has = has || ks == store.Timer && string(k.Append(nil)) == string(key)
+	}
 	v.require(has, ks, key, "task %v is %v and has no such entry", id, t.State())
 	return nil
 }

@@ -147,12 +147,12 @@ func (v *verifier) checkEntries(t *lease.Task, key []byte) {
 		e := &index[i]
 		v.require(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
 	}
-	records.WaitingTimers(t, func(k store.TimerKey) {
+	for _, k := range records.WaitingTimers(t) {
 		_, logged := v.logged[k]
 		timer := k.Append(nil)
 		v.require(logged || v.damagedLog || v.has(store.Timer, timer), store.Task, key, "it is %v, but missing from the indexes timer, under %x, and timerlog",
 			t.State(), timer)
-	})
+	}
 	if host := records.MountedKey(t); host != nil {
 		v.require(v.has(store.Mounted, host), store.Task, key, "it is mounted on %q, but missing from the index mounted", t.Spec.Trace.Host)
 	}

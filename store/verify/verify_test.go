@@ -124,7 +124,9 @@ func sound(t *testing.T) *memstore.Store {
 			}
 			c.Row = true
 			records.Put(b, c)
-			records.WaitingTimers(c.New, func(k store.TimerKey) { timers[inLog(k)] = append(timers[inLog(k)], k) })
+			for _, k := range records.WaitingTimers(c.New) {
+				timers[inLog(k)] = append(timers[inLog(k)], k)
+			}
 		}
 		for _, k := range timers[false] {
 			records.PutTimer(b, k)
