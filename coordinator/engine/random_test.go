@@ -685,6 +685,7 @@ func (w *world) stops() {
 	w.note("stop, killed: %v", killed)
 	if killed {
 		w.crash()
+		w.verify()
 		if w.slow {
 			w.slowDown()
 		}
