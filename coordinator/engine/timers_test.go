@@ -76,7 +76,9 @@ func TestSweepAfterAStart(t *testing.T) {
 		}
 		r.kill()
 		r.restart(Config{TimersSwept: 6}) // as many as TimerLog has
-		r.say(lease.KindStart, g[1])      // with any batch
+		for range 6 {                     // with any batches
+			r.say(lease.KindHeartbeat, g[1])
+		}
 		synctest.Wait()
 		if sorted, logged := r.timersIn(); sorted != 2 || logged != 0 {
 			r.Errorf("Timer has %d timers, TimerLog %d; want those of the tasks that wait in Timer", sorted, logged)

@@ -4,8 +4,8 @@
 //
 //	a task waits ──> recent (TimerLog, as they came; all of them in memory, in order) ──sweep──> Timer, in order
 //
-// When some 65,536 timers have come, a sweep begins: it goes through the recent ones in order and moves them to Timer, in steps of about as many as come meanwhile.
-// Since it moves neighbours together, and leaves memory at the same pace as others come, a page of Timer is written for several timers. Many are never written to
+// When some 65,536 timers have come, a sweep begins: it goes through the recent ones in order and moves them to Timer, in steps of twice as many as come meanwhile.
+// Since it moves neighbours together, and no more timers come into memory than leave it, a page of Timer is written for several timers. Many are never written to
 // it, because they are due, or their tasks have ended, before the sweep reaches them. After a sweep, the records that TimerLog had at its beginning are removed.
 //
 // A timer is not removed from TimerLog with its task. After a start, what TimerLog has may therefore be a timer that its task no longer has, or one that has been

@@ -26,8 +26,8 @@ const DefaultSize = 1 << 16
 const (
 	// shareOfBacklog bounds what is in memory as a share of the tasks that wait: the fewer recent timers there are for each page of Timer, the fewer share one.
 	shareOfBacklog = 32
-	// leastOfStep is how many timers a step moves at least, if there are as many and the size is not smaller.
-	leastOfStep = 64
+	// stepsOfSweep is in how many steps a sweep ends at the latest.
+	stepsOfSweep = 1024
 	// perRecord is how many timers a record of TimerLog has at most: as many as fit into a page.
 	perRecord = 64
 	// removedAtOnce is how many records are removed from TimerLog at once.
@@ -61,6 +61,7 @@ type sweep struct {
 	clock store.Clock
 	after timer
 	next  uint64 // number of the next record of TimerLog when it began
+	least int    // how many timers each step moves at least, if there are as many
 }
 
 // Load reads TimerLog. size is how many timers must come until a sweep begins.

@@ -294,7 +294,7 @@ func TestFloodOfShortTimers(t *testing.T) {
 	}
 }
 
-// Those that stay are moved in their order, about as many as come, so that neighbours are written together; then TimerLog forgets them.
+// Those that stay are moved in their order, about twice as many as come, so that neighbours are written together; then TimerLog forgets them.
 func TestSweepMovesNeighbours(t *testing.T) {
 	const size, each = 1024, 64
 	w := newWorld(t, 1, size)
@@ -344,6 +344,35 @@ func TestSweepFollowsTheBacklog(t *testing.T) {
 	}
 }
 
+// TimerLog ends even if each timer is due after all that came before, so that all are ahead of the sweep, and one is due long after them.
+func TestDelaysThatAreAllTheSame(t *testing.T) {
+	const size, each, perRecord = 4096, 256, 64
+	w := newWorld(t, 1, size)
+	w.x.Add(wall(math.MaxInt64, 1))
+	logged := 0 // records
+	for n := range uint64(200 * each) {
+		w.x.Add(wall(int64(n), 2+n))
+		if n%each != 0 {
+			continue
+		}
+		var b store.Batch
+		c := w.x.Step(0, nil)
+		c.Put(&b)
+		for i := range b.Len() {
+			switch op := b.At(i); {
+			case op.Keyspace != store.TimerLog:
+			case op.Delete:
+				logged--
+			default:
+				logged++
+			}
+		}
+		if logged > 3*size/perRecord || w.x.Len() > 2*size {
+			t.Fatalf("after %d timers, TimerLog has %d records of up to %d, and memory %d timers", n, logged, perRecord, w.x.Len())
+		}
+	}
+}
+
 // One commit removes few records of TimerLog, even if each has one timer only.
 func TestFewRecordsAreRemovedAtOnce(t *testing.T) {
 	w := newWorld(t, 1, 2*timerindex.RemovedAtOnce)
@@ -369,7 +398,7 @@ func TestLogEndsAcrossStarts(t *testing.T) {
 		w.add(k)
 		w.seal()
 		w.remove(k)
-		if w.commit(0); n%17 == 0 {
+		if w.commit(0); n%40 == 0 {
 			w.crash()
 		}
 	}

@@ -19,7 +19,7 @@ type Changes struct {
 // Step returns what the next batch has to write: the timers that were added, a part of a sweep, and the removal of records that are not needed any more. waiting is
 // the number of tasks that wait. has reports whether the task of a timer has it; it is asked only about timers that Load has read.
 func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) {
-	most := min(leastOfStep, x.size) + len(x.added)
+	came := len(x.added)
 	c.number = x.next
 	for _, k := range x.added { // but for those that are gone already
 		if x.Has(k) {
@@ -30,10 +30,12 @@ func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) 
 	x.next += uint64((len(c.logged) + perRecord - 1) / perRecord)
 	x.logged += len(c.logged)
 	if x.sweep == nil && uint64(x.logged) >= max(uint64(x.size), waiting/shareOfBacklog) {
-		x.sweep, x.logged = &sweep{after: timer{due: math.MinInt64}, next: x.next}, 0
+		x.sweep, x.logged = &sweep{after: timer{due: math.MinInt64}, next: x.next, least: x.Len()/stepsOfSweep + 1}, 0
 	}
 	if x.sweep != nil {
-		c.Moved = x.move(most, has)
+		// Those that come during a sweep may all be due behind those that were there, as with delays that are all the same. So it moves more than come: otherwise
+		// it would hardly come nearer to its end, and until then nothing is removed from TimerLog.
+		c.Moved = x.move(x.sweep.least+2*came, has)
 	}
 	c.removed = x.first
 	x.first = min(x.unneeded, x.first+removedAtOnce)
