@@ -164,3 +164,22 @@ func TestLoggedTimerThatItsTaskHasNoMore(t *testing.T) {
 		}
 	})
 }
+
+// A10: the ledger of a deleted task ends without a restart, too.
+func TestLedgerOfADeletedTaskEnds(t *testing.T) {
+	t.Attr("rules", "A10")
+	run(t, func(r *rig) {
+		task := r.submit(work())[0]
+		g := r.lease(1, 0)
+		r.say(lease.KindComplete, g[0])
+		if err := r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: task.ID}); err != nil {
+			r.Fatal(err)
+		}
+		time.Sleep(lease.LedgerAfterDelete + time.Second)
+		synctest.Wait()
+		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.TaskGone)
+		if sorted, _ := r.timersIn(); sorted != 0 {
+			r.Errorf("Timer has %d timers of nothing", sorted)
+		}
+	})
+}
