@@ -32,6 +32,7 @@ type world struct {
 	pending []batch // what is not in the store yet; the last one is being filled
 	durable timerSet
 	has     timerSet
+	asked   int // about how many timers of an earlier start a step has asked
 }
 
 type timerSet map[store.TimerKey]bool
@@ -78,7 +79,7 @@ func (w *world) remove(k store.TimerKey) {
 // seal hands the present batch over, and begins the next one.
 func (w *world) seal() timerindex.Changes {
 	last := &w.pending[len(w.pending)-1]
-	last.changes = w.x.Step(0, func(k store.TimerKey) bool { return w.has[k] })
+	last.changes = w.x.Step(0, func(k store.TimerKey) bool { w.asked++; return w.has[k] })
 	last.has = maps.Clone(w.has)
 	w.pending = append(w.pending, batch{})
 	return last.changes
@@ -432,5 +433,34 @@ func TestTimerOfOneBatchIsNotWritten(t *testing.T) {
 	w.commit(0)
 	if _, logged, _ := w.inStore(); len(logged) > 0 {
 		t.Errorf("TimerLog has %v", logged)
+	}
+}
+
+// A step reads few tasks, however many timers a start has found and however many come: the loop waits for it. What it leaves out comes in later steps.
+func TestStepAsksLittle(t *testing.T) {
+	const size = 5000
+	w := newWorld(t, 1, size)
+	for n := range uint64(size - 1) {
+		k := wall(w.Int64(), n)
+		k.Clock = store.Clock(n % 2)
+		w.add(k)
+	}
+	w.seal()
+	w.commit(0)
+	w.crash()
+	steps, left := 0, w.x.Len()
+	for ; left > 0 && steps < 20; steps++ {
+		for n := range uint64(1000) {
+			w.add(wall(-1, uint64(steps)*1000+n))
+		}
+		w.asked = 0
+		w.seal()
+		w.commit(0)
+		if left -= w.asked; w.asked > 1000 {
+			t.Fatalf("a step asked about %d timers, want at most 1000", w.asked)
+		}
+	}
+	if left != 0 {
+		t.Errorf("after %d steps, %d timers were not asked about", steps, left)
 	}
 }

@@ -45,11 +45,15 @@ func (x *Index) Step(waiting uint64, has func(store.TimerKey) bool) (c Changes) 
 
 // move does the next part of the sweep, which is that many timers.
 func (x *Index) move(most int, has func(store.TimerKey) bool) (moved []store.TimerKey) {
-	for s := x.sweep; most > 0; {
+	asked := 0
+	for s := x.sweep; most > 0 && asked < askedAtOnce; {
 		part := make([]timer, 0, most)
 		x.recent[s.clock].Ascend(s.after, func(t timer) bool {
 			part = append(part, t)
-			return len(part) < most
+			if t.unsure {
+				asked++
+			}
+			return len(part) < most && asked < askedAtOnce
 		})
 		for _, t := range part {
 			x.recent[s.clock].Delete(t)
@@ -60,7 +64,7 @@ func (x *Index) move(most int, has func(store.TimerKey) bool) (moved []store.Tim
 		}
 		most -= len(part)
 		switch {
-		case most == 0:
+		case most == 0 || asked == askedAtOnce:
 		case s.clock == store.ServingClock:
 			s.clock, s.after = store.WallClock, timer{due: math.MinInt64}
 		default:
