@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
@@ -218,16 +222,20 @@ func TestCallbacksAreToldThatTheLeaseHasEnded(t *testing.T) {
 	}
 }
 
-// H1, H2, A9: after a restart, a task token and its lease are still valid. After a restart with --recovery=invalidate the lease has ended.
+// H1, H2, A9: after a restart, a task token and its lease are still valid. After a restart with --recovery=invalidate,
+// and after a restore, the lease has ended, and the log says so.
 func TestTaskTokensSurviveARestart(t *testing.T) {
 	t.Attr("rules", "H1 H2 A9")
 	for _, c := range []struct {
+		restored bool // lessor restore has made the store
 		recovery engine.Recovery
 		status   int
 		want     []any
+		revoked  int // according to the log
 	}{
-		{engine.KeepLeases, http.StatusOK, []any{"acknowledged", true}},
-		{engine.InvalidateLeases, http.StatusGone, []any{"error", "task_expired", "reason", "COORDINATOR_RECOVERED"}},
+		{false, engine.KeepLeases, http.StatusOK, []any{"acknowledged", true}, 0},
+		{false, engine.InvalidateLeases, http.StatusGone, []any{"error", "task_expired", "reason", "COORDINATOR_RECOVERED"}, 1},
+		{true, engine.KeepLeases, http.StatusGone, []any{"error", "task_expired", "reason", "COORDINATOR_RECOVERED"}, 1},
 	} {
 		st := memstore.New()
 		var a *lessorv1.Assignment
@@ -235,8 +243,22 @@ func TestTaskTokensSurviveARestart(t *testing.T) {
 			r.submit(t, nil)
 			a = r.lease(t)
 		})
-		serveWith(t, st.Reopen(), Config{Recovery: c.recovery}, func(t *testing.T, r *rig) {
+		st = st.Reopen()
+		if c.restored {
+			var b store.Batch
+			err := st.View(func(r store.Reader) error {
+				_, err := records.MakeIndependent(&b, r, lease.WallOf(time.Now()))
+				return err
+			})
+			if err = errors.Join(err, st.Commit(t.Context(), &b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		serveWith(t, st, Config{Recovery: c.recovery}, func(t *testing.T, r *rig) {
 			r.web(t).callback("heartbeat", a, "").want(t, c.status, c.want...)
+			if n := strings.Count(r.log.String(), `"msg":"leases from before the start were revoked","leases":1,`); n != c.revoked {
+				t.Errorf("the log says %d times that the start has revoked a lease, want %d: %s", n, c.revoked, r.log.String())
+			}
 		})
 	}
 }

@@ -67,8 +67,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Recovery != engine.KeepLeases {
-		cfg.Logger.Info("leases from before the start were revoked", "epoch", eng.Epoch())
+	if n := eng.Invalidated(); n > 0 || cfg.Recovery != engine.KeepLeases { // with KeepLeases, of a store that lessor restore has made
+		cfg.Logger.Info("leases from before the start were revoked", "leases", n, "epoch", eng.Epoch())
 	}
 	sessions := session.NewRegistry()
 	stopping, stop := context.WithCancel(context.Background())

@@ -185,6 +185,9 @@ func (e *Engine) Key(purpose string) []byte { return e.rules.Authority.Derive(pu
 // LeaseID returns the id of the lease that h identifies, which need not be live any more.
 func (e *Engine) LeaseID(h lease.Holding) string { return e.rules.Authority.Issue(h.Tenant, h.Ticket) }
 
+// Invalidated is how many leases of an older epoch Open has ended.
+func (e *Engine) Invalidated() int { return e.invalidated }
+
 // Epoch of the store.
 func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 

@@ -89,6 +89,8 @@ type Engine struct {
 	hub   *hub
 	dir   *directory
 
+	invalidated int // how many leases of an older epoch Open has ended
+
 	// Everything below belongs to the loop.
 	now    lease.Now    // both clocks, as the loop read them last
 	taken  []op         // operations from the inbox that have not run yet

@@ -250,6 +250,7 @@ func (e *Engine) invalidate() {
 	for id, entry := range e.set.tasks {
 		if l := entry.task.Lease; l.Epoch != e.rules.Authority.Epoch {
 			e.step(lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "the coordinator started in a new epoch"})
+			e.invalidated++
 		}
 	}
 }

@@ -128,6 +128,9 @@ func TestInvalidateEndsOlderLeases(t *testing.T) {
 		r.submit(work())
 		g := r.lease(1, 0)
 		r.restart(Config{Recovery: InvalidateLeases})
+		if n := r.Invalidated(); n != 1 {
+			r.Errorf("the start has ended %d leases, want 1", n)
+		}
 		r.want(r.say(lease.KindComplete, g[0]), lease.VerdictCancelled, lease.CoordinatorRecovered)
 		again := r.lease(1, 0)
 		if len(again) != 1 || again[0].Token <= g[0].Token {
