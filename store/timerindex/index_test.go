@@ -18,7 +18,7 @@ import (
 
 var (
 	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", 30, "how many histories to play")
+	randomHistories = flag.Int("random.histories", 10, "how many histories to play")
 )
 
 // world is an index, its store, and a plain set of the timers that tasks have. Commits reach the store later than the index hears of their changes, as in the
