@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
-	"github.com/lessor-dev/lessor/store/records"
 )
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
@@ -40,21 +38,6 @@ func (e *Engine) updateTimers(c *lease.Change) {
 	}
 	if c.ForgetAt != 0 { // of the ledger of a deleted task
 		e.serving.rest.insert(timerKey{int64(c.ForgetAt), c.Old.ID})
-	}
-}
-
-// moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
-// would be written to Timer after it was removed from there.
-func (e *Engine) moveTimers() {
-	e.batch.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
-		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
-	})
-	for _, k := range e.batch.timers.Moved {
-		tl := e.serving
-		if k.Clock == store.WallClock {
-			tl = e.wall
-		}
-		tl.rest.insert(timerKey{k.Due, k.Task})
 	}
 }
 

@@ -27,11 +27,16 @@ func (e *Engine) readClocks() {
 
 // compareClocks tells if the wall clock was set since it was read last. Nothing else follows from that: leases do not depend on it (A8).
 func (e *Engine) compareClocks() {
-	ahead := time.Duration(e.now.Wall) - time.Duration(e.now.Serving)
+	ahead := wallAhead(e.now)
 	if by := ahead - e.wallAhead; by.Abs() >= leastJump {
 		e.cfg.Events.WallClockSet(by)
 	}
 	e.wallAhead = ahead
+}
+
+// wallAhead is the wall clock minus the serving clock.
+func wallAhead(now lease.Now) time.Duration {
+	return time.Duration(now.Wall) - time.Duration(now.Serving)
 }
 
 // giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but
@@ -114,7 +119,7 @@ func (e *Engine) expireDue() {
 		default:
 			e.batch.ledgers = append(e.batch.ledgers, expiredLedger{task: k.task, due: lease.Instant(k.due)})
 		}
-		e.dropStale(k)
+		e.dropStale(of, k)
 	}
 }
 
@@ -140,10 +145,8 @@ func (e *Engine) nowOn(tl *timeline) int64 {
 
 // dropStale removes a timer that is still first in its timeline after it was applied: the timer of a ledger, or a timer that changed nothing in
 // its task. Otherwise the loop would apply the timer again and again.
-func (e *Engine) dropStale(k timerKey) {
-	for _, tl := range []*timeline{e.serving, e.wall} {
-		if next, ok := tl.next(); ok && next == k && k.due <= e.nowOn(tl) {
-			tl.dropStale(k)
-		}
+func (e *Engine) dropStale(of *timeline, k timerKey) {
+	if next, ok := of.next(); ok && next == k {
+		of.dropStale(k)
 	}
 }

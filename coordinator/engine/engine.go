@@ -143,7 +143,7 @@ type Engine struct {
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
 	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see round
 	expiredNone    bool          // the last round expired nothing because of a stall
-	wallAhead      time.Duration // the wall clock minus the serving clock, as they were read last
+	wallAhead      time.Duration // wallAhead of the clocks as they were read last
 	committedAt    lease.Instant // when the committer last reported a commit
 	extendedBefore time.Duration // value of extended at committedAt
 }
@@ -209,7 +209,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	defer timer.Stop()
 	e.clock.run()
 	e.now = e.clock.now()
-	e.wallAhead = time.Duration(e.now.Wall) - time.Duration(e.now.Serving)
+	e.wallAhead = wallAhead(e.now)
 	e.readKeyFilters(reading)
 	for {
 		timer.Reset(e.sleep())

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -98,4 +100,19 @@ func (t *timeline) dropStale(k timerKey) {
 	t.leased.Delete(k)
 	t.rest.remove(k)
 	t.recent.Forget(t.inStore(k))
+}
+
+// moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
+// would be written to Timer after it was removed from there.
+func (e *Engine) moveTimers() {
+	e.batch.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
+		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
+	})
+	for _, k := range e.batch.timers.Moved {
+		tl := e.serving
+		if k.Clock == store.WallClock {
+			tl = e.wall
+		}
+		tl.rest.insert(timerKey{k.Due, k.Task})
+	}
 }

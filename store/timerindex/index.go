@@ -28,7 +28,7 @@ const (
 	shareOfBacklog = 32
 	// stepsOfSweep is in how many steps a sweep ends at the latest.
 	stepsOfSweep = 1024
-	// askedAtOnce is about how many timers of an earlier start a step asks at most: each reads a task from the store.
+	// askedAtOnce is how many timers of an earlier start a step asks at most: each reads a task from the store.
 	askedAtOnce = 1000
 	// perRecord is how many timers a record of TimerLog has at most: as many as fit into a page.
 	perRecord = 64
