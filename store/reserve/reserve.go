@@ -1,7 +1,8 @@
 // Package reserve keeps disk space for what must be committed even if the disk is full: verdicts, cancels, expiries, and the deletions that free space. The
 // reserve is a file without content. If the disk has less free space than the size of that file, and the store has not as much free space inside, the reserve
-// reports that the disk is full, and the engine accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. It
-// creates the file again once there is enough free space.
+// reports that the disk is full, and the engine accepts no new tasks. If hardly any space is free, the reserve removes the file, and commits use its space. If
+// then, with the space of the file, less than its size is free again, the reserve reports that it is spent, and the engine grants no tasks: what is left is for
+// the reports of those that run. It creates the file again once there is enough free space.
 package reserve
 
 import (
@@ -19,7 +20,7 @@ const (
 	// maxAge is how long Full uses the last measured free space before it measures again.
 	maxAge = 10 * time.Millisecond
 	// repeatAfter is how long a failure that stays the same is not logged again: each commit tries again and may fail again. It is also how long the log does not
-	// say again that the disk is full: on a disk that the store itself has filled, that changes as often as tasks come and go.
+	// say again that the disk is full, or the reserve spent: on a disk that the store itself has filled, that changes as often as tasks come and go.
 	repeatAfter = time.Minute
 )
 
@@ -34,12 +35,30 @@ type Reserve struct {
 
 	mu         sync.Mutex
 	reserved   bool // the file exists and has its full size
-	full       bool
-	told       bool // the log says last that the disk is full
-	toldAt     time.Time
+	full       condition
+	spent      condition
 	measuredAt time.Time // of the last measurement
 	failure    string    // the last failure that was logged; empty once the file was made
 	failureAt  time.Time // when it was logged
+}
+
+// condition is a state of the disk of which the log tells.
+type condition struct {
+	holds  bool
+	told   bool // the log says last that it holds
+	toldAt time.Time
+}
+
+// set sets whether the condition holds, and reports whether the log should tell: of a change, but not more often than once in repeatAfter that it holds.
+func (c *condition) set(holds bool) (tell bool) {
+	c.holds = holds
+	if holds == c.told || holds && time.Since(c.toldAt) < repeatAfter {
+		return false
+	}
+	if c.told = holds; holds {
+		c.toldAt = time.Now()
+	}
+	return true
 }
 
 // Open opens the reserve of a data directory, which must exist. size is in bytes; reusable returns how many bytes commits can write without more space of the
@@ -80,13 +99,20 @@ func Release(dir string) error {
 }
 
 // Full reports whether the disk has so little free space that new tasks should be refused.
-func (r *Reserve) Full() bool {
+func (r *Reserve) Full() bool { return r.now(&r.full) }
+
+// Spent reports whether there is so little free space, with that of the reserve, that it should be left to the reports of tasks that run: no task should be
+// granted. Then Full is true, too.
+func (r *Reserve) Spent() bool { return r.now(&r.spent) }
+
+// now reports whether a condition holds, of which the last measurement is not older than maxAge.
+func (r *Reserve) now(c *condition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.measuredAt) >= maxAge {
 		r.checkLocked()
 	}
-	return r.full
+	return c.holds
 }
 
 // Check measures the free space, and removes or creates the file of the reserve accordingly. Call it before each commit.
@@ -103,32 +129,44 @@ func (r *Reserve) checkLocked() {
 		return
 	}
 	switch {
-	case r.reserved && free < r.size/4:
-		r.releaseLocked(free)
+	case r.reserved && free < r.size/4 && r.releaseLocked(free):
+		free += r.size
 	case !r.reserved && free >= 2*r.size && r.makeLocked():
 		free -= r.size
 	}
 	r.setFullLocked(!r.reserved || !r.roomLocked(free), free)
+	r.setSpentLocked(!r.reserved && !r.resultsFitLocked(free), free)
 }
 
 // roomLocked reports whether there is room for new tasks: on the disk, or inside the store. Free space inside the store may be in pieces too small for a large
 // value, and then the file still grows; so it does not count when the disk is close to the point where the reserve is released.
 func (r *Reserve) roomLocked(free int64) bool {
 	enough := r.size
-	if r.full {
+	if r.full.holds {
 		enough += r.size / 4 // otherwise full would change again and again
 	}
 	return free >= enough || free >= enough*3/8 && r.reusable() >= enough
 }
 
-func (r *Reserve) releaseLocked(free int64) {
+// resultsFitLocked reports whether there is as much room for the results of tasks as the reserve had. Because of the pieces, only half of the free space inside
+// the store counts, but that always: the file never shrinks, so on a disk that the store has filled no other room comes back.
+func (r *Reserve) resultsFitLocked(free int64) bool {
+	enough := r.size
+	if r.spent.holds {
+		enough += r.size / 4
+	}
+	return free+r.reusable()/2 >= enough
+}
+
+func (r *Reserve) releaseLocked(free int64) (done bool) {
 	if err := Release(filepath.Dir(r.path)); err != nil {
 		r.failedLocked("cannot release the disk reserve", err)
-		return
+		return false
 	}
 	r.reserved = false
 	r.log.Warn("the disk is almost full: the disk reserve is released for verdicts, cancels and expiries",
 		"free_bytes", free, "reserve_bytes", r.size, "needed_bytes", r.neededLocked())
+	return true
 }
 
 // makeLocked creates the file of the reserve. A file that got only a part of its space, for example up to a quota, is removed: commits need that part.
@@ -158,18 +196,25 @@ func (r *Reserve) failedLocked(msg string, err error) {
 }
 
 func (r *Reserve) setFullLocked(full bool, free int64) {
-	r.full = full
 	switch {
-	case full == r.told, full && time.Since(r.toldAt) < repeatAfter:
-		return
-	case !full:
-		r.told = false
+	case !r.full.set(full):
+	case full:
+		r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
+			"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.neededLocked())
+	default:
 		r.log.Info("the disk has room again: new tasks are accepted", "free_bytes", free, "free_bytes_in_store", r.reusable())
-		return
 	}
-	r.told, r.toldAt = true, time.Now()
-	r.log.Warn("the disk is nearly full: new tasks are refused until there is room",
-		"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.neededLocked())
+}
+
+func (r *Reserve) setSpentLocked(spent bool, free int64) {
+	switch {
+	case !r.spent.set(spent):
+	case spent:
+		r.log.Warn("hardly any room is left: no tasks are granted until there is; running tasks continue",
+			"free_bytes", free, "free_bytes_in_store", r.reusable(), "needed_bytes", r.size+r.size/4)
+	default:
+		r.log.Info("there is room for the results of tasks again: tasks are granted", "free_bytes", free, "free_bytes_in_store", r.reusable())
+	}
 }
 
 // neededLocked returns how much free space on the disk is enough for new tasks again.

@@ -107,6 +107,49 @@ func TestRoomInsideTheStore(t *testing.T) {
 	})
 }
 
+// When the space of the reserve is used up as well, so that less is left than the reserve had, it is spent. Half of the free space inside the store counts: in the
+// end, a disk that the store has filled has no other. As with Full, a quarter more ends it. As long as the reserve has its file, it is not spent.
+func TestReserveIsSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 10*size)
+		want := func(space, inner int64, spent, held bool) {
+			t.Helper()
+			d.inner = inner
+			d.wantFull(t, space, true, held)
+			if got := d.Spent(); got != spent {
+				t.Errorf("with %d bytes of space, and %d in the store: Spent = %v, want %v", space, inner, got, spent)
+			}
+		}
+		want(size+size/4, 0, false, true)
+		want(size+size/4-1, 0, false, false) // released just now
+		want(size, 0, false, false)
+		want(size-1, 0, true, false)
+		want(size+size/4-1, 0, true, false)
+		want(size+size/4, 0, false, false)
+		want(size/2, size, false, false)
+		want(size/2, size-2, true, false)
+		want(0, 2*size+size/2-2, true, false)
+		want(0, 2*size+size/2, false, false)
+		want(0, 0, true, false)
+		want(2*size, 0, false, true)
+		for _, text := range []string{"no tasks are granted", "tasks are granted", fmt.Sprintf("free_bytes=%d free_bytes_in_store=0 needed_bytes=%d\n", size-1, size+size/4)} {
+			if !strings.Contains(d.log.String(), text) {
+				t.Errorf("the log does not say %q:\n%s", text, &d.log)
+			}
+		}
+	})
+}
+
+// On a disk without room for the reserve, tasks are granted as long as there is as much room as the reserve would have.
+func TestDiskWithoutRoomForTheReserveIsNotSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 2*size-1)
+		if d.Spent() {
+			t.Errorf("with %d bytes of space: Spent = true, want false", d.space)
+		}
+	})
+}
+
 // The log says once a minute that the disk is full and has room again, however often that changes, and it never ends with the wrong one of the two for more than
 // a minute. Otherwise tasks that come and go on a disk that the store has filled would fill the log, which may be on the same disk.
 func TestChangesAreLoggedOnceAMinute(t *testing.T) {
