@@ -39,6 +39,8 @@ type Config struct {
 	TLS *tls.Config
 	// DiskFull reports whether the disk of the store is so full that no new tasks should be accepted. nil: always false.
 	DiskFull func() bool
+	// DiskSpent reports whether it is so full that no tasks should be granted, either. nil: always false.
+	DiskSpent func() bool
 	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: the file is not checked.
 	StoreGone func() bool
 	// LogDropped returns how many lines of the log were dropped since the start, for example because nobody took them. nil: none.
@@ -60,6 +62,9 @@ func (c *Config) fill() {
 	c.AuditRetention = cmp.Or(c.AuditRetention, audit.DefaultRetention)
 	if c.DiskFull == nil {
 		c.DiskFull = func() bool { return false }
+	}
+	if c.DiskSpent == nil {
+		c.DiskSpent = func() bool { return false }
 	}
 	if c.LogDropped == nil {
 		c.LogDropped = func() uint64 { return 0 }

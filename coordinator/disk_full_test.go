@@ -1,12 +1,15 @@
 package coordinator
 
 import (
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -51,6 +54,40 @@ func TestNoTasksWhileTheDiskIsFull(t *testing.T) {
 		}
 		full.Store(false)
 		r.submit(t, nil)
+	})
+}
+
+// While the disk is spent, the coordinator is ready, and stays healthy: workers have to reach it to report. /readyz, the metrics and GetStatus say that nothing
+// is granted.
+func TestSpentDiskIsShown(t *testing.T) {
+	var full, spent atomic.Bool
+	serveWith(t, nil, Config{DiskFull: full.Load, DiskSpent: spent.Load}, func(t *testing.T, r *rig) {
+		for _, c := range []struct {
+			full, spent bool
+			ready       string
+		}{
+			{false, false, "ready\n"},
+			{true, false, "ready, but the disk of the coordinator is nearly full: new tasks are refused until there is room; running tasks continue\n"},
+			{true, true, "ready, but the disk of the coordinator is almost full: new tasks are refused and none are granted until there is room; running tasks continue\n"},
+			{false, false, "ready\n"},
+		} {
+			full.Store(c.full)
+			spent.Store(c.spent)
+			if text := getPath(t, r, "/readyz", http.StatusOK); text != c.ready {
+				t.Errorf("full %v, spent %v: /readyz says %q, want %q", c.full, c.spent, text, c.ready)
+			}
+			metrics := getPath(t, r, "/metrics", http.StatusOK)
+			if has := strings.Contains(metrics, "\nlessor_grants_stopped 1\n"); has != c.spent {
+				t.Errorf("spent %v: lessor_grants_stopped is %v", c.spent, has)
+			}
+			s, err := r.admin.GetStatus(t.Context(), &lessorv1.GetStatusRequest{})
+			if err != nil || s.GetDiskFull() != c.full || s.GetGrantsStopped() != c.spent {
+				t.Errorf("GetStatus: disk_full %v, grants_stopped %v (%v), want %v and %v", s.GetDiskFull(), s.GetGrantsStopped(), err, c.full, c.spent)
+			}
+			if got := r.healthStatus(t); got != healthv1.HealthCheckResponse_SERVING {
+				t.Errorf("health is %v, want SERVING", got)
+			}
+		}
 	})
 }
 

@@ -110,11 +110,12 @@ const stuckCommit = 10 * time.Second
 
 // readiness holds the conditions that /readyz checks.
 type readiness struct {
-	serving, storeGone, diskFull func() bool
-	commitPending                func() time.Duration
+	serving, storeGone, diskFull, diskSpent func() bool
+	commitPending                           func() time.Duration
 }
 
-// status returns the HTTP status and a text for people. With a full disk the coordinator is ready, because it still serves everything except submits.
+// status returns the HTTP status and a text for people. With a full disk the coordinator is ready: it still serves everything except submits, and even if it
+// grants nothing, workers must reach it to report.
 func (r readiness) status() (code int, text string) {
 	slow := r.commitPending()
 	switch {
@@ -126,6 +127,8 @@ func (r readiness) status() (code int, text string) {
 		return http.StatusServiceUnavailable, fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n", slow.Round(time.Second))
 	case slow >= engine.SlowCommit:
 		return http.StatusOK, fmt.Sprintf("ready, but the disk is slow: a commit has been under way for %v\n", slow.Round(time.Second))
+	case r.diskSpent():
+		return http.StatusOK, "ready, but the disk of the coordinator is almost full: new tasks are refused and none are granted until there is room; running tasks continue\n"
 	case r.diskFull():
 		return http.StatusOK, "ready, but " + engine.ErrDiskFull.Error() + "\n"
 	}

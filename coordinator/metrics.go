@@ -207,6 +207,7 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 		}
 	}
 	gauge("lessor_disk_full", "1 while the disk is so full that new tasks are refused.", while(cfg.DiskFull))
+	gauge("lessor_grants_stopped", "1 while the disk is so full that no tasks are granted.", while(cfg.DiskSpent))
 	gauge("lessor_store_gone", "1 while the store's file is not where it was opened.", while(cfg.StoreGone))
 	gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.", func() float64 {
 		return expiry(cfg.TLS)

@@ -61,8 +61,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: withWarnings(m.events(), cfg.Logger), DiskFull: cfg.DiskFull,
-		MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: withWarnings(m.events(), cfg.Logger),
+		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ type Finding struct {
 type FindingCode uint8
 
 // The finding codes have the same numbers as on the wire. Explain never returns the ones about workers (no worker, busy, in line,
-// requirements, pin, affinity, single flight): the rules know no workers, so the caller of Explain adds those findings.
+// requirements, pin, affinity, single flight) and the disk: the rules know neither, so the caller of Explain adds those findings.
 const (
 	FoundLeased FindingCode = iota + 1
 	FoundUnacknowledged
@@ -57,6 +57,7 @@ const (
 	FoundPinnedWorker
 	FoundAffinity
 	FoundSingleFlight
+	FoundDiskFull
 )
 
 // Refusal is an EventRefused with the delay of the refused report.

@@ -358,6 +358,21 @@ func TestQueueThatNobodyWorksOn(t *testing.T) {
 	}
 }
 
+// The overview says what a full disk has stopped.
+func TestFullDiskStandsOut(t *testing.T) {
+	for _, c := range []struct {
+		full, stopped bool
+		text          string
+	}{{false, false, ""}, {true, false, "The disk is nearly full"}, {true, true, "none are granted"}} {
+		a := full()
+		a.by[lessorv1.AdminService_GetStatus_FullMethodName] = &lessorv1.GetStatusResponse{DiskFull: c.full, GrantsStopped: c.stopped}
+		body := get(t, a, "/ui/").Body.String()
+		if n := strings.Count(body, "The disk is "); (n == 1) != c.full || !strings.Contains(body, c.text) {
+			t.Errorf("disk full %v, grants stopped %v: want one line with %q:\n%s", c.full, c.stopped, c.text, body)
+		}
+	}
+}
+
 // A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks are linked by state, in the order of a life.
 func TestQueue(t *testing.T) {
 	a := full()

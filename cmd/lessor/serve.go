@@ -28,7 +28,7 @@ type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; created if it is missing."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Address on which to serve gRPC."`
 	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Address on which to serve HTTP: a page for browsers, the API in plain JSON, /metrics, /healthz and /readyz; empty serves no HTTP."`
-	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Space to keep free on the disk of the store, in MiB, or with a unit as in 1GiB. With less free space, new tasks are refused; when the disk is almost full, this space is released for verdicts, cancels and expiries. 0 keeps none."`
+	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Space to keep free on the disk of the store, in MiB, or with a unit as in 1GiB. With less free space, new tasks are refused; when the disk is almost full, this space is released for verdicts, cancels and expiries, and once it is used up, no task is granted. 0 keeps none."`
 	Pprof    bool         `help:"Serve Go profiles under /debug/pprof/ on the HTTP listener."`
 	Insecure bool         `help:"Allow listening on other addresses than loopback without TLS and credentials."`
 	Access   accessFlags  `embed:""`
@@ -104,11 +104,14 @@ func (c serveCmd) Run(a *app) error {
 		if begins { // an operator whose disk is not mounted should not have to guess
 			log.Info("there was no store: a new, empty one was made", "data", c.Data)
 		}
-		st, full, err := c.reserve(killable(bolt), log)
+		st, kept, err := c.reserve(killable(bolt), log)
 		if err != nil {
 			return err
 		}
-		cfg.DiskFull, cfg.StoreGone, cfg.LogDropped = full, bolt.Gone, a.log.total.Load
+		if kept != nil {
+			cfg.DiskFull, cfg.DiskSpent = kept.Full, kept.Spent
+		}
+		cfg.StoreGone, cfg.LogDropped = bolt.Gone, a.log.total.Load
 		co, err := coordinator.New(st, cfg)
 		if err != nil {
 			return startError(c.Data, err)
@@ -324,15 +327,14 @@ func announce(a *app, grpcLis, httpLis net.Listener) error {
 // maxReserve is the largest disk reserve, in MiB.
 const maxReserve = 1 << 20
 
-// reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the space of an earlier reserve. full reports whether
-// the disk has no other free space; it is nil without a reserve.
-func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, full func() bool, err error) {
+// reserve makes sure that the store has its disk reserve. With --disk-reserve=0, it releases the space of an earlier reserve, and returns no reserve.
+func (c serveCmd) reserve(st store.Store, log *slog.Logger) (guarded store.Store, kept *reserve.Reserve, err error) {
 	if c.Reserve == 0 {
 		return st, nil, reserve.Release(boltstore.DiskDir(c.Data))
 	}
 	reusable := func() int64 { return st.Stats().ReusableBytes }
-	r := reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, reusable, log)
-	return reserve.Guard(st, r), r.Full, nil
+	kept = reserve.Open(boltstore.DiskDir(c.Data), int64(c.Reserve)<<20, reusable, log)
+	return reserve.Guard(st, kept), kept, nil
 }
 
 // withStore opens the store in dir, or makes one, calls use with it, and closes it. If the disk is full, it opens the store with the space of the disk

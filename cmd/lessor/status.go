@@ -29,7 +29,10 @@ func (c statusCmd) Run(a *app) error {
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
 		d.add("store", words.Bytes(s.GetStoreBytes()))
-		if s.GetDiskFull() {
+		switch {
+		case s.GetGrantsStopped():
+			d.add("disk", "almost full: new tasks are refused and none are granted until there is room")
+		case s.GetDiskFull():
 			d.add("disk", "nearly full: new tasks are refused until there is room")
 		}
 		d.add("access", accessText(s.GetOpen()))

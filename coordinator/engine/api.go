@@ -16,7 +16,7 @@ var (
 	// ErrOverloaded means that too many commands of the tenant wait.
 	ErrOverloaded = errors.New("too many commands are waiting")
 	// ErrDiskFull refuses a submit because the disk of the store is nearly full. Submits are taken again once there is room.
-	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; existing tasks continue")
+	ErrDiskFull = errors.New("the disk of the coordinator is nearly full: new tasks are refused until there is room; running tasks continue")
 )
 
 // ErrTaskLimit refuses a submit or a retry after which the tenant would have more tasks than Config.MaxTasks allows. Nothing was changed, except that timers

@@ -29,6 +29,9 @@ type Config struct {
 	ResourceWait time.Duration
 	// DiskFull reports whether the disk is so full that no new tasks may be made. nil: it is never too full.
 	DiskFull func() bool
+	// DiskSpent reports whether the disk is so full that what is left must be kept for the reports of tasks that run, so that none may be granted. nil: it
+	// never is. When it no longer is, the loop notices that within idleTick.
+	DiskSpent func() bool
 	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrTaskLimit (X5). nil: there
 	// is no limit.
 	MaxTasks func(tenant string) int
@@ -124,6 +127,7 @@ type Engine struct {
 	toMatch      *lanes[turn]                 // queues to be matched, by tenant
 	grants       uint64                       // number of grants since the start
 	tried        int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
+	grantsNone   bool                         // match has found the disk spent
 	pollsEnd     int                          // value of tried from which on the calls that do not wait leave the rest to the next round
 	toUnpark     map[*concurrencyKey]struct{} // concurrency keys that may have room
 	mostToUnpark int                          // see shrunk
@@ -164,6 +168,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	}
 	if cfg.DiskFull == nil {
 		cfg.DiskFull = func() bool { return false }
+	}
+	if cfg.DiskSpent == nil {
+		cfg.DiskSpent = func() bool { return false }
 	}
 	cfg.Events.fill()
 	e := &Engine{
@@ -325,7 +332,8 @@ func (e *Engine) sleep() time.Duration {
 	if len(e.taken) > 0 {
 		return 0
 	}
-	if (e.toMatch.len > 0 || len(e.toUnpark) > 0) && !e.handedOut() { // match made way for other operations; if the batch has handed out enough, the next one goes on
+	// If match made way for other operations, it goes on at once; if the batch has handed out enough, with the next one; if the disk is spent, with a tick.
+	if e.mayMatch() && !e.handedOut() && !e.grantsNone {
 		return 0
 	}
 	d := idleTick

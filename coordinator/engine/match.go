@@ -47,9 +47,16 @@ type turn struct {
 
 func turnLess(a, b turn) bool { return a.last < b.last }
 
+// mayMatch reports whether there is something for match to do.
+func (e *Engine) mayMatch() bool { return e.toMatch.len > 0 || len(e.toUnpark) > 0 }
+
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for its share
-// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep).
+// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep). While the disk is spent
+// it grants nothing, and leaves the queues marked (docs/decisions/0040-no-grants-on-a-full-disk.md).
 func (e *Engine) match() {
+	if e.grantsNone = e.mayMatch() && e.cfg.DiskSpent(); e.grantsNone {
+		return
+	}
 	for end := e.tried + triesPerTurn; e.tried < end && !e.handedOut(); {
 		e.unpark()
 		next, ok := e.toMatch.pop()

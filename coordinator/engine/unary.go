@@ -180,8 +180,11 @@ func (t *taker) op(run func()) op {
 }
 
 // matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if all such calls
-// have tried triesPerTurn tasks in this round.
+// have tried triesPerTurn tasks in this round. Like match, it grants nothing while the disk is spent.
 func (e *Engine) matchNow(t *taker) (done bool) {
+	if e.cfg.DiskSpent() {
+		return true
+	}
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })
 	for _, q := range t.queues {
 		for done := false; !done; {

@@ -16,8 +16,8 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after a kill and a start. When there is room again,
-// submits are accepted without a restart.
+// TestDiskFull: on a full disk submits are refused; reports, cancels and expiries go on, also after a kill and a start. In the end nothing is granted, either.
+// When there is room again, tasks are submitted and granted without a restart.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
@@ -26,18 +26,23 @@ func TestDiskFull(t *testing.T) {
 	for range 40 {
 		f.ids = append(f.ids, submitOne(t, c))
 	}
-	f.lease(3 * time.Second) // this lease is to expire later; it is long enough for its Start to come in time
+	f.leaseShort(3 * time.Second) // this lease is to expire later; it is long enough for its Start to come in time
+	held := f.lease(10)
 	full := disk.Fill("filler", 40<<20)
 	f.checkSubmitRefused()
-	f.checkWork()
+	f.checkReports(f.lease(5))
+	f.checkCancel()
 	fuller := disk.Fill("more", 0)
-	f.checkWork()
+	f.checkReports(held[:5])
+	f.checkCancel()
 	f.checkSubmitRefused()
 	c.Kill()
 	_ = disk.Fill("most", 0) // takes also what the start may have freed of the reserve
 	c.Start()
 	f.checkSubmitRefused()
-	f.checkWork()
+	f.checkNoGrants()
+	f.checkReports(held[5:])
+	f.checkCancel()
 	f.checkExpiry()
 	for _, file := range []string{full, fuller, filepath.Join(disk.Dir(), "most")} {
 		if err := os.Remove(file); err != nil {
@@ -46,6 +51,36 @@ func TestDiskFull(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	submitOne(t, c)
+	f.checkReports(f.lease(5))
+	c.Stop()
+	c.Verify()
+}
+
+// TestResultsFillTheDisk: results of tasks fill the disk, as submits are no longer taken. Before it is so full that a commit would fail, no task is granted any
+// more, and all that were granted are committed. Tasks that are deleted make room inside the store, although the file does not shrink, and grants go on.
+func TestResultsFillTheDisk(t *testing.T) {
+	disk := harness.NewDisk(t, 64)
+	c := harness.NewCoordinator(t, filepath.Join(disk.Dir(), "data"))
+	c.Start("--disk-reserve", "8MiB")
+	f := &fullDisk{t: t, c: c}
+	for range 600 {
+		f.ids = append(f.ids, submitOne(t, c))
+	}
+	first := f.workUntilStopped()
+	f.checkNoGrants()
+	for range 2 {
+		_, err := lessorv1.NewTaskServiceClient(c.Conn()).BatchDeleteTasks(t.Context(), &lessorv1.BatchDeleteTasksRequest{
+			Filter: &lessorv1.TaskFilter{Queue: patientQueue, States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.awaitGrants()
+		if again := f.workUntilStopped(); again < first/3 {
+			t.Fatalf("%d results filled the disk; after their tasks were deleted, %d others were committed, want at least a third", first, again)
+		}
+		f.checkNoGrants()
+	}
 	c.Stop()
 	c.Verify()
 }
@@ -111,8 +146,8 @@ func (f *fullDisk) checkSubmitRefused() {
 	}
 }
 
-// lease submits a task whose lease soon expires, and leases it.
-func (f *fullDisk) lease(ttl time.Duration) {
+// leaseShort submits a task whose lease soon expires, and leases it.
+func (f *fullDisk) leaseShort(ttl time.Duration) {
 	f.t.Helper()
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).SubmitTask(f.t.Context(), &lessorv1.SubmitTaskRequest{
 		Task: &lessorv1.TaskSpec{Queue: shortQueue, HeartbeatTimeout: durationpb.New(ttl)},
@@ -120,7 +155,7 @@ func (f *fullDisk) lease(ttl time.Duration) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.short = f.next(shortQueue)
+	f.short = f.next(shortQueue, 1)[0]
 	_, err = lessorv1.NewWorkerServiceClient(f.c.Conn()).Start(f.t.Context(), &lessorv1.StartRequest{
 		TaskId: f.short.GetTask().GetTaskId(), LeaseId: f.short.GetLeaseId(),
 	})
@@ -129,27 +164,100 @@ func (f *fullDisk) lease(ttl time.Duration) {
 	}
 }
 
-func (f *fullDisk) next(queue string) *lessorv1.Assignment {
+// lease leases n tasks.
+func (f *fullDisk) lease(n uint32) []*lessorv1.Assignment {
 	f.t.Helper()
-	got, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Lease(f.t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{queue}})
-	if err != nil || len(got.GetAssignments()) != 1 {
-		f.t.Fatalf("Lease = %v, %v; want one task", got, err)
-	}
-	return got.GetAssignments()[0]
+	return f.next(patientQueue, n)
 }
 
-// checkWork leases and completes tasks with a result, and cancels another one.
-func (f *fullDisk) checkWork() {
+func (f *fullDisk) next(queue string, n uint32) []*lessorv1.Assignment {
 	f.t.Helper()
-	for range 5 {
-		a := f.next(patientQueue)
-		res, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Complete(f.t.Context(), &lessorv1.CompleteRequest{
-			TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: make([]byte, 100<<10),
-		})
-		if err != nil || res.GetVerdict() != committed {
-			f.t.Errorf("a result on a full disk: %v, error %v, want COMMITTED", res, err)
+	got := f.ask(queue, n)
+	if uint32(len(got)) != n {
+		f.t.Fatalf("%d tasks were granted, want %d", len(got), n)
+	}
+	return got
+}
+
+// ask asks for up to n tasks, and does not wait.
+func (f *fullDisk) ask(queue string, n uint32) []*lessorv1.Assignment {
+	f.t.Helper()
+	req := &lessorv1.LeaseRequest{WorkerId: "w", Queues: []string{queue}, MaxTasks: n}
+	got, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Lease(f.t.Context(), req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return got.GetAssignments()
+}
+
+// checkReports completes tasks, each with a result of 100 KiB.
+func (f *fullDisk) checkReports(all []*lessorv1.Assignment) {
+	f.t.Helper()
+	for _, a := range all {
+		f.complete(a, 100<<10)
+	}
+}
+
+func (f *fullDisk) complete(a *lessorv1.Assignment, size int) {
+	f.t.Helper()
+	res, err := lessorv1.NewWorkerServiceClient(f.c.Conn()).Complete(f.t.Context(), &lessorv1.CompleteRequest{
+		TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Output: make([]byte, size),
+	})
+	if err != nil || res.GetVerdict() != committed {
+		f.t.Fatalf("a result on a full disk: %v, error %v, want COMMITTED", res, err)
+	}
+}
+
+// workUntilStopped leases tasks, eight at a time, and completes each with a result of 300 KiB, until no task is granted. It returns how many it has completed.
+func (f *fullDisk) workUntilStopped() (completed int) {
+	f.t.Helper()
+	for {
+		all := f.ask(patientQueue, 8)
+		if len(all) == 0 {
+			return completed
+		}
+		for _, a := range all {
+			f.complete(a, 300<<10)
+			completed++
 		}
 	}
+}
+
+// checkNoGrants checks that no task is granted, and that the coordinator says why.
+func (f *fullDisk) checkNoGrants() {
+	f.t.Helper()
+	if got := f.ask(patientQueue, 1); len(got) > 0 {
+		f.t.Errorf("with no room left, %v was granted, want nothing", got)
+	}
+	x, err := lessorv1.NewTaskServiceClient(f.c.Conn()).ExplainTask(f.t.Context(), &lessorv1.ExplainTaskRequest{TaskId: f.ids[len(f.ids)-1]})
+	if err != nil || x.GetFindings()[0].GetCode() != lessorv1.FindingCode_FINDING_CODE_DISK_FULL {
+		f.t.Errorf("ExplainTask: %v, error %v, want DISK_FULL", x, err)
+	}
+	s, err := lessorv1.NewAdminServiceClient(f.c.Conn()).GetStatus(f.t.Context(), &lessorv1.GetStatusRequest{})
+	if err != nil || !s.GetGrantsStopped() {
+		f.t.Errorf("GetStatus: %v, error %v, want that grants have stopped", s, err)
+	}
+}
+
+// awaitGrants waits until tasks are granted again.
+func (f *fullDisk) awaitGrants() {
+	f.t.Helper()
+	admin := lessorv1.NewAdminServiceClient(f.c.Conn())
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		s, err := admin.GetStatus(f.t.Context(), &lessorv1.GetStatusRequest{})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !s.GetGrantsStopped() {
+			return
+		}
+	}
+	f.t.Fatalf("no task is granted within %v", harness.Patience)
+}
+
+// checkCancel cancels the last of the tasks that wait.
+func (f *fullDisk) checkCancel() {
+	f.t.Helper()
 	last := len(f.ids) - 1
 	_, err := lessorv1.NewTaskServiceClient(f.c.Conn()).CancelTask(f.t.Context(), &lessorv1.CancelTaskRequest{TaskId: f.ids[last]})
 	if err != nil {

@@ -2150,14 +2150,17 @@ type GetStatusResponse struct {
 	StoreBytes uint64 `protobuf:"varint,7,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	// True: no credentials are asked for, and everyone who reaches the listener is tenant "default".
 	Open bool `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
-	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on.
+	// True: the disk of the store is so full that submits are refused, STORE_DISK_FULL, until there is room. All else goes on, unless grants_stopped is
+	// true.
 	DiskFull bool `protobuf:"varint,10,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
 	// What the tenant may use, and then what the credential of the call may (X5); the latter only where there is a credential.
 	Quotas []*Quota `protobuf:"bytes,11,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	// When the credential of the call ends, if it is not revoked before; unset if the call needs none.
 	CredentialEndsAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=credential_ends_at,json=credentialEndsAt,proto3" json:"credential_ends_at,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// True: the disk of the store is so full that no task is granted, either, until there is room: what is left is kept for the reports of tasks that run.
+	GrantsStopped bool `protobuf:"varint,13,opt,name=grants_stopped,json=grantsStopped,proto3" json:"grants_stopped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -2265,6 +2268,13 @@ func (x *GetStatusResponse) GetCredentialEndsAt() *timestamppb.Timestamp {
 		return x.CredentialEndsAt
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetGrantsStopped() bool {
+	if x != nil {
+		return x.GrantsStopped
+	}
+	return false
 }
 
 // Quota is a limit on what a tenant or a credential may use (X5). A call beyond it is refused with RESOURCE_EXHAUSTED and a reason made of QUOTA_
@@ -2782,7 +2792,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xb5\x03\n" +
+	"\x10GetStatusRequest\"\xdc\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -2798,7 +2808,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\tdisk_full\x18\n" +
 	" \x01(\bR\bdiskFull\x12(\n" +
 	"\x06quotas\x18\v \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\x12H\n" +
-	"\x12credential_ends_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10credentialEndsAt\"W\n" +
+	"\x12credential_ends_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10credentialEndsAt\x12%\n" +
+	"\x0egrants_stopped\x18\r \x01(\bR\rgrantsStopped\"W\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +

@@ -73,6 +73,8 @@ const (
 	FindingCode_FINDING_CODE_AFFINITY FindingCode = 21
 	// The workers that would take it run its concurrency key already, and each runs a key once at a time (W12).
 	FindingCode_FINDING_CODE_SINGLE_FLIGHT FindingCode = 22
+	// The disk of the coordinator is almost full, and what is left is kept for the reports of tasks that run: no task is granted until there is room.
+	FindingCode_FINDING_CODE_DISK_FULL FindingCode = 23
 )
 
 // Enum value maps for FindingCode.
@@ -101,6 +103,7 @@ var (
 		20: "FINDING_CODE_PINNED_WORKER",
 		21: "FINDING_CODE_AFFINITY",
 		22: "FINDING_CODE_SINGLE_FLIGHT",
+		23: "FINDING_CODE_DISK_FULL",
 	}
 	FindingCode_value = map[string]int32{
 		"FINDING_CODE_UNSPECIFIED":        0,
@@ -126,6 +129,7 @@ var (
 		"FINDING_CODE_PINNED_WORKER":      20,
 		"FINDING_CODE_AFFINITY":           21,
 		"FINDING_CODE_SINGLE_FLIGHT":      22,
+		"FINDING_CODE_DISK_FULL":          23,
 	}
 )
 
@@ -2813,7 +2817,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted*\xb2\x05\n" +
+	"\aDeleted*\xce\x05\n" +
 	"\vFindingCode\x12\x1c\n" +
 	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
@@ -2838,7 +2842,8 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x19FINDING_CODE_REQUIREMENTS\x10\x13\x12\x1e\n" +
 	"\x1aFINDING_CODE_PINNED_WORKER\x10\x14\x12\x19\n" +
 	"\x15FINDING_CODE_AFFINITY\x10\x15\x12\x1e\n" +
-	"\x1aFINDING_CODE_SINGLE_FLIGHT\x10\x162\xec\b\n" +
+	"\x1aFINDING_CODE_SINGLE_FLIGHT\x10\x16\x12\x1a\n" +
+	"\x16FINDING_CODE_DISK_FULL\x10\x172\xec\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
