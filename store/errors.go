@@ -76,11 +76,11 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
-// UnfinishedError means that a restore into the directory was interrupted, or is under way.
+// UnfinishedError means that a restore, or a compaction, into the directory was interrupted, or is under way.
 type UnfinishedError struct {
 	Dir   string
 	Name  string // name of its file there
-	Store string // name of the file of a store that is there as well; usually empty, since a restore wants an empty directory
+	Store string // name of the file of a store that is there as well; usually empty, since both want an empty directory
 }
 
 func (e *UnfinishedError) Error() string {
@@ -88,7 +88,7 @@ func (e *UnfinishedError) Error() string {
 	if e.Store != "" {
 		beside = ", beside the store " + e.Store
 	}
-	return fmt.Sprintf("a restore into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
+	return fmt.Sprintf("a restore or compaction into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
 }
 
 // LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
@@ -102,7 +102,18 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, strings.Join(e.Left, " and "), e.File)
 }
 
-// NotEmptyError refuses a restore into a directory that is not empty.
+// NoRoomError means that the disk has no room for a copy of a store. Nothing was written.
+type NoRoomError struct {
+	Dir    string // where the copy would be
+	Needed int64  // bytes that it has at least
+	Free   int64  // bytes that are free
+}
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("the disk of %s has no room for the copy: it takes at least %d bytes, and %d are free", e.Dir, e.Needed, e.Free)
+}
+
+// NotEmptyError refuses a restore, or a compaction, into a directory that is not empty.
 type NotEmptyError struct {
 	Dir  string
 	Name string // name of one of the files there

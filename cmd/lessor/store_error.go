@@ -45,10 +45,10 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &told):
 		return told
 	case errors.As(err, &half) && half.Store != "":
-		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore runs, remove %s; otherwise restore into an empty directory",
+		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore or compaction runs, remove %s; otherwise name an empty directory",
 			filepath.Join(half.Dir, half.Store), filepath.Join(half.Dir, half.Name)), "%v", half)
 	case errors.As(err, &half):
-		return fail(exitCannotStart, "run lessor restore again; it starts from the beginning", "%v", half)
+		return fail(exitCannotStart, "run lessor restore, or lessor compact --to, again; it starts from the beginning", "%v", half)
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "name an empty directory; keep an old store until the new one serves", "%v", full)
 	case errors.As(err, &lost):

@@ -20,7 +20,7 @@ const compactTx = 16 << 20
 // those of the store and calls check with the copy; then the copy replaces the store in one step. Until that step the store does not change. If a crash
 // leaves a copy behind, the next Open removes it. The format stays the same.
 //
-// Errors are those of Open, and those of check.
+// Errors are those of Open, *store.NoRoomError, and those of check.
 func Compact(dir string, opts Options, check func(*Store) error) (before, after int64, err error) {
 	s, err := openToCompact(dir, opts.withDefaults())
 	if err != nil {
@@ -31,19 +31,69 @@ func Compact(dir string, opts Options, check func(*Store) error) (before, after 
 	if err := errors.Join(writeOwner(dir), removeTemps(dir)); err != nil {
 		return 0, 0, err
 	}
-	if _, err := store.Current().Check(s); err != nil {
-		return 0, 0, err
-	}
-	if err := s.requireSums(); err != nil {
-		return 0, 0, err
-	}
 	before = s.Stats().FileBytes
 	after, err = s.replaceWithCopy(check)
 	return before, after, err
 }
 
-// openToCompact opens the store in dir.
+// CompactTo makes the copy in another directory, which must be empty or missing, as Restore does, and does not change the store. It writes nothing to the disk of
+// the store that it needs, so that disk may be full. The copy, and directories that CompactTo makes, get the owner of the store. The copy has the same epoch: only
+// one of the two may be served from now on.
+//
+// Errors are those of Compact, about the store in dir, and *TargetError.
+func CompactTo(dir, target string, opts Options, check func(*Store) error) (before, after int64, err error) {
+	s, err := openToCompact(dir, opts.withDefaults())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }() // the lock is held: nobody changes the store meanwhile
+	_ = writeOwner(filepath.Dir(s.path))                 // only a hint for those who find the store in use
+	before = s.Stats().FileBytes
+	var checked error
+	err = makeStore(target, s.path, func(temp string, made []string) error {
+		if err := errors.Join(os.RemoveAll(temp), s.giveAway(made)); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		after, err = s.fillCopy(file, func(to *Store) error {
+			checked = check(to)
+			return checked
+		})
+		return err
+	})
+	if err != nil && checked == nil {
+		err = &TargetError{err}
+	}
+	return before, after, err
+}
+
+// TargetError is an error about the directory to which CompactTo compacts.
+type TargetError struct{ Err error }
+
+func (e *TargetError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *TargetError) Unwrap() error { return e.Err }
+
+// openToCompact opens the store in dir, and checks that it is whole and not newer than this program.
 func openToCompact(dir string, opts Options) (*Store, error) {
+	s, err := openUnchecked(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = store.Current().Check(s); err == nil {
+		err = s.requireSums()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func openUnchecked(dir string, opts Options) (*Store, error) {
 	if err := refuseUnfinished(dir); err != nil {
 		return nil, err
 	}
@@ -75,18 +125,48 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 		return 0, err
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // after a success the file has another name, and Remove fails
-	if err := errors.Join(s.copyOwnerAndMode(temp), temp.Close()); err != nil {
-		return 0, err
-	}
-	if err := s.copyTo(temp.Name()); err != nil {
-		return 0, err
-	}
-	if size, err = s.checkCopy(temp.Name(), check); err != nil {
+	if size, err = s.fillCopy(temp, check); err != nil {
 		return 0, err
 	}
 	unmark(s.path)
 	removeOwner(dir) // before another process can open the copy
 	return size, errors.Join(os.Rename(temp.Name(), s.path), syncDir(dir))
+}
+
+// fillCopy makes a new, empty file a copy of the store, closes it and checks it. It begins only if the disk has room.
+func (s *Store) fillCopy(file *os.File, check func(*Store) error) (size int64, err error) {
+	path := file.Name()
+	if err := errors.Join(s.copyOwnerAndMode(file), file.Close()); err != nil {
+		return 0, err
+	}
+	if err := s.requireRoom(filepath.Dir(path)); err != nil {
+		return 0, err
+	}
+	if err := s.copyTo(path); err != nil {
+		return 0, err
+	}
+	return s.checkCopy(path, check)
+}
+
+// requireRoom returns a *store.NoRoomError if the disk of dir has less free space than the records of the store take in a file without free pages. The copy is a
+// little larger than that, so a copy that just does not fit still fails while it is written.
+func (s *Store) requireRoom(dir string) error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return err
+	}
+	free := int64(float64(disk.Bavail) * float64(disk.Bsize)) // the types of both differ from system to system
+	needed := int64(0)
+	err := s.View(func(r store.Reader) error {
+		return r.(*reader).tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			needed += int64(b.Stats().LeafInuse)
+			return nil
+		})
+	})
+	if err == nil && free < needed {
+		err = &store.NoRoomError{Dir: dir, Needed: needed, Free: free}
+	}
+	return err
 }
 
 // copyOwnerAndMode gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
@@ -95,12 +175,33 @@ func (s *Store) copyOwnerAndMode(to *os.File) error {
 	if err != nil {
 		return err
 	}
-	if of, ok := info.Sys().(*syscall.Stat_t); ok {
-		if err := to.Chown(int(of.Uid), int(of.Gid)); err != nil && !errors.Is(err, fs.ErrPermission) { // only root may give files away
+	return errors.Join(chownAs(info, to.Chown), to.Chmod(info.Mode().Perm()))
+}
+
+// giveAway gives new directories the owner of the store, but only they may use them.
+func (s *Store) giveAway(dirs []string) error {
+	info, err := s.fileInfo()
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := chownAs(info, func(uid, gid int) error { return os.Chown(dir, uid, gid) }); err != nil {
 			return err
 		}
 	}
-	return to.Chmod(info.Mode().Perm())
+	return nil
+}
+
+// chownAs calls chown with the owner of a file. Only root may give files away: if this process may not, that is no error.
+func chownAs(info os.FileInfo, chown func(uid, gid int) error) error {
+	of, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if err := chown(int(of.Uid), int(of.Gid)); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 // copyTo writes all records to a new file without free pages, and syncs the file once at the end.

@@ -91,6 +91,116 @@ func TestFailedCompactChangesNothing(t *testing.T) {
 	}
 }
 
+// CompactTo makes a smaller file with the same records in another directory, which can be opened and committed to. It makes that directory, and takes one in which
+// an earlier CompactTo was killed. The store stays as it is, and nobody else can open it meanwhile.
+func TestCompactTo(t *testing.T) {
+	dir := mostlyFreeStore(t)
+	old := mustOpen(t, dir)
+	want := storetest.Listing(t, old)
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	was, names := readFile(t, dir), fileNames(t, dir)
+	for _, left := range []string{"nothing", "part of a copy", "a symbolic link"} {
+		target := filepath.Join(t.TempDir(), "missing", "too")
+		unfinished := filepath.Join(target, restoringName)
+		switch left {
+		case "part of a copy":
+			if err := errors.Join(os.MkdirAll(target, 0o700), os.WriteFile(unfinished, was[:9000], 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		case "a symbolic link":
+			if err := errors.Join(os.MkdirAll(target, 0o700), os.Symlink(filepath.Join(dir, fileName), unfinished)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, after, err := CompactTo(dir, target, Options{}, func(s *Store) error {
+			if got := storetest.Listing(t, s); got != want {
+				t.Error("the store that CompactTo passes to check does not have the same records")
+			}
+			if _, err := Open(dir, Options{LockTimeout: time.Millisecond}); !errors.As(err, new(*store.InUseError)) {
+				t.Errorf("Open of the store = %v, want an InUseError", err)
+			}
+			if _, err := Open(target, Options{}); !errors.As(err, new(*store.UnfinishedError)) {
+				t.Errorf("Open of the copy = %v, want an UnfinishedError", err)
+			}
+			return nil
+		})
+		if left == "a symbolic link" { // the copy would overwrite the store
+			if !errors.As(err, new(*store.NotEmptyError)) {
+				t.Errorf("%s is there: CompactTo = %v, want a NotEmptyError", left, err)
+			}
+		} else if err != nil || before != int64(len(was)) || after > before/2 || after != int64(len(readFile(t, target))) || fileNames(t, target) != fileName {
+			t.Errorf("%s is there: CompactTo = %d, %d, %v; want %d, at most half of that and the size of the only file, and no error", left, before, after, err, len(was))
+		} else {
+			s := mustOpen(t, target)
+			if got := storetest.Listing(t, s); got != want {
+				t.Error("the copy does not have the same records")
+			}
+			commitSome(t, s, 1, 1)
+		}
+		if !bytes.Equal(was, readFile(t, dir)) || fileNames(t, dir) != names {
+			t.Errorf("the store has changed; files: %s, want %s", fileNames(t, dir), names)
+		}
+	}
+}
+
+// CompactTo refuses a directory in which there is something, the directory of the store among them. If it fails, it leaves nothing, and the store does not change.
+func TestCompactToLeavesNothing(t *testing.T) {
+	dir, other := mostlyFreeStore(t), t.TempDir()
+	was := readFile(t, dir)
+	if err := os.WriteFile(filepath.Join(other, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{dir, other} {
+		_, _, err := CompactTo(dir, target, Options{}, noCheck)
+		if !errors.As(err, new(*store.NotEmptyError)) || !errors.As(err, new(*TargetError)) {
+			t.Errorf("CompactTo into %s = %v, want a NotEmptyError about the target", target, err)
+		}
+	}
+	no := errors.New("no")
+	parent := t.TempDir()
+	_, _, err := CompactTo(dir, filepath.Join(parent, "a", "b"), Options{}, func(*Store) error { return no })
+	if !errors.Is(err, no) || errors.As(err, new(*TargetError)) {
+		t.Errorf("CompactTo = %v, want the error of check", err)
+	}
+	if _, _, err := CompactTo(t.TempDir(), filepath.Join(parent, "a", "b"), Options{}, noCheck); !errors.Is(err, os.ErrNotExist) || errors.As(err, new(*TargetError)) {
+		t.Errorf("CompactTo without a store = %v, want that there is none", err)
+	}
+	if names := fileNames(t, parent); names != "" {
+		t.Errorf("it has left %s", names)
+	}
+	if !bytes.Equal(was, readFile(t, dir)) {
+		t.Error("the store has changed")
+	}
+}
+
+// The copy belongs to the owner of the store, and so do the directories that CompactTo has made: otherwise the user who serves it could not open it, if root has
+// made it. Only the owner may use the directories.
+func TestCompactToKeepsTheOwner(t *testing.T) {
+	dir := mostlyFreeStore(t)
+	owner := os.Geteuid()
+	if owner == 0 {
+		owner = 65534
+	}
+	if err := errors.Join(os.Chown(filepath.Join(dir, fileName), owner, -1), os.Chmod(filepath.Join(dir, fileName), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	target := filepath.Join(t.TempDir(), "a", "b")
+	if _, _, err := CompactTo(dir, target, Options{}, noCheck); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{filepath.Dir(target): 0o700, target: 0o700, filepath.Join(target, fileName): 0o640} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := info.Sys().(*syscall.Stat_t); int(of.Uid) != owner || info.Mode().Perm() != mode {
+			t.Errorf("%s: owner %d, mode %v; want %d and %v", name, of.Uid, info.Mode(), owner, mode)
+		}
+	}
+}
+
 // Compact does not replace the store with a copy that has other records, whatever the reason.
 func TestCopyWithOtherRecordsIsRefused(t *testing.T) {
 	dir := filledStore(t)

@@ -22,7 +22,7 @@ const (
 	fileName       = "lessor.db"
 	tempPattern    = fileName + ".new-*"     // temporary files of createIfMissing
 	compactPattern = fileName + ".compact-*" // temporary files of Compact
-	restoringName  = fileName + ".restoring" // a store that Restore has not finished
+	restoringName  = fileName + ".restoring" // a store that Restore or CompactTo has not finished
 	ownerName      = "lessor.owner"          // see owner
 	markName       = fileName + ".checked"   // see mark
 	reserveName    = "lessor.reserve"        // see package reserve

@@ -20,6 +20,17 @@ import (
 // Errors are those of Open, *store.NotEmptyError, and those of prepare. After an error, nothing is left of what Restore has made, dir included, unless
 // the last step failed, which gives the store its name.
 func Restore(file, dir string, opts Options, prepare func(*Store) error) (err error) {
+	return makeStore(dir, file, func(temp string, _ []string) error {
+		if err := copyFile(file, temp); err != nil {
+			return err
+		}
+		return prepareStore(temp, opts.withDefaults(), prepare)
+	})
+}
+
+// makeStore makes a store in dir as Restore says: fill makes its file, under a temporary name, and leaves it durable; it also gets the directories that were made.
+// from is the file from which the store is made, which must not be overwritten.
+func makeStore(dir, from string, fill func(temp string, made []string) error) (err error) {
 	made, err := makeDir(dir)
 	if err != nil {
 		removeMade(made)
@@ -27,7 +38,7 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
-		if !errors.As(err, new(*store.InUseError)) { // otherwise another process restores into the directory
+		if !errors.As(err, new(*store.InUseError)) { // otherwise another process makes a store in the directory
 			removeMade(made)
 		}
 		return err
@@ -39,13 +50,10 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 		err = errors.Join(err, lock.Close())
 	}()
 	temp := filepath.Join(dir, restoringName)
-	if err := requireEmpty(dir, isSame(file, temp)); err != nil {
+	if err := requireEmpty(dir, isSame(from, temp)); err != nil {
 		return err
 	}
-	err = copyFile(file, temp)
-	if err == nil {
-		err = prepareStore(temp, opts.withDefaults(), prepare)
-	}
+	err = fill(temp, made)
 	if err == nil && Exists(dir) { // an Open that saw the directory empty, too, has made a store meanwhile
 		err = &store.NotEmptyError{Dir: dir, Name: fileName}
 	}
@@ -55,7 +63,7 @@ func Restore(file, dir string, opts Options, prepare func(*Store) error) (err er
 	return errors.Join(os.Rename(temp, filepath.Join(dir, fileName)), lock.Sync())
 }
 
-// lockDir keeps other restores out of a directory.
+// lockDir keeps other restores and compactions out of a directory.
 func lockDir(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -80,8 +88,8 @@ func isSame(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(of, other)
 }
 
-// requireEmpty refuses a directory in which there is anything but an unfinished restore. That is refused, too, if it is needed, because it would be
-// overwritten.
+// requireEmpty refuses a directory in which there is anything but an unfinished restore or compaction. That is refused, too, if it is needed, because it would
+// be overwritten.
 func requireEmpty(dir string, needed bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -131,7 +139,7 @@ func prepareStore(path string, opts Options, prepare func(*Store) error) error {
 	return errors.Join(err, s.Close())
 }
 
-// refuseUnfinished returns a *store.UnfinishedError if a restore into dir has not finished. Otherwise Open would make an empty store there.
+// refuseUnfinished returns a *store.UnfinishedError if a restore or compaction into dir has not finished. Otherwise Open would make an empty store there.
 func refuseUnfinished(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, restoringName))
 	switch {

@@ -331,8 +331,8 @@ func contentOf(t *testing.T, file string) []byte {
 	return content
 }
 
-// TestDiskFull: a backup, a restore and a compaction that run out of disk space fail with an error and a hint, and change and leave nothing. When
-// there is room again, they succeed.
+// TestDiskFull: a backup, a restore and a compaction that run out of disk space fail with an error and a hint, and change and leave nothing. A compaction from
+// the full disk onto another one succeeds. When there is room again, the others succeed, too.
 func TestDiskFull(t *testing.T) {
 	disk := harness.NewDisk(t, 256)
 	c, dir := startLargeStore(t)
@@ -348,13 +348,16 @@ func TestDiskFull(t *testing.T) {
 	}
 	source := filepath.Join(t.TempDir(), "backup")
 	wantExit(t, 0, "backup", "--addr", c.Addr(), source)
+	elsewhere, compacted := filepath.Join(t.TempDir(), "elsewhere"), filepath.Join(disk.Dir(), "compacted")
 	wantExit(t, 0, "restore", source, "--data", onDisk)
+	wantExit(t, 0, "restore", source, "--data", elsewhere)
 	store := contentOf(t, filepath.Join(onDisk, "lessor.db"))
 	commands := [][]string{
 		{"backup", "--addr", c.Addr(), taken},
 		{"backup", "--addr", c.Addr(), "--force", old},
 		{"restore", source, "--data", restored},
 		{"compact", "--data", onDisk},
+		{"compact", "--data", elsewhere, "--to", compacted},
 	}
 
 	filler := disk.Fill("filler", 4<<20)
@@ -376,6 +379,8 @@ func TestDiskFull(t *testing.T) {
 	if got := contentOf(t, old); string(got) != "an older backup" {
 		t.Error("the older backup has changed")
 	}
+	offDisk := filepath.Join(t.TempDir(), "data")
+	wantExit(t, 0, "compact", "--data", onDisk, "--to", offDisk)
 	if !bytes.Equal(store, contentOf(t, filepath.Join(onDisk, "lessor.db"))) {
 		t.Error("the store has changed, want it as it was byte for byte")
 	}
@@ -386,7 +391,7 @@ func TestDiskFull(t *testing.T) {
 	for _, args := range commands[1:] {
 		wantExit(t, 0, args...)
 	}
-	for _, file := range []string{old, restored, onDisk} {
+	for _, file := range []string{old, restored, onDisk, offDisk, compacted} {
 		wantExit(t, 0, "verify", file)
 	}
 	c.Stop()

@@ -16,13 +16,17 @@ import (
 	"github.com/lessor-dev/lessor/test/harness"
 )
 
-// makers are the commands that make a store, which gets its name at the end. Each makes one in dir, from a backup or from the store in dir.
+// makers are the commands that make a store, which gets its name at the end. Each makes one in dir, from a backup, from the store in dir, or from the one beside
+// the backup.
 var makers = map[string]func(backup, dir string) []string{
 	"restore": func(backup, dir string) []string { return []string{"restore", backup, "--data", dir} },
 	"compact": func(_, dir string) []string { return []string{"compact", "--data", dir} },
+	"compact-to": func(backup, dir string) []string {
+		return []string{"compact", "--data", filepath.Dir(backup), "--to", dir}
+	},
 }
 
-// smallBackup returns a backup with one task.
+// smallBackup returns a backup with one task. It is in a directory with a store that has the same contents.
 func smallBackup(t *testing.T) string {
 	t.Helper()
 	c := harness.NewCoordinator(t, t.TempDir())
@@ -31,6 +35,9 @@ func smallBackup(t *testing.T) string {
 	backup := filepath.Join(t.TempDir(), "backup")
 	wantExit(t, 0, "backup", "--addr", c.Addr(), backup)
 	c.Stop()
+	if err := os.WriteFile(filepath.Join(filepath.Dir(backup), "lessor.db"), contentOf(t, backup), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return backup
 }
 
@@ -47,8 +54,8 @@ func dirFor(t *testing.T, name, backup string) string {
 }
 
 // TestStoreIsDurableBeforeItsName: a restore and a compaction sync all that they have written before the file gets the name of the store. Then they sync
-// the directory, and only then tell of their success. A restore has synced the directories before, in which it has made others. Otherwise a loss of power
-// could leave a part of a store, or none, although the command had succeeded.
+// the directory, and only then tell of their success. A restore, and a compaction into another directory, have synced the directories before, in which they have
+// made others. Otherwise a loss of power could leave a part of a store, or none, although the command had succeeded.
 func TestStoreIsDurableBeforeItsName(t *testing.T) {
 	for name, maker := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +68,7 @@ func TestStoreIsDurableBeforeItsName(t *testing.T) {
 				t.Fatalf("exit code %d\n%s", code, p.Stderr())
 			}
 			calls := makerCalls(dir, string(contentOf(t, file)))
-			want := map[string]string{"restore": `^dd(W+S+)+RDA$`, "compact": `^(W+S+)+RDA$`}[name]
+			want := map[string]string{"restore": `^dd(W+S+)+RDA$`, "compact": `^(W+S+)+RDA$`, "compact-to": `^dd(W+S+)+RDA$`}[name]
 			if !regexp.MustCompile(want).MatchString(calls) {
 				t.Errorf("calls to the system: %s, want %s\n%s", calls, want, contentOf(t, file))
 			}
@@ -98,7 +105,7 @@ func makerCalls(dir, log string) string {
 }
 
 // TestFlushOrLockFails: a restore, a compaction or the making of an empty store ends with an error if one of its syncs fails, or if the system refuses a lock. It
-// leaves nothing, or the store that was there, or a whole new one. A restore also removes the directories that it has made.
+// leaves nothing, or the store that was there, or a whole new one. What has made directories removes them, too.
 func TestFlushOrLockFails(t *testing.T) {
 	backup := smallBackup(t)
 	commands := maps.Clone(makers)
@@ -126,7 +133,7 @@ func TestFlushOrLockFails(t *testing.T) {
 					switch left := strings.ReplaceAll(namesIn(t, filepath.Dir(made)), made, ""); {
 					case strings.HasSuffix(left, " /data /data/lessor.db"), strings.HasSuffix(left, " /data /data/lessor.db /data/lessor.db.checked"):
 						wantExit(t, 0, "verify", dir)
-					case name == "restore" && !strings.Contains(left, " "), name == "create" && !strings.Contains(left, "/data/"):
+					case (name == "restore" || name == "compact-to") && !strings.Contains(left, " "), name == "create" && !strings.Contains(left, "/data/"):
 					default:
 						t.Errorf("call %d: files: %s", n, left)
 					}
