@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
@@ -51,6 +53,8 @@ type Config struct {
 	Quotas quota.Config
 	// Connections bounds the connections that may be open (X5).
 	Connections preauth.Connections
+	// TracerProvider receives the spans of calls and of tasks (package tracing); the ids of its spans must come from tracing.IDs. nil: none are made.
+	TracerProvider trace.TracerProvider
 	// Pprof serves Go profiles under /debug/pprof/ of the HTTP listener. A CPU profile or an execution trace may last at most 29 s.
 	Pprof bool
 }

@@ -23,7 +23,8 @@
 //	large_messages.go                         bounds what a message may take when it is decoded (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
-//	calls.go interceptors.go trace.go         around every call: count of active calls, log, panics, trace context
+//	calls.go interceptors.go                  around every call: count of active calls, log, panics
+//	trace.go                                  the traces of submitted tasks, of which package tracing makes spans
 //	malformed.go                              answers requests that cannot be decoded, for example because of invalid UTF-8
 //	edge.go page.go                           what the services share
 //	http_api.go                               connects the JSON API (package httpapi) to the services, and opens task tokens for it (H1)
@@ -45,4 +46,5 @@
 //	convert refusal                           conversion between wire messages and types of package lease; errors as codes and statuses
 //	session                                   the streams of workers
 //	engine                                    the owner of all state
+//	tracing                                   spans of what the engine has committed
 package coordinator

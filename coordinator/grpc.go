@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -43,12 +44,11 @@ const (
 
 // serverOptions returns the options of the gRPC server, except those that New adds.
 func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter, unfinished *unfinished.Limiter) []grpc.ServerOption {
-	return []grpc.ServerOption{
+	options := []grpc.ServerOption{
 		grpc.Creds(unfinished.Handshakes(transport(cfg.TLS, limiter))),
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan))),
 		grpc.StatsHandler(unreadHandler{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
@@ -64,6 +64,11 @@ func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter, unf
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.WaitForHandlers(true),
 	}
+	if p := cfg.TracerProvider; p != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(worthASpan), otelgrpc.WithTracerProvider(p),
+			otelgrpc.WithPropagators(propagation.TraceContext{}))))
+	}
+	return options
 }
 
 // mostUnfinished is how many bytes of messages that were begun and not finished all connections may have together.

@@ -25,6 +25,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/tasktoken"
+	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -58,10 +59,15 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	cfg.Logger = paced(cfg.Logger)
 	m := newMetrics()
+	tracer := tracing.New(cfg.TracerProvider)
+	events := withWarnings(m.events(), cfg.Logger)
+	if tracer != nil {
+		events.Changed = tracer.Changed
+	}
 	quotas, refusals := newQuotas(&cfg)
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
-		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: withWarnings(m.events(), cfg.Logger),
+		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: events,
 		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
@@ -94,7 +100,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, unfinished), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
-		assigner: &convert.Assigner{Tokens: tokens}, room: room, auditPackage: c.gate.AuditPackage,
+		assigner: &convert.Assigner{Tokens: tokens, Tracer: tracer}, room: room, auditPackage: c.gate.AuditPackage,
 	}
 	backups, err := lastBackups(st)
 	if err != nil {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -166,7 +167,8 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 		return
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
-	all, at := s.submissions(ctx, req, res)
+	spans := s.submitSpans(ctx, len(req.GetTasks()))
+	all, at := s.submissions(ctx, req, res, &spans)
 	who := gate.Identify(ctx)
 	err := s.quotas.Spend(who.Caller(), quota.Submits, len(all))
 	if err == nil {
@@ -174,14 +176,16 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 			for i := range results {
 				s.refundSubmits(who, results[i].Err, 1)
 				results[i].Err = s.ifTaskLimit(who, results[i].Err)
+				spans.end(i, results[i].Task, cmp.Or(err, results[i].Err))
 				res.Results[at[i]] = submitResult(&results[i], err)
 			}
 			answer(submitAnswer{response: res})
 		})
 	}
 	if err != nil {
-		for _, i := range at {
-			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
+		for i, of := range at {
+			spans.end(i, nil, err)
+			res.Results[of] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 		}
 		answer(submitAnswer{response: res})
 	}
@@ -189,8 +193,10 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 
 // submissions reads the specs of a frame and returns the valid ones. at holds the index of each of them in the frame. The results of invalid specs are
 // set at once in res.
-func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (all []engine.Submission, at []int) {
-	tenant, trace := gate.Identify(ctx).Tenant, traceparent(ctx)
+func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse, spans *submitSpans) (
+	all []engine.Submission, at []int,
+) {
+	tenant := gate.Identify(ctx).Tenant
 	var read turn.Counter
 	for i, m := range req.GetTasks() {
 		read.Every(convert.SpecsPerTurn)
@@ -199,7 +205,8 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 			res.Results[i] = &lessorv1.SubmitResult{Error: refusal.SubmitError(err)}
 			continue
 		}
-		sub.Space.Tenant, sub.Spec.Traceparent = tenant, trace
+		sub.Space.Tenant = tenant
+		spans.begin(sub.Spec)
 		all, at = append(all, sub), append(at, i)
 	}
 	return all, at

@@ -70,12 +70,19 @@ func (s *taskService) submit(ctx context.Context, sent []*lessorv1.TaskSpec, pat
 	if err := s.quotas.Spend(who.Caller(), quota.Submits, len(sub.Specs)); err != nil {
 		return nil, err
 	}
-	trace := traceparent(ctx)
+	spans := s.submitSpans(ctx, len(sub.Specs))
 	for _, spec := range sub.Specs {
-		spec.Traceparent = trace
+		spans.begin(spec)
 	}
 	space := engine.Space{Tenant: who.Tenant, Workspace: sub.Workspace}
 	done, at, err := s.engine.Submit(ctx, space, sub.Specs, sub.Digests)
+	for i := range sub.Specs {
+		if err != nil {
+			spans.end(i, nil, err)
+		} else {
+			spans.end(i, done[i].Task, nil)
+		}
+	}
 	if err != nil {
 		s.refundSubmits(who, err, len(sub.Specs))
 		return nil, convert.Under(path(at), s.ifTaskLimit(who, err))

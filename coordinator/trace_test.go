@@ -1,23 +1,317 @@
 package coordinator
 
-import "testing"
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
 
-// A traceparent is valid if it has version 00, lower-case hexadecimal digits, and neither id is zero.
-func TestTraceparentForm(t *testing.T) {
-	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	for s, want := range map[string]bool{
-		good:            true,
-		"":              false,
-		good + "-":      false,
-		"01" + good[2:]: false,
-		"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01": false,
-		"00-00000000000000000000000000000000-b7ad6b7169203331-01": false,
-		"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01": false,
-		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333-01":  false,
-		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0g": false,
-	} {
-		if got := validTraceparent(s); got != want {
-			t.Errorf("%q: valid is %v, want %v", s, got, want)
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lessor-dev/lessor/coordinator/tracing"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store/memstore"
+)
+
+// A sampled trace of a caller, and the same not sampled.
+const (
+	callerTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	unsampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+)
+
+// traced returns a configuration with a tracer, and what gets its spans.
+func traced(options ...sdktrace.TracerProviderOption) (Config, *tracetest.InMemoryExporter) {
+	spans := tracetest.NewInMemoryExporter()
+	options = append(options, sdktrace.WithSyncer(spans), sdktrace.WithIDGenerator(tracing.IDs{}))
+	return Config{TracerProvider: sdktrace.NewTracerProvider(options...)}, spans
+}
+
+// tree draws spans: each as its name after the names of its parents, from the caller's trace on, with the named attributes and an ! if it is an error.
+func tree(spans *tracetest.InMemoryExporter, attributes ...attribute.Key) (all []string) {
+	got := spans.GetSpans()
+	names := map[string]string{"b7ad6b7169203331": "caller"}
+	parents := map[string]string{}
+	for _, s := range got {
+		id := s.SpanContext.SpanID().String()
+		names[id], parents[id] = s.Name, s.Parent.SpanID().String()
+	}
+	for _, s := range got {
+		line := s.Name
+		for at := s.SpanContext.SpanID().String(); names[parents[at]] != ""; at = parents[at] {
+			line = names[parents[at]] + " > " + line
+		}
+		for _, key := range attributes {
+			for _, a := range s.Attributes {
+				if a.Key == key {
+					line += " " + a.Value.String()
+				}
+			}
+		}
+		if s.Status.Code == codes.Error {
+			line += " !"
+		}
+		all = append(all, line)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func inTrace(ctx context.Context, trace string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "traceparent", trace)
+}
+
+// One trace joins the submit, each attempt and its verdict, and the assignment names the span of its attempt. A lost attempt, one that failed, and a report that
+// came too late are errors.
+func TestTraceOfATask(t *testing.T) {
+	cfg, spans := traced()
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		spec := &lessorv1.TaskSpec{
+			Queue: "q", Type: "resize", HeartbeatTimeout: durationpb.New(time.Second), RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Second)},
+		}
+		if _, err := r.tasks.SubmitTask(inTrace(t.Context(), callerTrace), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
+			t.Fatal(err)
+		}
+		lost := r.lease(t)
+		r.start(t, lost)
+		time.Sleep(2 * time.Second)
+		failed := r.lease(t)
+		fail := &lessorv1.FailRequest{TaskId: failed.GetTask().GetTaskId(), LeaseId: failed.GetLeaseId(), Error: &lessorv1.TaskError{
+			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "no",
+		}}
+		if _, err := r.workers.Fail(t.Context(), fail); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.complete(t, lost, "late"); got.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
+			t.Fatalf("the late report got %v, want SUPERSEDED", got)
+		}
+		time.Sleep(2 * time.Second)
+		last := r.lease(t)
+		r.start(t, last)
+		time.Sleep(time.Second / 2)
+		r.complete(t, last, "done")
+		r.stop()
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+		task := "caller > lessor.v1.TaskService/SubmitTask > task resize"
+		within := slices.DeleteFunc(tree(spans, "lessor.attempt", "lessor.report", "lessor.verdict", "lessor.reason", "lessor.state"),
+			func(line string) bool { return !strings.HasPrefix(line, "caller") })
+		want := []string{
+			"caller > lessor.v1.TaskService/SubmitTask",
+			task + " > attempt resize 1 CANCELLED LEASE_EXPIRED !",
+			task + " > attempt resize 2 FAILED COMMITTED NONE !",
+			task + " > attempt resize 3 COMPLETED COMMITTED NONE",
+			task + " > refused resize 1 complete CANCELLED SUPERSEDED !",
+			task + " COMPLETED",
+		}
+		slices.Sort(want)
+		if !slices.Equal(within, want) {
+			t.Errorf("the spans are\n%s\nwant\n%s", strings.Join(within, "\n"), strings.Join(want, "\n"))
+		}
+		for _, s := range spans.GetSpans() {
+			id := "-" + s.SpanContext.SpanID().String() + "-"
+			if s.Name == "attempt resize" && !strings.Contains(lost.GetTraceparent()+failed.GetTraceparent()+last.GetTraceparent(), id) {
+				t.Errorf("no assignment has the attempt's span %s as its traceparent", id)
+			}
+			if took := s.EndTime.Sub(s.StartTime); s.Name == "attempt resize" && s.Status.Code != codes.Error && took != time.Second/2 {
+				t.Errorf("the last attempt lasted %v, want from its grant to its verdict, 500ms", took)
+			}
+			if took := s.EndTime.Sub(s.StartTime); s.Name == "task resize" && took != 4*time.Second+time.Second/2 {
+				t.Errorf("the task lasted %v, want from its submit to its end, 4.5s", took)
+			}
+		}
+	})
+}
+
+// All ways to submit begin a trace, or go on with the one that is named: in the spec, or else in the header. A trace that is not sampled has no spans, and
+// passes to the worker as it is.
+func TestTraceOfSubmits(t *testing.T) {
+	stream := func(ctx context.Context, t *testing.T, r *rig, spec *lessorv1.TaskSpec) {
+		s, err := r.tasks.SubmitStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{}, spec}}); err != nil { // the first is refused
+			t.Fatal(err)
+		}
+		if res, err := s.Recv(); err != nil || res.GetResults()[1].GetTaskId() == "" {
+			t.Fatalf("%v (%v), want a task", res, err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
 		}
 	}
+	unary := func(ctx context.Context, t *testing.T, r *rig, spec *lessorv1.TaskSpec) {
+		if _, err := r.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch := func(ctx context.Context, t *testing.T, r *rig, spec *lessorv1.TaskSpec) {
+		other := &lessorv1.TaskSpec{Queue: "other", Traceparent: unsampled}
+		if _, err := r.tasks.BatchSubmitTasks(ctx, &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{spec, other}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overHTTP := func(_ context.Context, t *testing.T, r *rig, spec *lessorv1.TaskSpec) {
+		req := httptest.NewRequest(http.MethodPost, "/v1/tasks", strings.NewReader(`{"queue": "q", "traceparent": "`+spec.GetTraceparent()+`"}`))
+		w := httptest.NewRecorder()
+		if r.http.Handler.ServeHTTP(w, req); w.Code >= 300 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	const call = "lessor.v1.TaskService/SubmitTask"
+	for name, c := range map[string]struct {
+		submit       func(context.Context, *testing.T, *rig, *lessorv1.TaskSpec)
+		header, spec string
+		want         []string // of the submit and the task
+		worker       string   // its traceparent; empty: that of the attempt
+	}{
+		"stream":                 {stream, "", "", []string{"submit q", "submit q > task q"}, ""},
+		"stream, header":         {stream, callerTrace, "", []string{"caller > submit q", "caller > submit q > task q"}, ""},
+		"stream, spec":           {stream, unsampled, callerTrace, []string{"caller > submit q", "caller > submit q > task q"}, ""},
+		"stream, unsampled":      {stream, unsampled, "", nil, unsampled},
+		"stream, unsampled spec": {stream, callerTrace, unsampled, nil, unsampled},
+		"unary":                  {unary, "", "", []string{call, call + " > task q"}, ""},
+		"unary, header":          {unary, callerTrace, "", []string{"caller > " + call, "caller > " + call + " > task q"}, ""},
+		"unary, unsampled":       {unary, unsampled, "", nil, "00-0af7651916cd43dd8448eb211c80319c-*-00"},
+		"batch":                  {batch, "", "", []string{"lessor.v1.TaskService/BatchSubmitTasks", "submit q", "submit q > task q"}, ""},
+		"batch, header":          {batch, callerTrace, "", []string{"caller > lessor.v1.TaskService/BatchSubmitTasks", "caller > lessor.v1.TaskService/BatchSubmitTasks > task q"}, ""},
+		"HTTP":                   {overHTTP, "", "", []string{"submit q", "submit q > task q"}, ""},
+		"HTTP, spec":             {overHTTP, "", callerTrace, []string{"caller > submit q", "caller > submit q > task q"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, spans := traced()
+			serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+				ctx := t.Context()
+				if c.header != "" {
+					ctx = inTrace(ctx, c.header)
+				}
+				c.submit(ctx, t, r, &lessorv1.TaskSpec{Queue: "q", Traceparent: c.spec})
+				a := r.lease(t)
+				r.complete(t, a, "")
+				r.stop()
+				if err := <-r.served; err != nil {
+					t.Error(err)
+				}
+				var got []string
+				attempt := ""
+				for _, s := range spans.GetSpans() {
+					if s.Name == "attempt q" {
+						attempt = "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-01"
+					}
+				}
+				for _, line := range tree(spans) {
+					if !strings.Contains(line, "attempt") && !strings.Contains(line, "WorkerService") {
+						got = append(got, line)
+					}
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("the spans are %q, want %q", got, c.want)
+				}
+				want := c.worker
+				if want == "" {
+					want = attempt
+				}
+				if before, after, some := strings.Cut(want, "*"); some {
+					if !strings.HasPrefix(a.GetTraceparent(), before) || !strings.HasSuffix(a.GetTraceparent(), after) {
+						t.Errorf("the worker's traceparent is %q, want %q", a.GetTraceparent(), want)
+					}
+				} else if a.GetTraceparent() != want {
+					t.Errorf("the worker's traceparent is %q, want %q", a.GetTraceparent(), want)
+				}
+			})
+		})
+	}
+}
+
+// A coordinator that samples nothing makes no spans, and does not cut the trace of a producer and a worker that do.
+func TestTraceOfOthersPasses(t *testing.T) {
+	cfg, spans := traced(sdktrace.WithSampler(sdktrace.NeverSample()))
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		if _, err := r.tasks.SubmitTask(inTrace(t.Context(), callerTrace), &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "q"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Traceparent = callerTrace })
+		for range 2 {
+			a := r.lease(t)
+			if got := a.GetTraceparent(); got[:36] != callerTrace[:36] || !strings.HasSuffix(got, "-01") {
+				t.Errorf("the worker's traceparent is %q, want one of the sampled trace %q", got, callerTrace)
+			}
+			r.complete(t, a, "")
+		}
+		if got := spans.GetSpans(); len(got) > 0 {
+			t.Errorf("there are spans: %v", tree(spans))
+		}
+	})
+}
+
+// A restart between the grant and the verdict changes nothing: the ids of spans follow from the task and the lease.
+func TestTraceSurvivesARestart(t *testing.T) {
+	cfg, spans := traced()
+	st := memstore.New()
+	var a *lessorv1.Assignment
+	serveWith(t, st, cfg, func(t *testing.T, r *rig) {
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Traceparent = callerTrace })
+		a = r.lease(t)
+	})
+	serveWith(t, st, cfg, func(t *testing.T, r *rig) { r.complete(t, a, "") })
+	for _, s := range spans.GetSpans() {
+		if s.Name == "attempt q" && strings.Contains(a.GetTraceparent(), s.SpanContext.SpanID().String()) {
+			return
+		}
+	}
+	t.Errorf("the spans are %v, want one that is %s", tree(spans), a.GetTraceparent())
+}
+
+// A task that is deleted ends its spans; another round of a task has a span of its own.
+func TestTraceOfDeletedAndRetriedTasks(t *testing.T) {
+	cfg, spans := traced()
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		deleted := r.submit(t, func(s *lessorv1.TaskSpec) { s.Traceparent = callerTrace })
+		r.lease(t)
+		if _, err := r.tasks.DeleteTask(t.Context(), &lessorv1.DeleteTaskRequest{TaskId: deleted.GetTaskId(), Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		retried := r.submit(t, func(s *lessorv1.TaskSpec) { s.Traceparent = callerTrace })
+		for range 2 {
+			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: retried.GetTaskId()}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: retried.GetTaskId()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.stop()
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+		var got []string
+		ids := map[string]bool{}
+		for _, s := range spans.GetSpans() {
+			if strings.HasPrefix(s.Name, "task") {
+				ids[s.SpanContext.SpanID().String()] = true
+			}
+		}
+		for _, line := range tree(spans, "lessor.deleted", "lessor.state", "lessor.verdict", "lessor.reason") {
+			if strings.Contains(line, "task q") {
+				got = append(got, line)
+			}
+		}
+		want := []string{
+			"caller > submit q > task q > attempt q CANCELLED REVOKED !", "caller > submit q > task q CANCELLED TASK_CANCELLED",
+			"caller > submit q > task q CANCELLED TASK_CANCELLED",
+			"caller > submit q > task q true",
+		}
+		if !slices.Equal(got, want) || len(ids) != 3 {
+			t.Errorf("the spans are %q with %d ids, want %q with 3", got, len(ids), want)
+		}
+	})
 }

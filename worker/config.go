@@ -12,6 +12,9 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/lessor-dev/lessor/worker/internal/text"
 )
 
@@ -94,6 +97,9 @@ type Config struct {
 	// they are.
 	Metrics func(measured map[string]float64) map[string]float64
 
+	// TracerProvider gets a span "execute TYPE" for each call of a handler for a task whose trace is sampled (package go.opentelemetry.io/otel). It is a child
+	// of the coordinator's span of the attempt, or of the producer's, and the handler's context has it. Default: the global provider.
+	TracerProvider trace.TracerProvider
 	// Logger gets the worker's own messages; they never contain payloads or lease ids. Default: slog.Default().
 	Logger *slog.Logger
 	// Hooks are called when something happens. Default: none.
@@ -108,6 +114,9 @@ func (c Config) withDefaults() Config {
 		c.Name = defaultName()
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
 	c.Disk = cmp.Or(c.Disk, ".")
 	c.Concurrency = cmp.Or(c.Concurrency, min(runtime.GOMAXPROCS(0), maxParallel))
 	c.InstallerTimeout = cmp.Or(c.InstallerTimeout, time.Hour)

@@ -59,7 +59,7 @@
 //	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota refused), token.go
 //	packages         packages.go (the API, the inventory), operation.go (installing and removing)
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
-//	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go
+//	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go, trace.go
 //	values           limits.go (sizes and timeouts), codes.go (of errors), convert.go (to and from the wire)
 //
 // The goroutines:

@@ -170,15 +170,17 @@ func (a *attempt) call() {
 	var output []byte
 	var err error
 	returned := false
+	ctx, span := a.startSpan()
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
 		} else if !returned {
 			err = &PanicError{} // the handler ended its goroutine
 		}
+		endSpan(span, err)
 		a.w.finish(a, output, err)
 	}()
-	output, err = a.handler(a.ctx, &a.task)
+	output, err = a.handler(ctx, &a.task)
 	returned = true
 }
 

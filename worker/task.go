@@ -40,7 +40,7 @@ type Task struct {
 	Deadline time.Time
 	// Checkpoint is the last checkpoint that an earlier attempt saved; empty if none did.
 	Checkpoint []byte
-	// Traceparent is the W3C trace context of the submit; empty if there was none.
+	// Traceparent is the W3C trace context of the attempt; empty if the task has no trace. The handler's context carries it, too.
 	Traceparent string
 	// CallbackURL is where the coordinator serves HTTP; empty if it does not.
 	CallbackURL string

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -55,6 +56,7 @@ type Worker struct {
 	outcomes atomic.Uint64
 	log      *slog.Logger
 	meter    *machine.Meter
+	tracer   trace.Tracer
 	// startedAt is when Run began. Heartbeats fall due at fixed distances from it.
 	startedAt time.Time
 
@@ -130,6 +132,7 @@ func New(conn grpc.ClientConnInterface, queues []string, cfg Config) (*Worker, e
 		instance:    rand.Text(),
 		log:         cfg.Logger.With("worker", cfg.Name),
 		meter:       machine.New(cfg.Disk),
+		tracer:      cfg.TracerProvider.Tracer("github.com/lessor-dev/lessor/worker"),
 		handlers:    make(map[string]Handler),
 		openingCall: make(chan struct{}, 1),
 		wake:        make(chan struct{}, 1),

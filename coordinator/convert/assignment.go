@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -15,6 +16,8 @@ type Assigner struct {
 	// Tokens makes the task token of each assignment. CallbackURL is the address where workers use these tokens; it is empty without an HTTP listener.
 	Tokens      Tokens
 	CallbackURL string // set before the coordinator serves, and not changed later
+	// Tracer knows the traces of assignments; nil: they have those that were submitted.
+	Tracer *tracing.Tracer
 }
 
 // Assignments returns the assignments for new leases, payloads and checkpoints included, for a worker with this credential. It leaves out a task that was
@@ -75,7 +78,7 @@ func (a *Assigner) assignment(r store.Reader, at *Times, tokens Tokens, g *engin
 		Task: &m.task, Attempt: l.Attempt, AttemptId: lease.AttemptID(t.ID, l.Attempt), LeaseId: g.LeaseID, FencingToken: g.Token,
 		ExpiresAt: at.StampAt(until), ExpiresIn: at.Left(until),
 		HeartbeatInterval: at.Span(t.Spec.HeartbeatInterval), HeartbeatTimeout: at.Span(t.Spec.HeartbeatTimeout),
-		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: t.Spec.Traceparent, Checkpoint: checkpoint, RunSeq: runSeq(t),
+		CancelGrace: at.Span(t.Spec.CancelGrace), Traceparent: a.Tracer.Traceparent(t), Checkpoint: checkpoint, RunSeq: runSeq(t),
 		TaskToken: token, TokenExpiresAt: tokenEnds, CallbackBaseUrl: a.CallbackURL,
 	}
 	m.task.TaskId, _, _ = strings.Cut(m.whole.GetAttemptId(), "-") // an attempt id begins with the id of its task

@@ -90,6 +90,7 @@ func TestAssignmentHasAllFields(t *testing.T) {
 	task.Lease, task.Spec.Payload = nil, sent.GetPayload()
 	task.Spec.RunAt, task.Spec.StartTimeout, task.Spec.RetryPolicy, task.Spec.Retention, task.Spec.ConcurrencyLimit = nil, nil, nil, nil, 0
 	task.Spec.HeartbeatInterval, task.Spec.HeartbeatTimeout, task.Spec.CancelGrace = nil, nil, nil
+	task.Spec.Traceparent = ""
 	token, tokenEnds := a.Tokens.Issue(now, held.Holding(), "", until)
 	want := &lessorv1.Assignment{
 		Task: task, Attempt: 7, AttemptId: held.ID.String() + "-7", LeaseId: "id", FencingToken: 5,

@@ -14,11 +14,11 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// traceField is left out of digests, because its value may differ between submits with the same idempotency key (T1).
-const traceField protoreflect.FullName = "lessor.v1.TaskSpec.trace_meta"
+// traceFields are left out of digests, because their values may differ between submits with the same idempotency key (T1).
+var traceFields = []protoreflect.FullName{"lessor.v1.TaskSpec.trace_meta", "lessor.v1.TaskSpec.traceparent"}
 
 // DigestOf identifies the content of a message: two messages have the same digest if and only if they hold the same known fields, except for
-// traceField. The digest shows whether a submit repeats an earlier one with the same idempotency key, or differs from it (T1). Digests are
+// traceFields. The digest shows whether a submit repeats an earlier one with the same idempotency key, or differs from it (T1). Digests are
 // stored, but protobuf's encoding has no guaranteed order. So the digest has its own encoding, which never changes: fields in the order of
 // their numbers, map entries in the order of their keys, every value with its length. A field at its zero value is left out, so that fields
 // added later do not change old digests.
@@ -53,7 +53,7 @@ func (d digester) bytes(b []byte) {
 func (d digester) message(m protoreflect.Message) {
 	var set []protoreflect.FieldDescriptor
 	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if f.FullName() != traceField {
+		if !slices.Contains(traceFields, f.FullName()) {
 			set = append(set, f)
 		}
 		return true

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/internal/traceparent"
 	"github.com/lessor-dev/lessor/lease"
 )
 
@@ -47,6 +48,16 @@ func (f *Fields) keep(err *lease.FieldError) {
 // ID reads an identifier, which may be empty.
 func (f *Fields) ID(name, value string) string {
 	f.keep(lease.CheckID(name, value, f.Limits))
+	return value
+}
+
+// Traceparent reads a W3C trace context, which may be empty.
+func (f *Fields) Traceparent(name, value string) string {
+	if value != "" {
+		if _, ok := traceparent.Parse(value); !ok {
+			f.Fail(name, "is not a W3C trace context of version 00, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		}
+	}
 	return value
 }
 

@@ -28,6 +28,7 @@ func ParseSpec(m *lessorv1.TaskSpec, l lease.Limits) (*lease.Spec, error) {
 		ResourceRefs: parseRefs(&f, m.GetResourceRefs()),
 		Affinity:     parseAffinity(&f, m.GetAffinity()),
 		Trace:        parseTrace(m.GetTraceMeta()),
+		Traceparent:  f.Traceparent("traceparent", m.GetTraceparent()),
 	}
 	if f.Err != nil {
 		return nil, f.Err

@@ -191,6 +191,7 @@ func TestSpecSurvivesConversion(t *testing.T) {
 	proto.Merge(sent, placedSpec())
 	sent.ConcurrencyKey, sent.ConcurrencyLimit, sent.FairnessKey = "c", 3, "f"
 	sent.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a", "b"}, ChainIndex: proto.Uint32(1)}
+	sent.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for fields, i := sent.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
 		if !sent.ProtoReflect().Has(fields.Get(i)) {
 			t.Errorf("the test does not set the field %s, so that it does not check it", fields.Get(i).Name())

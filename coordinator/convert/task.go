@@ -70,7 +70,7 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 		CancelGrace: Span(s.CancelGrace), Labels: s.Labels, Retention: Span(s.Retention),
 		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
 		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
-		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace),
+		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace), Traceparent: s.Traceparent,
 	}
 }
 

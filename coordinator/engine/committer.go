@@ -285,6 +285,11 @@ func (c *committer) pending() (longest time.Duration) {
 func (c *committer) announce(b *batch) {
 	c.hub.publish(b)
 	b.answer(nil)
+	if c.events.Changed != nil {
+		for _, ch := range b.changes {
+			c.events.Changed(ch.Old, ch.New)
+		}
+	}
 	for _, d := range b.deliveries {
 		if len(d.granted) > 0 {
 			d.member.Deliver(d.granted)

@@ -25,7 +25,7 @@
 //	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
 //
 // Callbacks must not block. Those that tell somebody what was decided (answers, Member.Deliver, Member.Notify) run on the committer after the commit, one
-// at a time, and so does Events.Committed. The other Events run on the loop, before the commit: they may count, but not tell.
+// at a time, and so do Events.Committed and Events.Changed. The other Events run on the loop, before the commit: they may count, but not tell.
 //
 // # Who gets what
 //

@@ -7,7 +7,7 @@ import (
 )
 
 // Events are callbacks for observers of the engine; nil ones are skipped. They are called from the engine's goroutines and must not block.
-// All but Committed are called when something is decided, which is a moment before it is durable.
+// All but Committed and Changed are called when something is decided, which is a moment before it is durable.
 type Events struct {
 	// Submitted: a new task was made.
 	Submitted func(t *lease.Task)
@@ -15,6 +15,9 @@ type Events struct {
 	Ended func(t *lease.Task)
 	// Committed: a commit that changed this number of tasks became durable; took is how long that took.
 	Committed func(tasks int, took time.Duration)
+	// Changed: a task was changed from one version to another, and that is durable; before is nil for a new task, after for one that was deleted. Unlike the
+	// others it is left nil if nobody wants it.
+	Changed func(before, after *lease.Task)
 	// Judged: a report, Start, Heartbeat or acknowledgement of a worker got its verdict.
 	Judged func(kind lease.Kind, a *lease.Answer)
 	// Granted: a lease was granted; t has it.

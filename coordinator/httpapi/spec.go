@@ -36,6 +36,7 @@ type spec struct {
 	ConcurrencyLimit    uint32            `json:"concurrencyLimit,omitempty"`
 	FairnessKey         string            `json:"fairnessKey,omitempty"`
 	TraceMeta           *traceMeta        `json:"traceMeta,omitempty"`
+	Traceparent         string            `json:"traceparent,omitempty"`
 }
 
 type retryPolicy struct {
@@ -97,6 +98,7 @@ func (s *spec) proto() (*lessorv1.TaskSpec, *problem) {
 		HeartbeatInterval: s.HeartbeatIntervalMs.span(), HeartbeatTimeout: s.HeartbeatTimeoutMs.span(), CancelGrace: s.CancelGracePeriodMs.span(),
 		Retention: s.RetentionMs.span(), Labels: s.Labels, Requirements: s.Requirements.proto(), Affinity: near,
 		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey, TraceMeta: s.TraceMeta.proto(),
+		Traceparent: s.Traceparent,
 	}
 	for _, r := range s.ResourceRefs {
 		m.ResourceRefs = append(m.ResourceRefs, &lessorv1.ResourceRef{

@@ -15,6 +15,7 @@ func specOf(m *lessorv1.TaskSpec) spec {
 		HeartbeatIntervalMs: millisOf(m.GetHeartbeatInterval()), HeartbeatTimeoutMs: millisOf(m.GetHeartbeatTimeout()),
 		CancelGracePeriodMs: millisOf(m.GetCancelGrace()), RetentionMs: millisOf(m.GetRetention()),
 		Labels: m.GetLabels(), ConcurrencyKey: m.GetConcurrencyKey(), ConcurrencyLimit: m.GetConcurrencyLimit(), FairnessKey: m.GetFairnessKey(),
+		Traceparent: m.GetTraceparent(),
 	}
 	s.Payload, s.PayloadBase64 = shown(m.GetPayload())
 	if r := m.GetRequirements(); r != nil {

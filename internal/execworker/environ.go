@@ -1,18 +1,22 @@
 package execworker
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/lessor-dev/lessor/internal/traceparent"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/readiness"
 )
 
-// environment returns the environment of the command of a task.
-func environment(t *worker.Task) []string { return slices.Concat(ownEnvironment(), variables(t)) }
+// environment returns the environment of the command of a task. The command may go on with the trace of ctx.
+func environment(ctx context.Context, t *worker.Task) []string {
+	return slices.Concat(ownEnvironment(), variables(t, traceparent.Of(ctx)))
+}
 
 // ownEnvironment returns the worker's environment. The worker's credentials are set to empty: a command that needs credentials must get them in another way.
 // So is the address of the worker's pool: no pool has started the command, and it must not speak for the worker.
@@ -24,7 +28,7 @@ func ownEnvironment() []string {
 
 // Variables returns the names of the environment variables in which a command finds its task, or the package that it has to install.
 func Variables() (names []string) {
-	for _, variable := range append(variables(&worker.Task{}), packageVariables("", worker.PackageInstall{})...) {
+	for _, variable := range append(variables(&worker.Task{}, ""), packageVariables("", worker.PackageInstall{})...) {
 		name, _, _ := strings.Cut(variable, "=")
 		names = append(names, name)
 	}
@@ -33,7 +37,7 @@ func Variables() (names []string) {
 
 // variables returns the variables of a task. A variable for which the task has no value is set to empty: otherwise a worker that itself runs as a task
 // would pass on the value of that task.
-func variables(t *worker.Task) []string {
+func variables(t *worker.Task, trace string) []string {
 	deadline := ""
 	if !t.Deadline.IsZero() {
 		deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
@@ -50,6 +54,6 @@ func variables(t *worker.Task) []string {
 		"LESSOR_TASK_KEY=" + t.Key,
 		"LESSOR_ASSET_ID=" + t.AssetID,
 		"LESSOR_DEADLINE=" + deadline,
-		"TRACEPARENT=" + t.Traceparent,
+		"TRACEPARENT=" + trace,
 	}
 }

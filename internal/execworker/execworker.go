@@ -82,7 +82,7 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 		defer lines.flush()
 		sinks = append(sinks, lines)
 	}
-	p := c.process(t)
+	p := c.process(ctx, t)
 	p.Stdout, p.Stderr = out, io.MultiWriter(sinks...)
 	told := false // the command was told to stop
 	p.Stops = func(g *process.Group) { told = c.stop(ctx, t, g) }
@@ -103,8 +103,8 @@ func (c Config) run(ctx context.Context, t *worker.Task, out *capture) (byItself
 	return true, exitFailure(state, last)
 }
 
-func (c Config) process(t *worker.Task) *process.Process {
-	p := &process.Process{Args: c.Command, Env: environment(t), Stdin: t.Payload}
+func (c Config) process(ctx context.Context, t *worker.Task) *process.Process {
+	p := &process.Process{Args: c.Command, Env: environment(ctx, t), Stdin: t.Payload}
 	if c.Arguments {
 		p.Args, p.Stdin = c.Command.Fill(string(t.Payload)), nil
 	}

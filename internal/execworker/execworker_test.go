@@ -16,6 +16,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/process"
+	"github.com/lessor-dev/lessor/internal/traceparent"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
@@ -111,9 +112,10 @@ func TestCommandGetsPayloadAndVariablesOfTheTask(t *testing.T) {
 func TestVariablesOfTheTask(t *testing.T) {
 	deadline := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
 	got := make(map[string]string)
-	for _, variable := range environment(&worker.Task{
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, variable := range environment(traceparent.With(t.Context(), trace), &worker.Task{
 		ID: "id", Attempt: 3, AttemptID: "id/3", FencingToken: 7<<32 | 3, Workspace: "w", Queue: "q", Type: "t", RunID: "r", Key: "k", AssetID: "a",
-		Deadline: deadline, Traceparent: "00-1-2-01",
+		Deadline: deadline,
 	}) {
 		name, value, _ := strings.Cut(variable, "=")
 		got[name] = value // the last one counts
@@ -121,7 +123,7 @@ func TestVariablesOfTheTask(t *testing.T) {
 	for name, want := range map[string]string{
 		"LESSOR_TASK_ID": "id", "LESSOR_ATTEMPT": "3", "LESSOR_ATTEMPT_ID": "id/3", "LESSOR_FENCING_TOKEN": "30064771075", "LESSOR_WORKSPACE": "w",
 		"LESSOR_QUEUE": "q", "LESSOR_TYPE": "t", "LESSOR_RUN_ID": "r", "LESSOR_TASK_KEY": "k", "LESSOR_ASSET_ID": "a",
-		"LESSOR_DEADLINE": "2030-01-02T02:04:05.0000006Z", "TRACEPARENT": "00-1-2-01", "PATH": os.Getenv("PATH"),
+		"LESSOR_DEADLINE": "2030-01-02T02:04:05.0000006Z", "TRACEPARENT": trace, "PATH": os.Getenv("PATH"),
 	} {
 		if got[name] != want {
 			t.Errorf("%s=%q, want %q", name, got[name], want)

@@ -36,7 +36,7 @@ var arrows = map[string][]string{
 	"gen": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/planetscale/vtprotobuf"},
 
 	// The coordinator puts the parts of the edge together, and has the services that have no package of their own.
-	"coordinator": {"lease", "store", "gen", "internal/turn", "internal/wire", "web", anyModule},
+	"coordinator": {"lease", "store", "gen", "internal/traceparent", "internal/turn", "internal/wire", "web", anyModule},
 	// The authentication uses no wire types, so that every listener can use it.
 	"coordinator/auth": {"lease", "store", "internal/turn"},
 	// Package preauth serves callers that are not authenticated, and knows only their addresses. It knows neither the credentials nor what is behind the
@@ -54,7 +54,12 @@ var arrows = map[string][]string{
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.
-	"coordinator/convert": {"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "internal/turn", "google.golang.org/grpc", "google.golang.org/protobuf"},
+	"coordinator/convert": {
+		"lease", "store", "gen", "coordinator/engine", "coordinator/tasktoken", "coordinator/tracing", "internal/traceparent", "internal/turn",
+		"google.golang.org/grpc", "google.golang.org/protobuf",
+	},
+	// Spans are made of versions of tasks, and of nothing else.
+	"coordinator/tracing": {"lease", "gen", "internal/traceparent", "go.opentelemetry.io/otel"},
 	// A session does not know who may open one, nor what else the edge serves.
 	"coordinator/session": {
 		"lease", "store", "gen", "coordinator/auth", "coordinator/convert", "coordinator/engine", "coordinator/quota", "coordinator/refusal",
@@ -70,7 +75,7 @@ var arrows = map[string][]string{
 	"web": {"gen", "internal/words", "google.golang.org/grpc", "google.golang.org/protobuf"},
 
 	// A worker is a user's program. It knows the wire format and nothing of the server. Only its test helper starts a real server.
-	"worker": {"gen", "internal/await", "internal/detail", "internal/pipe", "internal/wire", "internal/words", anyModule},
+	"worker": {"gen", "internal/await", "internal/detail", "internal/pipe", "internal/traceparent", "internal/wire", "internal/words", anyModule},
 	// Resources of a worker use the types of the SDK.
 	"worker/resource": {"worker"},
 	// Any program can say that it is ready, without gRPC.
@@ -81,6 +86,10 @@ var arrows = map[string][]string{
 	"internal": {"gen", anyModule},
 	// The SDK and the command both give calls up with it.
 	"internal/await": {},
+	// The coordinator, the SDK and the command carry traces on with it.
+	"internal/traceparent": {"go.opentelemetry.io/otel/trace"},
+	// It knows nothing of tasks.
+	"internal/otlp": {"go.opentelemetry.io/otel"},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.

@@ -9,8 +9,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/traceparent"
 	"github.com/lessor-dev/lessor/internal/wire"
 	"github.com/lessor-dev/lessor/worker/internal/quotaretry"
 )
@@ -70,12 +72,12 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return c
 }
 
-// Submit creates one task and returns when the task is durable. The result's created is false if an earlier call with the same
+// Submit creates one task and returns when the task is durable. The task belongs to the trace of ctx, if that has a span, unless the spec names another. The result's created is false if an earlier call with the same
 // idempotency_key has created the task, or an earlier try of this call whose answer was lost. The error is a status with the code and field that
 // SubmitTask would have given; the package comment says which codes mean that the outcome is unknown. Do not change the spec until Submit has
 // returned. The spec may have at most 4 MiB less 1 KiB; if the coordinator accepts larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
-	raw, err := encode(spec)
+	raw, err := encode(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -128,17 +130,23 @@ func (c *call) finalReply() (*lessorv1.SubmitResult, error) {
 	}
 }
 
-// encode encodes a spec. It refuses a spec with which the coordinator could not read the whole frame.
-func encode(spec *lessorv1.TaskSpec) ([]byte, error) {
+// encode encodes a spec, with the trace of ctx unless it has one. It refuses a spec with which the coordinator could not read the whole frame.
+func encode(ctx context.Context, spec *lessorv1.TaskSpec) ([]byte, error) {
 	raw, err := wire.Marshal(spec)
 	if err != nil { // a string is not valid UTF-8
 		return nil, status.Errorf(codes.InvalidArgument, "task: %v", err)
+	}
+	if trace := traceparent.Of(ctx); trace != "" && spec.GetTraceparent() == "" {
+		raw = protowire.AppendString(protowire.AppendTag(raw, traceField, protowire.BytesType), trace)
 	}
 	if len(raw) > maxMessage {
 		return nil, status.Errorf(codes.InvalidArgument, "task: has %d bytes; the limit is %d", len(raw), maxMessage)
 	}
 	return raw, nil
 }
+
+// traceField is the number of TaskSpec.traceparent.
+var traceField = (&lessorv1.TaskSpec{}).ProtoReflect().Descriptor().Fields().ByName("traceparent").Number()
 
 var errClosed = status.Error(codes.Canceled, "the producer is closed")
 

@@ -214,7 +214,7 @@ type Assignment struct {
 	HeartbeatTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=heartbeat_timeout,json=heartbeatTimeout,proto3" json:"heartbeat_timeout,omitempty"`
 	// How long the worker may take to stop once cancelled.
 	CancelGrace *durationpb.Duration `protobuf:"bytes,11,opt,name=cancel_grace,json=cancelGrace,proto3" json:"cancel_grace,omitempty"`
-	// W3C trace context of the submit; may be empty.
+	// W3C trace context of the attempt, for the spans of the work: of the coordinator's span if it makes one, else of the submit. Empty without a trace.
 	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Last checkpoint of an earlier attempt; empty if there is none.
 	Checkpoint []byte `protobuf:"bytes,13,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`

@@ -746,7 +746,10 @@ type TaskSpec struct {
 	Affinity *Affinity `protobuf:"bytes,25,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	// Where the task stands in a graph of the producer, for those who read a trace. It does not change how the task runs, and is not compared when an
 	// idempotency_key comes again (T1).
-	TraceMeta     *TraceMeta `protobuf:"bytes,26,opt,name=trace_meta,json=traceMeta,proto3" json:"trace_meta,omitempty"`
+	TraceMeta *TraceMeta `protobuf:"bytes,26,opt,name=trace_meta,json=traceMeta,proto3" json:"trace_meta,omitempty"`
+	// Trace that the task belongs to: a W3C trace context of version 00, such as "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Empty: that
+	// of the call's traceparent header, if there is one. Assignments carry it on. Not compared when an idempotency_key comes again (T1).
+	Traceparent   string `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -961,6 +964,13 @@ func (x *TaskSpec) GetTraceMeta() *TraceMeta {
 		return x.TraceMeta
 	}
 	return nil
+}
+
+func (x *TaskSpec) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // Requirements are what a worker must have: all of it (W12). They are compared with the capabilities that it registered. Each name and value
@@ -2399,7 +2409,7 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\x12backoff_multiplier\x18\x04 \x01(\x01R\x11backoffMultiplier\x12:\n" +
 	"\vmax_backoff\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"maxBackoff\x12R\n" +
-	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\x83\n" +
+	"\x18non_retryable_categories\x18\x06 \x03(\x0e2\x18.lessor.v1.ErrorCategoryR\x16nonRetryableCategories\"\xa5\n" +
 	"\n" +
 	"\bTaskSpec\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -2429,7 +2439,8 @@ const file_lessor_v1_task_proto_rawDesc = "" +
 	"\rresource_refs\x18\x18 \x03(\v2\x16.lessor.v1.ResourceRefR\fresourceRefs\x12/\n" +
 	"\baffinity\x18\x19 \x01(\v2\x13.lessor.v1.AffinityR\baffinity\x123\n" +
 	"\n" +
-	"trace_meta\x18\x1a \x01(\v2\x14.lessor.v1.TraceMetaR\ttraceMeta\x1a9\n" +
+	"trace_meta\x18\x1a \x01(\v2\x14.lessor.v1.TraceMetaR\ttraceMeta\x12 \n" +
+	"\vtraceparent\x18\x1b \x01(\tR\vtraceparent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdc\x02\n" +
