@@ -55,6 +55,7 @@ func dial(target string, opts ...grpc.DialOption) (*client, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithUnaryInterceptor(withTimeout),
+		grpc.WithChainUnaryInterceptor(inTrace),
 	}, opts...)...)
 	if err != nil {
 		return nil, fail(exitUsage, "an address is HOST:PORT", "address %q: %v", target, err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -41,7 +42,7 @@ const maxSocketPath = 100
 
 // startEmbedded serves the store in storeDir on a socket in socketDir, or in a temporary directory if the path would be too long. It ends the
 // leases of an earlier process at once. That process cannot be alive, because the store was not in use. It calls gone once, if the store is moved or removed.
-func startEmbedded(storeDir, socketDir string, log *slog.Logger, gone func()) (*embedded, error) {
+func startEmbedded(storeDir, socketDir string, log *slog.Logger, spans trace.TracerProvider, gone func()) (*embedded, error) {
 	st, err := boltstore.Open(storeDir, boltstore.Options{Logger: log})
 	if err != nil {
 		return nil, storeError(storeDir, err)
@@ -51,6 +52,7 @@ func startEmbedded(storeDir, socketDir string, log *slog.Logger, gone func()) (*
 		return nil, errors.Join(fail(exitCannotStart, "", "cannot listen on a socket: %v", err), st.Close())
 	}
 	cfg := embeddedConfig(log)
+	cfg.TracerProvider = spans
 	tell := sync.OnceFunc(gone)
 	cfg.StoreGone = func() bool {
 		if st.Gone() {

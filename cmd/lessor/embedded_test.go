@@ -36,7 +36,7 @@ func TestSocketIsPrivate(t *testing.T) {
 // the coordinator, which does not come back.
 func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 	dir := t.TempDir()
-	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), func() {})
+	e, err := startEmbedded(dir, filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), nil, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestWorkerEndsAfterEmbeddedCoordinator(t *testing.T) {
 func TestEmbeddedStoreGone(t *testing.T) {
 	dir := t.TempDir()
 	gone := make(chan struct{}, 100)
-	e, err := startEmbedded(filepath.Join(dir, "store"), filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), func() { gone <- struct{}{} })
+	e, err := startEmbedded(filepath.Join(dir, "store"), filepath.Join(dir, "socket"), slog.New(slog.DiscardHandler), nil, func() { gone <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,6 +27,7 @@ type runWork struct {
 	*app
 	job    *runner.Job
 	screen *runner.Screen
+	spans  trace.TracerProvider // nil: none
 }
 
 // newRunWork returns the work on a run, which has not begun. Its log is written to the screen, which may be stuck because nobody takes an output: what the
@@ -40,10 +42,16 @@ func newRunWork(c runCmd, a *app, job *runner.Job) *runWork {
 var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
+	spans, flush, err := traces("lessor", r.logger())
+	if err != nil {
+		return runner.Summary{}, err
+	}
+	defer flush()
+	r.spans = spans
 	if r.Addr != "" {
 		return r.runRemote()
 	}
-	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger(), r.noteGone)
+	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger(), spans, r.noteGone)
 	if err != nil {
 		return runner.Summary{}, err
 	}
@@ -169,13 +177,14 @@ func (r *runWork) worker(cl *client, kill <-chan struct{}, accept func()) (*work
 		tenant = r.Tenant
 	}
 	w, err := worker.New(cl, []string{r.job.RunID()}, worker.Config{
-		Tenant:       tenant,
-		Name:         r.job.RunID(),
-		Version:      buildVersion(),
-		Workspace:    r.Workspace,
-		Concurrency:  int(r.Jobs),
-		DrainTimeout: r.DrainTimeout,
-		Logger:       r.logger(),
+		Tenant:         tenant,
+		Name:           r.job.RunID(),
+		Version:        buildVersion(),
+		Workspace:      r.Workspace,
+		Concurrency:    int(r.Jobs),
+		DrainTimeout:   r.DrainTimeout,
+		Logger:         r.logger(),
+		TracerProvider: r.spans,
 		Hooks: worker.Hooks{
 			OnNoNewWork: r.noteNoNewWork,
 			OnState: func(s worker.State) {

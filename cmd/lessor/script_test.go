@@ -61,6 +61,8 @@ func (l leakCheck) Run() int {
 //	late QUEUE OUTPUT         takes a task, lets its lease expire, and reports the output of the first attempt too late
 //	installer NAME QUEUE      plays a worker that installs packages, until the end of the script
 //	private FILE              checks that only its owner may read and write a file
+//	receiver                  takes in spans, which the commands export from then on
+//	spans FILE                writes what spans there are
 //	shutdown SIGNAL           sends TERM or KILL to that coordinator, and waits for its end
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -74,6 +76,8 @@ func TestScripts(t *testing.T) {
 			"late":        reportLate,
 			"shutdown":    shutdownCoordinator,
 			"private":     isPrivate,
+			"receiver":    startReceiver,
+			"spans":       writeSpans,
 		},
 	})
 }
@@ -85,6 +89,7 @@ func setUp(env *testscript.Env) error {
 	env.Setenv("LESSOR_HEALTH_DISK", "101")
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process of a race build sleeps for a second before it exits
 	env.Values["coordinator"] = &running{}
+	env.Values["spans"] = new(*spanReceiver)
 	env.Defer(func() { _ = env.Values["coordinator"].(*running).end(syscall.SIGKILL) })
 	return nil
 }
@@ -163,7 +168,7 @@ func (r *running) start(ts *testscript.TestScript, args []string) (addr string, 
 	cmd.Args[0] = "lessor" // testscript runs the command of this name
 	cmd.Dir = ts.Getenv("WORK")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK"} {
+	for _, name := range []string{"HOME", "LESSOR_HEALTH_MEM", "LESSOR_HEALTH_DISK", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	out, err := cmd.StdoutPipe()

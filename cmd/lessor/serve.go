@@ -85,6 +85,12 @@ func (c serveCmd) Run(a *app) error {
 	}
 	a.warnStrays(log)
 	warnExposed(log, "--tls-key", c.Access.Key)
+	spans, flush, err := traces("lessor", log)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	cfg.TracerProvider = spans
 	grpcLis, err := c.listen("listen", c.Listen)
 	if err != nil {
 		return err

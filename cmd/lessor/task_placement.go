@@ -44,8 +44,9 @@ func refText(ref *lessorv1.ResourceRef) string {
 	return text
 }
 
-// addTrace shows the position of a task among those of its run.
+// addTrace shows the trace of a task, and its position among the tasks of its run.
 func (d details) addTrace(t *lessorv1.Task) {
+	d.add("trace", t.GetSpec().GetTraceparent())
 	meta := t.GetSpec().GetTraceMeta()
 	if host := meta.GetHostNodeId(); host != "" {
 		d.add("mounted on", host+indexText(meta.ChainIndex))

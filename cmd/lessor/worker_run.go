@@ -82,6 +82,12 @@ func (c workerRunCmd) Run(a *app) error {
 		return err
 	}
 	cfg := c.config(log)
+	spans, flush, err := traces("lessor-worker", log)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	cfg.TracerProvider = spans
 	if cfg.Installer, err = c.installer(a, log); err != nil {
 		return err
 	}
