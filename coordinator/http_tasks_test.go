@@ -40,7 +40,7 @@ func TestSubmitOverHTTP(t *testing.T) {
 			t.Errorf("the header Location is %q, want /v1/tasks/%s", at, id)
 		}
 		w.send(http.MethodPost, "/v1/tasks", "", strings.Replace(spec, "1.50", "2", 1)).want(t, http.StatusConflict,
-			"code", "E.TASK.EXISTS", "field", "idempotencyKey", "message", `idempotencyKey: "k" was already used by task `+id+" with a different spec")
+			"code", "E.TASK.EXISTS", "field", "idempotencyKey", "taskId", id, "message", `idempotencyKey: "k" was already used by task `+id+" with a different spec")
 		shown := w.send(http.MethodGet, "/v1/tasks/"+id, "", "")
 		var sent, got map[string]any
 		_ = json.Unmarshal([]byte(spec), &sent)

@@ -60,6 +60,8 @@ func (a *api) completed(w http.ResponseWriter, r *http.Request, h Holder) *probl
 	case outcomeSucceeded:
 		said, judge = lease.KindComplete, a.succeeded
 	case outcomeFailed, outcomeCancelled:
+	case "":
+		return rejected(invalid("outcome", "is missing; it is SUCCEEDED, FAILED or CANCELLED"), lease.KindComplete)
 	default:
 		return rejected(invalid("outcome", "is %.20q; it is SUCCEEDED, FAILED or CANCELLED", m.Outcome), lease.KindComplete)
 	}

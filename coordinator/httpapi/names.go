@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"regexp"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -47,6 +48,19 @@ func jsonName(name string) string {
 		}
 	}
 	return strings.Join(words, "")
+}
+
+// quotedOrField matches what a text quotes, which is the caller's own, and the names of proto fields with an underscore.
+var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[a-z]+(?:_[a-z]+)+`)
+
+// jsonNames returns a text in which fields have the names of this API.
+func jsonNames(text string) string {
+	return quotedOrField.ReplaceAllStringFunc(text, func(found string) string {
+		if found[0] == '"' {
+			return found
+		}
+		return jsonName(found)
+	})
 }
 
 // enum returns the name of an enum value without the prefix of its enum, or "" for the zero value.

@@ -54,6 +54,7 @@ type problemBody struct {
 	ExpectedAttempt uint32  `json:"expectedAttempt,omitempty"`
 	ReceivedAttempt uint32  `json:"receivedAttempt,omitempty"`
 	RetryAfterMs    int64   `json:"retryAfterMs,omitempty"`
+	TaskID          string  `json:"taskId,omitempty"` // in a conflict: the task that has the idempotency key, or the wrong state
 	ServerTime      instant `json:"serverTime,omitzero"`
 }
 
@@ -142,16 +143,16 @@ func failed(err error) *problem {
 // space. It stays 429 if the caller has used up its own limit.
 func (p *problem) explained(info *errdetails.ErrorInfo) {
 	about := info.GetMetadata()
-	p.body.Code, p.body.Reason, p.body.TaskState = about["code"], info.GetReason(), about["state"]
+	p.body.Code, p.body.Reason, p.body.TaskID, p.body.TaskState = about["code"], info.GetReason(), about["task_id"], about["state"]
 	if p.status == kindTooMany.status && (strings.HasPrefix(p.body.Code, "E.COORDINATOR.") || strings.HasPrefix(p.body.Code, "E.STORE.")) {
 		p.status, p.body.Error = kindUnavailable.status, kindUnavailable.word
 	}
 }
 
-// violated sets the field of the problem, with the name that the field has in the JSON request.
+// violated sets the field of the problem. It and other fields that the description mentions get the names that they have in the JSON request.
 func (p *problem) violated(field, description string) {
 	p.body.Field = jsonPath(field)
-	p.body.Message = p.body.Field + ": " + description
+	p.body.Message = p.body.Field + ": " + jsonNames(description)
 }
 
 // fromDoor marks the problem of a caller who was not admitted. No call has logged such a problem.

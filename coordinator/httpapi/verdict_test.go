@@ -77,4 +77,13 @@ func TestErrorsHaveTheJSONNamesOfFields(t *testing.T) {
 			t.Errorf("%s is %s, want %s", path, got, want)
 		}
 	}
+	for text, want := range map[string]string{
+		"is 1m30s; it must be at least 2m0s, twice heartbeat_interval (1m0s)": "is 1m30s; it must be at least 2m0s, twice heartbeatIntervalMs (1m0s)",
+		`is "a_b\"c_d"; resource_refs[0] names "e_f"`:                         `is "a_b\"c_d"; resourceRefs[0] names "e_f"`,
+	} {
+		p := &problem{}
+		if p.violated("task.worker_id", text); p.body.Message != "workerId: "+want {
+			t.Errorf("%s is %s, want %s", text, p.body.Message, want)
+		}
+	}
 }
