@@ -57,7 +57,7 @@ func TestManualNamesEveryCommandAndFlag(t *testing.T) {
 // The shell and the parser accept each command of the pages that people copy from when they are in a hurry.
 func TestCommandsOfThePages(t *testing.T) {
 	bin := fakeLessor(t)
-	for page, least := range map[string]int{"runbooks.md": 20, "operations.md": 8, "coming-from.md": 2, "security.md": 4} {
+	for page, least := range map[string]int{"runbooks.md": 21, "operations.md": 8, "coming-from.md": 2, "security.md": 4} {
 		commands := commandsOf(readDoc(t, page))
 		for _, command := range commands {
 			for _, args := range wordsOf(t, bin, command) {
