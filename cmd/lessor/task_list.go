@@ -12,8 +12,11 @@ import (
 type taskListCmd struct {
 	remote     `embed:""`
 	taskFilter `embed:""`
-	Limit      uint `default:"100" placeholder:"N" help:"Most tasks to list; 0 lists all."`
+	Limit      *uint `placeholder:"N" help:"Most tasks to list (100); 0 lists all."`
 }
+
+// listedByDefault is the most tasks that are listed without --limit.
+const listedByDefault = 100
 
 // Help is shown below the flags.
 func (taskListCmd) Help() string {
@@ -38,8 +41,8 @@ func (c taskListCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if more {
-			a.note("there are more than %d; see --limit", c.Limit)
+		if more && c.Limit == nil { // who has set a limit knows
+			a.note("there are more than %d; see --limit", listedByDefault)
 		}
 		return list.flush()
 	})
@@ -48,8 +51,12 @@ func (c taskListCmd) Run(a *app) error {
 // print adds tasks to list up to the limit and reports whether there are more.
 func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.TaskFilter) (more bool, err error) {
 	req := &lessorv1.ListTasksRequest{Filter: filter, PageSize: maxPage}
-	for left := int(min(c.Limit, math.MaxInt)); ; {
-		if c.Limit > 0 {
+	limit := uint(listedByDefault)
+	if c.Limit != nil {
+		limit = *c.Limit
+	}
+	for left := int(min(limit, math.MaxInt)); ; {
+		if limit > 0 {
 			req.PageSize = uint32(min(left+1, maxPage)) // one more than wanted shows whether there are more
 		}
 		page, err := cl.tasks.ListTasks(a.ctx, req)
@@ -57,7 +64,7 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 			return false, err
 		}
 		for _, t := range page.GetTasks() {
-			if c.Limit > 0 && left == 0 {
+			if limit > 0 && left == 0 {
 				return true, nil
 			}
 			left--
