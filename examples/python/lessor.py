@@ -11,9 +11,11 @@ What it holds to, as every worker must:
 import base64
 import http.client
 import json
+import logging
 import random
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.request
 
@@ -21,6 +23,8 @@ TRIES = 8  # of a request without a verdict; with the backoff below that is abou
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 10.0  # seconds
 LONGEST_WAIT = 60.0  # that a Retry-After is heeded for
 REQUEST_TIMEOUT = 15.0
+MOST_TEXT = 10_000  # characters of a message or a stack trace; one of more than 64 KiB is refused
+log = logging.getLogger("lessor")
 
 
 class Refused(Exception):
@@ -97,8 +101,9 @@ def insist(say, tries=TRIES, give_up=lambda: False, pause=None):
         except NoVerdict as err:
             if not left or give_up():
                 raise
-            after = min(err.retry_after, LONGEST_WAIT)
-        (pause or time.sleep)(max(wait * random.uniform(0.8, 1.2), after))
+            after = max(wait * random.uniform(0.8, 1.2), min(err.retry_after, LONGEST_WAIT))
+            log.warning("no verdict, again in %.1f s: %s", after, err)
+        (pause or time.sleep)(after)
         wait = min(2 * wait, LONGEST_BACKOFF)
 
 
@@ -149,7 +154,7 @@ class Attempt:
     def progress(self, pct, message="", checkpoint=None):
         """Tell how far it is, with the next heartbeat. Raises Stopped when there is no point in going on: call it often."""
         json.dumps([pct, checkpoint], allow_nan=False)  # what is no JSON raises here, in the handler, and does not end the heartbeats
-        self._progress = {"progressPct": pct, "message": str(message)}
+        self._progress = {"progressPct": pct, "message": str(message)[:MOST_TEXT]}
         if checkpoint is not None:
             self._checkpoint = checkpoint
         if self.lost.is_set() or time.monotonic() >= self.expires:
@@ -187,9 +192,10 @@ class Attempt:
                 return None
             return {"outcome": "CANCELLED", "cancelledDuringPhase": "running", "partialProgress": self._progress}
         except Failure as err:
-            return {"outcome": "FAILED", "error": {"category": err.category, "message": str(err)}}
+            return {"outcome": "FAILED", "error": {"category": err.category, "message": str(err)[:MOST_TEXT]}}
         except Exception as err:  # whatever the handler did not expect
-            return {"outcome": "FAILED", "error": {"category": "USER_CODE", "message": f"{type(err).__name__}: {err}"}}
+            message, trace = f"{type(err).__name__}: {err}"[:MOST_TEXT], "".join(traceback.format_tb(err.__traceback__))[-MOST_TEXT:]
+            return {"outcome": "FAILED", "error": {"category": "USER_CODE", "message": message, "stackTrace": trace}}
         return None if self.lost.is_set() else {"outcome": "SUCCEEDED", **output}
 
     def _report(self, report):

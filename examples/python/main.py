@@ -5,12 +5,12 @@
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 
 import lessor
@@ -29,12 +29,41 @@ def count(task):
     return {"counted": to, "from": done}
 
 
-def serve(args, stopping):
+class Signals:
+    """SIGTERM and SIGINT end a wait for work at once, and let what runs finish. The second one kills."""
+
+    def __init__(self):
+        self._came = self._waiting = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._take)
+
+    def _take(self, number, _):
+        signal.signal(number, signal.SIG_DFL)
+        self._came = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def interrupt(self):
+        """Raise KeyboardInterrupt when a signal comes, or has come. A task that was granted just then goes to others once its lease has run out."""
+        self._waiting = True
+        try:
+            if self._came:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._waiting = False
+
+
+def serve(args, signals):
     """Take tasks until a signal comes; what runs then is finished. False where the coordinator will never give it any."""
     credential = lessor.Credential(os.environ.get("LESSOR_TOKEN"), os.environ.get("LESSOR_TOKEN_FILE"))
-    while not stopping.is_set():
+    while True:
         try:
-            envelope = lessor.lease(args.addr, args.name, args.queue, args.poll_ms, credential.token())
+            with signals.interrupt():
+                envelope = lessor.lease(args.addr, args.name, args.queue, args.poll_ms, credential.token())
+        except KeyboardInterrupt:
+            return True
         except lessor.NoVerdict as err:  # the coordinator is away
             say("no answer", reason=str(err))
             continue
@@ -43,7 +72,6 @@ def serve(args, stopping):
             return False
         if envelope:
             run(envelope, args.name)
-    return True
 
 
 def run(envelope, name):
@@ -81,11 +109,9 @@ def main():
         sys.exit(0 if run(read(args.envelope), args.name) == "SUCCEEDED" else 1)
     if not args.queue:
         parser.error("name a --queue or an --envelope")
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    signals = Signals()
     say("serving", queues=args.queue)
-    sys.exit(0 if serve(args, stopping) else 1)
+    sys.exit(0 if serve(args, signals) else 1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import main
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.join(HERE, "..", "..", "bin", "lessor")
+lessor.log.disabled = True
 PATIENCE = 30  # seconds, for what must happen
 SILENCE_MS = 30_000  # of a worker that lives, on a machine that stands still for seconds now and then
 
@@ -237,6 +238,35 @@ class WorkerTest(unittest.TestCase):
         worker.process.send_signal(signal.SIGTERM)
         self.assertEqual(worker.heard("ended")["state"], "SUCCEEDED")
         self.assertEqual(worker.process.wait(PATIENCE), 0)
+
+    def test_sigterm_ends_a_wait_for_work(self):
+        asked = threading.Event()
+
+        class Silent(BaseHTTPRequestHandler):
+            def do_POST(self):
+                asked.set()
+                self.rfile.read()  # until the worker hangs up
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        worker = Worker("--addr", f"http://127.0.0.1:{server.server_port}", "--queue", "q", "--poll-ms", "3600000")
+        self.addCleanup(worker.close)
+        self.assertTrue(asked.wait(PATIENCE))
+        worker.process.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.process.wait(PATIENCE), 0)
+
+    def test_a_long_message_of_an_error_is_cut(self):
+        task = self.coordinator.submit("q11", None, retryPolicy={"maxAttempts": 1})
+
+        def fails(_):
+            raise RuntimeError("x" * 200_000)
+
+        self.assertEqual(lessor.Attempt(lessor.lease(self.coordinator.url, "w", ["q11"], 1000), "w").run(fails), "FAILED")
+        error = self.coordinator.get(task)["error"]
+        self.assertEqual(error["message"][:15], "RuntimeError: x")
+        self.assertIn("in fails", error["stackTrace"])
 
     def test_a_coordinator_that_is_killed_and_comes_back_is_a_blink(self):
         coordinator = Coordinator()
