@@ -200,3 +200,25 @@ test("streams that end right after the accept make the waits grow", async (t) =>
   }
   assert.ok(waits[5] > waits[0], `waits of ${waits}`);
 });
+
+test("a resume names the last frame, also if one was sent again after it", async (t) => {
+  const { opened } = play(t);
+  const line = await opened();
+  line.accept();
+  for (const seq of ["2", "3", "2"]) line.say("dispatch", { assignments: [] }, { seq });
+  line.lose();
+  const next = await opened();
+  assert.equal(next.last("handshake").handshake.resume.lastSeenSeq, 3);
+});
+
+test("feedback is dropped while the line does not take it", async (t) => {
+  const { opened } = play(t, (_, { print }) => print("line\n"));
+  const line = await opened();
+  line.accept();
+  for (const [taskId, waiting] of [["t1", 20_000], ["t2", 0]]) {
+    line.writableLength = waiting;
+    line.dispatch(taskId);
+    line.answer("reports", "verdicts", committed(taskId));
+    assert.equal(line.last("feedback") === undefined, waiting > 0);
+  }
+});

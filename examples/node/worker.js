@@ -10,6 +10,7 @@ import { millis } from "./api.js";
 const COMMITTED = "VERDICT_COMMITTED";
 const MOST_OUTPUT = 3 << 20; // bytes; with more, a report fits no frame, and would end every stream on which it is sent
 const MOST_MESSAGE = 10_000; // characters of the message of an error
+const MOST_WAITING = 10_000; // frames that wait to be sent; with more, feedback is dropped: a handler may print faster than the line takes it
 // Codes with which the handshake or register is refused for good.
 const FINAL = ["E.REQUEST.INVALID", "E.CMD.UNKNOWN", "E.SESSION.DENIED", "E.AUTH.FORBIDDEN", "E.AUTH.MTLS_REQUIRED"];
 
@@ -19,7 +20,7 @@ export class Worker extends EventEmitter {
   #frame = 0;
   #instance = randomUUID(); // the same over reconnects: leases follow it
   #session = null; // the last accept
-  #seen = 0; // seq of the last frame of the coordinator
+  #seen = 0; // the highest seq of the coordinator's frames
   #stream = null;
   #ready = false; // registered on the present stream
   #beat = null;
@@ -124,7 +125,7 @@ export class Worker extends EventEmitter {
     this.#sent.delete(frame.corr);
     this.#heard = true;
     if (this.#ready) this.#failures = 0; // it has sent something after the accept
-    if (frame.seq !== "0") this.#seen = frame.seq;
+    if (frame.payload === "accept" || Number(frame.seq) > this.#seen) this.#seen = Number(frame.seq); // a frame that is sent again has its old seq
     if (frame.ack?.request) this.#send({ ack: { for: frame.id } });
     switch (frame.payload) {
       case "accept":
@@ -316,6 +317,7 @@ export class Worker extends EventEmitter {
 
   // feedback is for whoever watches; it may be lost with the stream.
   #feedback(attempt, item) {
-    if (this.#ready && performance.now() >= this.#quiet) this.#send({ feedback: { items: [{ taskId: attempt.task.taskId, leaseId: attempt.leaseId, ...item }] } });
+    if (!this.#ready || performance.now() < this.#quiet || this.#stream.writableLength > MOST_WAITING) return;
+    this.#send({ feedback: { items: [{ taskId: attempt.task.taskId, leaseId: attempt.leaseId, ...item }] } });
   }
 }
