@@ -106,7 +106,7 @@ type capabilitiesJSON struct {
 }
 
 func (n *readyJSON) request() (*lessorv1.NotifyReadyRequest, error) {
-	said, err := workerStatus(n.Status)
+	said, err := workerStatus(n.Status, "ready or draining")
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +131,12 @@ func (n *failedJSON) request(id string) (*lessorv1.NotifyFailedRequest, error) {
 	if n.WorkerID != "" && n.WorkerID != id {
 		return nil, invalid("worker_id", "%q is not the worker of the path, %q", n.WorkerID, id)
 	}
-	said, err := workerStatus(n.Status)
+	said, err := workerStatus(n.Status, "failed")
 	return &lessorv1.NotifyFailedRequest{WorkerId: id, PoolId: n.PoolID, Status: said, Message: n.Message}, err
 }
 
-// workerStatus returns the status of a name; 0 for none.
-func workerStatus(name string) (lessorv1.WorkerStatus, error) {
+// workerStatus returns the status of a name; 0 for none. The error says what is allowed here.
+func workerStatus(name, allowed string) (lessorv1.WorkerStatus, error) {
 	switch name {
 	case "":
 		return 0, nil
@@ -147,7 +147,7 @@ func workerStatus(name string) (lessorv1.WorkerStatus, error) {
 	case "draining":
 		return lessorv1.WorkerStatus_WORKER_STATUS_DRAINING, nil
 	}
-	return 0, invalid("status", "%q must be ready, failed or draining", name)
+	return 0, invalid("status", "is %q; it must be %s", name, allowed)
 }
 
 // readJSON reads one JSON value. The error is INVALID_ARGUMENT and names the field, RESOURCE_EXHAUSTED, or UNAVAILABLE if the connection is at fault.

@@ -195,7 +195,7 @@ func TestReadyByHTTP(t *testing.T) {
 		{readyBody(`,"pool_id":1`), 400, "pool_id: cannot be a JSON number"},
 		{readyBody(`,"status":""`), 400, "status: must be ready or draining"},
 		{readyBody(`,"status":"failed"`), 400, "status: must be ready or draining"},
-		{readyBody(`,"status":"READY"`), 400, `status: \"READY\" must be ready, failed or draining`},
+		{readyBody(`,"status":"READY"`), 400, `status: is \"READY\"; it must be ready or draining`},
 		{readyBody(`,"vram_used_bytes":0`), 400, "vram_used_bytes: must not be 0"},
 		{readyBody(`,"vram_used_bytes":-1`), 400, "vram_used_bytes: cannot be a JSON number -1"},
 		{readyBody(`,"endpoint":"` + text(1025) + `"`), 400, "endpoint: has 1025 bytes; at most 1024 are allowed"},
@@ -241,7 +241,7 @@ func TestFailedByHTTP(t *testing.T) {
 		{`{"pool_id":"gpu"}`, 400, "worker_id: the pool has no such worker"},
 		{`{"pool_id":"p","worker_id":"p-1"}`, 400, `worker_id: \"p-1\" is not the worker of the path, \"p-0\"`},
 		{`{"pool_id":"p","status":"ready"}`, 400, "status: must be failed"},
-		{`{"pool_id":"p","status":"dead"}`, 400, `status: \"dead\" must be ready, failed or draining`},
+		{`{"pool_id":"p","status":"dead"}`, 400, `status: is \"dead\"; it must be failed`},
 		{`{"pool_id":"p","message":"` + strings.Repeat("x", 1025) + `"}`, 400, "message: has 1025 bytes; at most 1024 are allowed"},
 		{`{"pool_id":"p","endpoint":"x"}`, 400, "endpoint: is not a field of this notification"},
 	} {
