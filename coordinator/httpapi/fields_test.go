@@ -285,7 +285,6 @@ var inEnvelope = regexp.MustCompile(`task\.(?:spec\.)?(?:(?:requirements\.)(reso
 
 // answerPath returns the path in an answer of a path in a response; "" if the answer does not have it.
 func answerPath(at string) string {
-	at = strings.Replace(at, "expiresIn", "expiresInMs", 1)
 	if onlyGRPC.MatchString(at) {
 		return ""
 	}

@@ -18,6 +18,7 @@ var update = flag.Bool("update", false, "write openapi.json anew")
 
 // operation describes a route for openapi.json.
 type operation struct {
+	id       string // operationId, from which generators make the names of calls
 	summary  string
 	token    string // scheme of the credential; empty: none is needed
 	request  any    // struct of the body; nil: no body
@@ -45,40 +46,41 @@ func withAnswers(ok map[int]any, more ...map[int]any) map[int]any {
 
 var operations = map[string]operation{
 	"POST /v1/tasks/{task_id}/started": {
-		summary: "Reports that execution has begun, and renews the lease.", token: "taskToken", request: startedRequest{},
+		id: "reportStarted", summary: "Reports that execution has begun, and renews the lease.", token: "taskToken", request: startedRequest{},
 		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/tasks/{task_id}/heartbeat": {
-		summary: "Renews the lease; the answer tells whether the task is being cancelled.", token: "taskToken", request: heartbeatRequest{},
+		id: "sendHeartbeat", summary: "Renews the lease; the answer tells whether the task is being cancelled.", token: "taskToken",
+		request: heartbeatRequest{},
 		answers: withAnswers(map[int]any{200: alive{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/tasks/{task_id}/completed": {
-		summary: "Reports how the attempt ended.", token: "taskToken", request: completedRequest{},
+		id: "reportCompleted", summary: "Reports how the attempt ended.", token: "taskToken", request: completedRequest{},
 		answers: withAnswers(map[int]any{200: completedResponse{}}, commonErrors, leaseErrors),
 	},
 	"POST /v1/leases": {
-		summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
+		id: "leaseTasks", summary: "Grants waiting tasks; waits up to waitMs milliseconds for the first.", token: "credential", request: leaseRequest{},
 		answers: withAnswers(map[int]any{200: leaseResponse{}}, commonErrors),
 	},
 	"POST /v1/tasks": {
-		summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
+		id: "submitTask", summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
 		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, commonErrors),
 	},
 	"GET /v1/tasks/{task_id}": {
-		summary: "Returns a task with all its details.", token: "credential",
+		id: "getTask", summary: "Returns a task with all its details.", token: "credential",
 		answers: withAnswers(map[int]any{200: taskResponse{}}, commonErrors, notFoundError),
 	},
 	"POST /v1/tasks/{task_id}:cancel": {
-		summary: "Cancels a task.", token: "credential", request: cancelRequest{}, optional: true,
+		id: "cancelTask", summary: "Cancels a task.", token: "credential", request: cancelRequest{}, optional: true,
 		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
 	},
 	"GET /v1/tasks/{task_id}/events": {
-		summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
+		id: "watchTask", summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
 			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
 		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors, notFoundError),
 	},
-	"GET /openapi.json": {summary: "This document.", answers: map[int]any{200: map[string]any{}}},
+	"GET /openapi.json": {id: "getOpenAPI", summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
 // fieldEnums has the values of fields that have only certain ones.
@@ -96,19 +98,23 @@ var requiredFields = map[string][]string{
 type object = map[string]any
 
 // schemas collects the schemas of the document.
-type schemas map[string]object
+type schemas struct {
+	components  map[string]object
+	comments    map[string]string // of the protos, see fieldComments
+	undescribed []string          // fields that no comment describes
+}
 
 // of returns the schema of a type.
-func (s schemas) of(t reflect.Type) object {
+func (s *schemas) of(t reflect.Type) object {
 	switch t {
 	case reflect.TypeFor[instant]():
 		return object{"type": "string", "format": "date-time"}
 	case reflect.TypeFor[json.RawMessage]():
-		return object{"description": "any JSON value"}
+		return object{"description": "Any JSON value."}
 	case reflect.TypeFor[[]byte]():
 		return object{"type": "string", "contentEncoding": "base64"}
 	case reflect.TypeFor[millis]():
-		return object{"type": "integer", "minimum": 0, "description": "milliseconds"}
+		return object{"type": "integer", "minimum": 0, "description": "Milliseconds."}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -140,14 +146,14 @@ func integer(t reflect.Type) object {
 	return o
 }
 
-func (s schemas) component(t reflect.Type) object {
+func (s *schemas) component(t reflect.Type) object {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	ref := object{"$ref": "#/components/schemas/" + name}
-	if s[name] != nil {
+	if s.components[name] != nil {
 		return ref
 	}
 	properties, required := object{}, requiredFields[name]
-	s[name] = object{"type": "object", "properties": properties}
+	s.components[name] = object{"type": "object", "properties": properties}
 	for _, f := range reflect.VisibleFields(t) {
 		field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if field == "" {
@@ -157,6 +163,7 @@ func (s schemas) component(t reflect.Type) object {
 		if values := fieldEnums[name+"."+field]; values != nil {
 			limit(properties[field].(object), values)
 		}
+		s.describe(name, field, properties[field].(object))
 		if options != "" || strings.HasSuffix(name, "Request") || name == "Capabilities" {
 			continue
 		}
@@ -167,7 +174,7 @@ func (s schemas) component(t reflect.Type) object {
 	}
 	if len(required) > 0 {
 		slices.Sort(required)
-		s[name]["required"] = slices.Compact(required)
+		s.components[name]["required"] = slices.Compact(required)
 	}
 	return ref
 }
@@ -181,8 +188,9 @@ func limit(schema object, values []string) {
 }
 
 // describeAPI makes the whole document.
-func describeAPI() object {
-	s := schemas{}
+func describeAPI(t *testing.T) object {
+	t.Helper()
+	s := &schemas{components: map[string]object{}, comments: fieldComments(t)}
 	paths := object{}
 	for route, o := range operations {
 		method, path, _ := strings.Cut(route, " ")
@@ -190,6 +198,9 @@ func describeAPI() object {
 			paths[path] = object{}
 		}
 		paths[path].(object)[strings.ToLower(method)] = s.operation(path, o)
+	}
+	if len(s.undescribed) > 0 {
+		t.Errorf("fields without a description: %s", s.undescribed)
 	}
 	return object{
 		"openapi": "3.1.0",
@@ -199,7 +210,7 @@ func describeAPI() object {
 		},
 		"paths": paths,
 		"components": object{
-			"schemas": s,
+			"schemas": s.components,
 			"securitySchemes": object{
 				"taskToken":  object{"type": "http", "scheme": "bearer", "description": "taskToken of an assignment, or the newest of a started or heartbeat"},
 				"credential": object{"type": "http", "scheme": "bearer", "description": "a credential of the tenant, if the coordinator requires one"},
@@ -210,8 +221,8 @@ func describeAPI() object {
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-func (s schemas) operation(path string, o operation) object {
-	out := object{"summary": o.summary, "responses": s.responses(o.answers)}
+func (s *schemas) operation(path string, o operation) object {
+	out := object{"operationId": o.id, "summary": o.summary, "responses": s.responses(o.answers)}
 	var parameters []object
 	for _, m := range pathParameter.FindAllStringSubmatch(path, -1) {
 		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
@@ -246,7 +257,7 @@ var statusTexts = map[int]string{
 	500: "A fault of the coordinator; no verdict.",
 }
 
-func (s schemas) responses(all map[int]any) object {
+func (s *schemas) responses(all map[int]any) object {
 	out := object{}
 	for status, body := range all {
 		response := object{"description": statusTexts[status]}
@@ -265,10 +276,11 @@ func (s schemas) responses(all map[int]any) object {
 	return out
 }
 
-// H2: openapi.json describes the routes and structs of the code. `go test ./coordinator/httpapi -run OpenAPI -update` writes it anew.
+// H2: openapi.json describes the routes and structs of the code, and every field, mostly in the words of the protos. `go test ./coordinator/httpapi
+// -run OpenAPI -update` writes it anew.
 func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 	t.Attr("rules", "H2")
-	want, err := json.MarshalIndent(describeAPI(), "", "  ")
+	want, err := json.MarshalIndent(describeAPI(t), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +292,7 @@ func TestOpenAPIDescribesTheHandlers(t *testing.T) {
 		return
 	}
 	if !bytes.Equal(document, want) {
-		t.Error("openapi.json is not what the handlers are; write it anew with -update")
+		t.Error("openapi.json is not what the handlers are, or not what the protos say of their fields; write it anew with -update")
 	}
 }
 
