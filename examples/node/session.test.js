@@ -161,6 +161,18 @@ test("a verdict that an earlier stream has asked for does not date the lease", a
   assert.equal(ran, 1);
 });
 
+test("an acknowledgement before the verdict does not take its place", async (t) => {
+  let ran = 0;
+  const { opened } = play(t, () => ran++);
+  const line = await opened();
+  line.accept();
+  line.dispatch("t1");
+  const { id } = line.last("reports");
+  line.emit("data", { seq: "0", corr: id, ack: { for: id } });
+  line.answer("reports", "verdicts", committed("t1"));
+  assert.equal(ran, 1);
+});
+
 test("a lease is not renewed any more once its handler has returned", async (t) => {
   const { opened } = play(t);
   const line = await opened();

@@ -122,7 +122,7 @@ export class Worker extends EventEmitter {
 
   #take(frame) {
     const askedAt = this.#sent.get(frame.corr);
-    this.#sent.delete(frame.corr);
+    if (frame.payload) this.#sent.delete(frame.corr); // a mere acknowledgement may come before the answer
     this.#heard = true;
     if (this.#ready) this.#failures = 0; // it has sent something after the accept
     if (frame.payload === "accept" || Number(frame.seq) > this.#seen) this.#seen = Number(frame.seq); // a frame that is sent again has its old seq

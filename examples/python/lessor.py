@@ -69,7 +69,7 @@ def post(url, body, token=None, timeout=REQUEST_TIMEOUT):
     try:
         return answer_to(request, timeout)
     except (OSError, http.client.HTTPException, ValueError) as err:  # no connection, a broken one, half an answer
-        raise NoVerdict(str(err)) from err
+        raise NoVerdict(f"{url}: {err}") from err
 
 
 def answer_to(request, timeout):
