@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"crypto/rand"
 	"encoding/base64"
+	"io"
 	"strings"
 	"testing"
 
@@ -189,8 +190,8 @@ func junkTokens(a *attackRun) {
 	}
 }
 
-// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes. It has an address of its own, because a new connection from an
-// address may take the place of an older one, but the slow clients must be ended for what they are.
+// connectionFlood opens connections and keeps them. A hit is one that the coordinator closes at once; the others are sent its SETTINGS first. It has an
+// address of its own, because a new connection from an address may take the place of an older one, but the slow clients must be ended for what they are.
 func connectionFlood(a *attackRun) {
 	for !a.ended() {
 		conn := a.dialFrom(dialerOf(3), a.h.grpc)
@@ -198,9 +199,9 @@ func connectionFlood(a *attackRun) {
 			return
 		}
 		go func() {
-			_, err := conn.Read(make([]byte, 1))
+			n, _ := io.Copy(io.Discard, conn)
 			_ = conn.Close()
-			if err != nil && !a.ended() {
+			if n == 0 && !a.ended() {
 				a.hit(1)
 			}
 		}()
