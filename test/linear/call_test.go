@@ -20,8 +20,8 @@ import (
 const (
 	queue = "linear"
 	runID = "linear"
-	// ttl is the shortest heartbeat_timeout that is allowed.
-	ttl = 100 * time.Millisecond
+	// shortest is the shortest heartbeat_timeout that is allowed.
+	shortest = 100 * time.Millisecond
 	// final is the content of a Fail that is not retried.
 	final = "final"
 )
@@ -30,7 +30,7 @@ const (
 var contents = []string{"one", "two", final}
 
 // spec has the budgets of the model, a practically unlimited number of losses, and short waits.
-func spec(name string) *lessorv1.TaskSpec {
+func spec(name string, ttl time.Duration) *lessorv1.TaskSpec {
 	return &lessorv1.TaskSpec{
 		Queue: queue, RunId: runID, IdempotencyKey: name,
 		HeartbeatInterval: durationpb.New(ttl / 2), HeartbeatTimeout: durationpb.New(ttl), CancelGrace: durationpb.New(3 * ttl / 2),
@@ -49,7 +49,7 @@ func (w *caller) call(conn *grpc.ClientConn, o *op, id, held string) (grants []o
 	switch o.Kind {
 	case submit:
 		var m *lessorv1.SubmitTaskResponse
-		if m, err = tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec(o.Task)}); err == nil {
+		if m, err = tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: spec(o.Task, w.ttl)}); err == nil {
 			o.Answer.Created = m.GetCreated()
 			w.known.addTask(knownTask{o.Task, m.GetTask().GetTaskId()})
 		}

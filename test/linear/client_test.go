@@ -25,6 +25,7 @@ const (
 	clientName  = "LESSOR_LINEAR_CLIENT"
 	clientSeed  = "LESSOR_LINEAR_SEED"
 	clientCalls = "LESSOR_LINEAR_CALLS"
+	clientTTL   = "LESSOR_LINEAR_TTL"
 )
 
 // callersEach is how many workers one client process runs. They share what they know, so that several of them report under the same lease.
@@ -33,6 +34,7 @@ const callersEach = 3
 // client is a client process.
 type client struct {
 	name       string
+	ttl        time.Duration // heartbeat_timeout of the tasks
 	known      known
 	out        sync.Mutex
 	left       atomic.Int64
@@ -49,7 +51,8 @@ type connection struct {
 func runClient(name string) int {
 	seed, _ := strconv.ParseUint(os.Getenv(clientSeed), 10, 64)
 	calls, _ := strconv.ParseInt(os.Getenv(clientCalls), 10, 64)
-	c := &client{name: name}
+	ttl, _ := time.ParseDuration(os.Getenv(clientTTL))
+	c := &client{name: name, ttl: ttl}
 	c.left.Store(calls)
 	connected := make(chan struct{})
 	go c.connect(connected)
@@ -127,7 +130,7 @@ func (w *caller) await(next <-chan struct{}) {
 func (w *caller) pause() {
 	d := time.Duration(w.rand.IntN(2000)) * time.Microsecond
 	if w.rand.IntN(25) == 0 {
-		d += ttl
+		d += w.ttl
 	}
 	time.Sleep(d)
 }

@@ -31,6 +31,7 @@ const (
 	callsEach    = 2000 / clients
 	killsPerCut  = 3
 	callsPerKill = clients * callsEach / (killsPerCut + 1)
+	callsPerTTL  = 20 // that one worker could make, one after another, while a lease lives without a heartbeat
 )
 
 func TestMain(m *testing.M) {
@@ -62,7 +63,7 @@ func TestHistories(t *testing.T) {
 			t.Errorf("%d of %d tasks were not checked, because their histories dropped entries; want at most a tenth", h.unchecked, len(h.storedTasks))
 		}
 		total += len(h.ops)
-		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open", i, len(h.ops), len(h.storedTasks), h.kills, h.open())
+		t.Logf("history %d: %d operations on %d tasks, %d kills, %d open; leases of %v", i, len(h.ops), len(h.storedTasks), h.kills, h.open(), h.ttl.Round(time.Millisecond))
 	}
 	t.Logf("%d operations; the longest check of a task took %v; answers: %v; tasks: %v", total, longest, counts, states)
 	requireAnswers(t, counts)
@@ -86,6 +87,7 @@ type history struct {
 	t      *testing.T
 	c      *harness.Coordinator
 	seed   uint64
+	ttl    time.Duration
 	kills  int
 	counts map[string]int // counts of answers, over all histories
 	states map[string]int // final states of tasks, over all histories
@@ -100,6 +102,7 @@ type history struct {
 func (h *history) record() {
 	h.t.Helper()
 	h.c.Start()
+	h.ttl = h.measureTTL()
 	calls := make(chan struct{}, clients*callsEach)
 	var inputs []*os.File
 	var processes []*harness.Process
@@ -127,12 +130,28 @@ func (h *history) record() {
 	}
 }
 
+// measureTTL returns the shortest heartbeat_timeout with which clients compete on this machine: were calls slower, each lease would end before its
+// worker can report.
+func (h *history) measureTTL() time.Duration {
+	h.t.Helper()
+	ctx, stop := context.WithTimeout(h.t.Context(), harness.Patience)
+	defer stop()
+	began := time.Now()
+	for range callsPerTTL {
+		if _, err := lessorv1.NewTaskServiceClient(h.c.Conn()).SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: &lessorv1.TaskSpec{Queue: "measure"}}); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return max(shortest, time.Since(began))
+}
+
 func (h *history) startClient(i int, stdin *os.File, calls chan<- struct{}) *harness.Process {
 	h.t.Helper()
 	return harness.Start(h.t, harness.Command{
 		Path: harness.Self(h.t),
 		Env: []string{
 			fmt.Sprintf("%s=client%d", clientName, i), fmt.Sprintf("%s=%d", clientSeed, h.seed+uint64(i)), fmt.Sprintf("%s=%d", clientCalls, callsEach),
+			fmt.Sprintf("%s=%v", clientTTL, h.ttl),
 		},
 		Stdin: stdin,
 		Stdout: harness.Lines(func(line string) {

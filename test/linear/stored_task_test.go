@@ -96,7 +96,7 @@ func (t *storedTask) ends(all []*op) (ends []*op) {
 		ends = append(ends, &op{
 			Kind: ended, Worker: "time", Task: t.read.Task, Attempt: e.GetAttempt(),
 			Content: strings.TrimPrefix(e.GetReason().String(), "REASON_"),
-			Call:    earliest(all, e), Return: t.read.Return,
+			Call:    t.earliest(all, e), Return: t.read.Return,
 		})
 	}
 	return ends
@@ -104,10 +104,10 @@ func (t *storedTask) ends(all []*op) (ends []*op) {
 
 // earliest returns the earliest moment at which the lease can have ended: when it was granted, or, if it expired, one TTL after the last call that
 // renewed it (A3).
-func earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
+func (t *storedTask) earliest(all []*op, e *lessorv1.HistoryEvent) (at int64) {
 	after := time.Duration(0)
 	if e.GetReason() == lessorv1.Reason_REASON_LEASE_EXPIRED {
-		after = ttl
+		after = t.task.GetSpec().GetHeartbeatTimeout().AsDuration()
 	}
 	for _, o := range all {
 		if o.Attempt == e.GetAttempt() && o.renews() {
