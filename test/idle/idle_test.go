@@ -4,6 +4,7 @@ package idle
 
 import (
 	"flag"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,10 +28,14 @@ const most = 48 << 10
 // TestIdleSessions: the memory of an idle session is bounded (W11), and after a kill of the coordinator all sessions come back (W8, W9). The processor
 // time of heartbeats and the time until all are back are only printed.
 func TestIdleSessions(t *testing.T) {
-	needFiles(t, *number+100)
+	files := *number + 100 // open; nearly all are connections from one address, which by default may have half of them
+	needFiles(t, files)
 	c := harness.NewCoordinator(t, t.TempDir())
 	c.Path = harness.BuildPlain(t, "cmd/lessor")
-	serve := []string{"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h"} // only the heartbeats that are counted
+	serve := []string{
+		"--http", "127.0.0.1:0", "--pprof", "--session-heartbeat-interval", "1h", // only the heartbeats that are counted
+		"--max-connections", strconv.Itoa(files), "--max-connections-of-address", strconv.Itoa(files),
+	}
 	c.Start(serve...)
 	workers := newCrowd(t)
 

@@ -58,7 +58,11 @@ func (c *crowd) open(addr string, n, atOnce int) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return c.each(atOnce, func(m *member) error { return m.open(ctx, addr) })
+	err := c.each(atOnce, func(m *member) error { return m.open(ctx, addr) })
+	if ctx.Err() != nil {
+		err = fmt.Errorf("not all %d opened within %v: %w", n, patience, err)
+	}
+	return err
 }
 
 func (c *crowd) each(atOnce int, do func(*member) error) error {

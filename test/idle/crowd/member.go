@@ -34,6 +34,7 @@ func (m *member) open(ctx context.Context, addr string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, m.close)() // what is still under way then fails
 	m.stream, err = lessorv1.NewWorkerServiceClient(m.conn).Session(context.WithoutCancel(ctx), grpc.WaitForReady(true))
 	if err != nil {
 		return err
