@@ -2,10 +2,8 @@ package engine
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -22,10 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/test/draw"
 )
 
-var (
-	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
-)
+var histories = draw.NewHistories("./coordinator/engine", quickHistories)
 
 // historyCalls is the number of calls of a history before its faults end.
 const historyCalls = 150
@@ -40,10 +35,7 @@ const historyCalls = 150
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A2 A11 T1 T2 T11 T12 T13 W5 W8 W9 W12 X2 X5")
 	small(t)
-	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
-	for n := 0; n < *randomHistories && !t.Failed(); n++ {
-		playHistory(t, first+uint64(n))
-	}
+	histories.Play(t, playHistory)
 }
 
 // small sets the bounds of what memory holds and of what a round does to 4, so that a few tasks exceed them.
@@ -67,6 +59,11 @@ func playHistory(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and the epochs of restores count from 2024
 		w := newWorld(&rig{T: t, st: memstore.New()}, rand.New(rand.NewPCG(seed, 0)))
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last calls:\n%s", strings.Join(w.journal[max(0, len(w.journal)-40):], "\n"))
+			}
+		}()
 		w.start(w.cfg)
 		if w.slow = w.one(2); w.slow {
 			w.slowDown()
@@ -92,8 +89,6 @@ func playHistory(t *testing.T, seed uint64) {
 			w.shutDown()
 		}
 		if t.Failed() {
-			t.Logf("the last calls:\n%s\nrepeat: go test ./coordinator/engine -run TestRandomHistories -random.seed=%d -random.histories=1",
-				strings.Join(w.journal[max(0, len(w.journal)-40):], "\n"), seed)
 			w.stop()
 			w.answered.Wait()
 			if err := <-w.done; err != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -143,7 +144,7 @@ func (r *rig) crash() {
 	r.Helper()
 	left := r.st.(*memstore.Store).Reopen()
 	r.stop()
-	if err := <-r.done; err != nil {
+	if err := <-r.done; err != nil && !errors.Is(err, store.ErrClosed) {
 		r.Log("the killed engine:", err)
 	}
 	r.st = left

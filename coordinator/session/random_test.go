@@ -1,10 +1,8 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -29,10 +27,7 @@ import (
 	"github.com/lessor-dev/lessor/test/draw"
 )
 
-var (
-	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", quickHistories, "how many histories to play")
-)
+var histories = draw.NewHistories("./coordinator/session", quickHistories)
 
 // historySteps is the number of steps of a history before its faults end.
 const historySteps = 120
@@ -57,10 +52,7 @@ func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "W4 W5 W6 W7 W8 W9 W10 W13")
 	defer func(most int) { maxOperations = most }(maxOperations)
 	maxOperations = 1 // so that operations are forgotten while workers carry them out
-	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
-	for n := 0; n < *randomHistories && !t.Failed(); n++ {
-		playHistory(t, first+uint64(n))
-	}
+	histories.Play(t, playHistory)
 }
 
 // playHistory plays the history of one seed.
@@ -68,6 +60,11 @@ func playHistory(t *testing.T, seed uint64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed)
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last steps:\n%s", strings.Join(w.journal[max(0, len(w.journal)-60):], "\n"))
+			}
+		}()
 		for n := 0; n < historySteps && !t.Failed(); n++ {
 			w.step()
 			w.settle()
@@ -76,10 +73,6 @@ func playHistory(t *testing.T, seed uint64) {
 			w.heal()
 		}
 		w.end()
-		if t.Failed() {
-			t.Logf("the last steps:\n%s\nrepeat: go test ./coordinator/session -run TestRandomHistories -random.seed=%d -random.histories=1",
-				strings.Join(w.journal[max(0, len(w.journal)-60):], "\n"), seed)
-		}
 	})
 }
 

@@ -1,8 +1,6 @@
 package keyindex_test
 
 import (
-	"cmp"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,12 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/storetest"
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
-var (
-	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", 10, "how many histories to play")
-)
+var histories = draw.NewHistories("./store/keyindex", 10)
 
 // world is an index, its store, and a plain map with what it must find. Commits reach the store later than the index hears of their changes, as in the engine.
 type world struct {
@@ -194,9 +190,7 @@ func TestRandomHistories(t *testing.T) {
 		keys = append(keys, fmt.Sprint("key", i))
 	}
 	keyindex.SetLeastOfStep(t, 2)
-	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
-	for n := 0; n < *randomHistories && !t.Failed(); n++ {
-		seed := first + uint64(n)
+	histories.Play(t, func(t *testing.T, seed uint64) {
 		w := newWorld(t, seed, 1+int(seed%6))
 		for range 400 {
 			switch w.IntN(12) {
@@ -222,10 +216,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 			w.check(keys)
 		}
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	}
+	})
 }
 
 // names returns the names of all tasks, in order.

@@ -2,7 +2,6 @@ package timerindex_test
 
 import (
 	"cmp"
-	"flag"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -14,12 +13,10 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/timerindex"
+	"github.com/lessor-dev/lessor/test/draw"
 )
 
-var (
-	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", 10, "how many histories to play")
-)
+var histories = draw.NewHistories("./store/timerindex", 10)
 
 // world is an index, its store, and a plain set of the timers that tasks have. Commits reach the store later than the index hears of their changes, as in the
 // engine.
@@ -216,16 +213,7 @@ func (w *world) any() (store.TimerKey, bool) {
 // T2, T8: whatever comes, goes and crashes, each timer that a task has is found after a start, and Timer has no other.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "T2 T8")
-	first := *randomSeed
-	if first == 0 {
-		first = rand.Uint64()
-	}
-	for seed := first; seed < first+uint64(*randomHistories); seed++ {
-		playHistory(t, seed)
-		if t.Failed() {
-			t.Fatalf("repeat: go test ./store/timerindex -run TestRandomHistories -random.seed=%d -random.histories=1", seed)
-		}
-	}
+	histories.Play(t, playHistory)
 }
 
 func playHistory(t *testing.T, seed uint64) {

@@ -1,8 +1,6 @@
 package limits
 
 import (
-	"cmp"
-	"flag"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -14,10 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/test/draw"
 )
 
-var (
-	randomSeed      = flag.Uint64("random.seed", 1, "the seed of the first history; the next ones count up from it; 0 draws it")
-	randomHistories = flag.Int("random.histories", 1, "how many histories to play")
-)
+var histories = draw.NewHistories("./test/limits", 1)
 
 // historySteps is the number of steps of a history before its faults end.
 const historySteps = 170
@@ -26,10 +21,7 @@ const historySteps = 170
 // each worker does with each attempt of a task. Ids, jitter and the order of goroutines are random, so a seed may need several runs until it fails again.
 func TestRandomHistories(t *testing.T) {
 	t.Attr("rules", "A4 A5 A6 A10 A11 H1 H2 T1 T5 T11 T12 T13 V7 V17 W10 X3 X5")
-	first := cmp.Or(*randomSeed, rand.Uint64N(1<<40)+1)
-	for n := 0; n < *randomHistories && !t.Failed(); n++ {
-		playHistory(t, first+uint64(n))
-	}
+	histories.Play(t, playHistory)
 	for _, what := range slices.Sorted(maps.Keys(counted.n)) {
 		t.Logf("%6d %s", counted.n[what], what)
 	}
@@ -43,14 +35,15 @@ func playHistory(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(25 * 366 * 24 * time.Hour) // the clock of a bubble begins in 2000, and epochs count from 2024
 		w := newWorld(t, seed, rng)
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last steps:\n%s", strings.Join(w.journal[max(0, len(w.journal)-100):], "\n"))
+			}
+		}()
 		for n := 0; n < historySteps && !t.Failed(); n++ {
 			w.step()
 		}
 		w.end()
-		if t.Failed() {
-			t.Logf("the last steps:\n%s\nrepeat: go test ./test/limits -run TestRandomHistories -random.seed=%d -random.histories=1",
-				strings.Join(w.journal[max(0, len(w.journal)-100):], "\n"), seed)
-		}
 	})
 }
 
