@@ -2,11 +2,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# How long `make test-long` simulates. On two cores an hour is about 1.4 billion steps.
-SIMULATE_FOR ?= 1h
-# How often it kills the coordinator under load, and cuts the power of its disk, an ext4 and an XFS: some two hours, and one each.
-KILLS ?= 20000
-CUTS ?= 3000
+# How much of the parts of `make test-long` that take hours it does. With 1 all of it takes less than an hour on two cores.
+PERCENT ?= 100
 # The first seed of the histories of `make simulate`: each commit has others, and always the same. 0 draws it, as `make test-long` does.
 SEED ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 1)0000
 # How long `make fuzz` searches with each target.
@@ -76,27 +73,29 @@ simulate: ## Simulate 10 million steps of the authority and its workers, 350 his
 stress: ## Run the quick tests twenty times in a row
 	$(RACE) $(BUBBLES) -count=20 -timeout 30m ./...
 
+# Parts that fail early come first, and each prints what it counted. Only the histories know no patience of their own for what hangs.
 .PHONY: test-long
-test-long: ## Run the tests behind the tag `long` and all faults with the race detector; then, without it, many kills, power cuts, images and histories
-	$(RACE) $(BUBBLES) -count=1 -timeout 60m -tags long ./...
-	$(RACE) -count=1 -timeout 60m -tags faults $(FAULTY)
-	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $(KILLS)
-	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut(XFS)?$$' -cuts $(CUTS)
+test-long: race ## Run the quick tests, all faults and the tests behind the tag `long` with the race detector; then, without it, many images, histories, power cuts and kills
+	$(RACE) -count=1 -v $(BESIDE) -timeout 60m -tags faults $(call TAGGED,faults)
+	$(RACE) -count=1 -v -timeout 60m -tags long $(call TAGGED,long)
 	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestWalk$$' -steps 1000
-	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $(SIMULATE_FOR) -simulate.seed 0
-	go test -count=1 -timeout 0 ./coordinator/engine -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
-	go test -count=1 -timeout 0 ./store/keyindex ./store/timerindex -run '^TestRandomHistories$$' -random.histories 100000 -random.seed 0
-	go test -count=1 -timeout 0 ./coordinator/session -run '^TestRandomHistories$$' -random.histories 50000 -random.seed 0
-	go test -count=1 -timeout 0 ./test/limits -run '^TestRandomHistories$$' -random.histories 5000 -random.seed 0
-	go test -count=1 -v -timeout 60m -tags faults ./test/images -images 500000
+	go test -count=1 -v -timeout 0 -tags faults ./test/images -images $$(($(PERCENT) * 5000))
+	$(HISTORIES) ./store/keyindex ./store/timerindex -random.histories $$(($(PERCENT) * 1000)) -random.seed 0
+	$(HISTORIES) ./coordinator/engine ./coordinator/session -random.histories $$(($(PERCENT) * 500)) -random.seed 0
+	$(HISTORIES) ./test/limits -random.histories $$(($(PERCENT) * 50)) -random.seed 0
+	go test -count=1 -v -timeout 0 ./lease -run '^TestSimulation$$' -simulate.for $$(($(PERCENT) * 36))s -simulate.seed 0
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestPowerCut(XFS)?$$' -cuts $$(($(PERCENT) * 30))
+	go test -count=1 -v -timeout 0 -tags faults ./test/crash -run '^TestKill$$' -kills $$(($(PERCENT) * 200))
 
-# The packages that the build tag gives other files. The rest of test/ is run by `make race`.
+HISTORIES := go test -count=1 -v -timeout 12h -run '^TestRandomHistories$$'
+
+# The packages in test/ to which a build tag gives other files. The rest of test/ is run by `make race`.
 FILES := {{.ImportPath}} {{.GoFiles}} {{.TestGoFiles}} {{.XTestGoFiles}}
-FAULTY = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags faults -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
+TAGGED = $$(comm -13 <(go list -f '$(FILES)' ./test/... | sort) <(go list -tags $(1) -f '$(FILES)' ./test/... | sort) | cut -d ' ' -f 1)
 
 .PHONY: faults
 faults: ## Run the fault injection in test/: kill -9, power cuts, lost connections (docs/testing/faults.md)
-	go test -count=1 -v $(BESIDE) -timeout 20m -tags faults $(FAULTY)
+	go test -count=1 -v $(BESIDE) -timeout 20m -tags faults $(call TAGGED,faults)
 
 .PHONY: bench-faults
 bench-faults: ## Print how long calls and starts take while something is wrong
