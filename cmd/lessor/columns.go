@@ -19,6 +19,9 @@ func columns(s string) (n int) {
 // before it, such as an accent.
 func columnsOf(r rune) int {
 	const firstVowel, lastFinal = 0x1160, 0x11ff // of a Korean syllable that is written in parts, as in file names of macOS
+	if ' ' <= r && r <= '~' {                    // most characters, and the others take long to look up
+		return 1
+	}
 	switch kind := width.LookupRune(r).Kind(); {
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf), firstVowel <= r && r <= lastFinal:
 		return 0

@@ -1,48 +1,65 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
+
 	"google.golang.org/protobuf/proto"
 )
 
-// listing prints a list, as rows of a table or as lines of JSON.
+// listing prints a list, as rows of a table or as lines of JSON. It holds a bounded number of items in memory.
 type listing struct {
-	a     *app
 	table *table
+	lines *bufio.Writer // of JSON; nil if there is a table
 	// leftOut has the paths of the fields that the coordinator does not send in lists.
 	leftOut []string
 }
 
 func newListing(a *app, heads ...string) *listing {
-	l := &listing{a: a}
-	if !a.json {
-		l.table = newTable(a.out, heads...)
+	if a.json {
+		return &listing{lines: bufio.NewWriter(a.out)}
 	}
-	return l
+	return &listing{table: newTable(a.out, heads...)}
 }
+
+// rowsAtOnce is how many rows determine the widths of their columns together. In a longer list, later columns may be wider.
+const rowsAtOnce = 1000
 
 // add prints m as JSON, or else the cells as a row.
 func (l *listing) add(m proto.Message, cells ...string) error {
-	if l.a.json {
-		return printJSON(l.a.out, m, l.leftOut...)
+	if l.lines != nil {
+		return printJSON(l.lines, m, l.leftOut...)
 	}
 	l.table.row(cells...)
-	return nil
-}
-
-func (l *listing) flush() error {
-	if l.a.json {
+	if len(l.table.rows) < rowsAtOnce {
 		return nil
 	}
 	return l.table.flush()
 }
 
-// printPages prints all pages of a list. read returns the items of the page that a token names, and the token of the next page. The first token is empty,
-// and so is that after the last page.
+// pageEnds says that the next item may take a while: a program that reads the lines has those up to here.
+func (l *listing) pageEnds() error {
+	if l.lines != nil {
+		return l.lines.Flush()
+	}
+	return nil
+}
+
+// flush prints what is left.
+func (l *listing) flush() error {
+	if l.lines != nil {
+		return l.lines.Flush()
+	}
+	return l.table.flush()
+}
+
+// printPages prints all pages of a list, and those before an error. read returns the items of the page that a token names, and the token of the next page. The
+// first token is empty, and so is that after the last page.
 func printPages[T proto.Message](l *listing, cells func(T) []string, read func(token string) (items []T, next string, err error)) error {
 	for token := ""; ; {
 		items, next, err := read(token)
 		if err != nil {
-			return err
+			return cmp.Or(err, l.flush())
 		}
 		for _, item := range items {
 			if err := l.add(item, cells(item)...); err != nil {
@@ -51,6 +68,9 @@ func printPages[T proto.Message](l *listing, cells func(T) []string, read func(t
 		}
 		if token = next; token == "" {
 			return l.flush()
+		}
+		if err := l.pageEnds(); err != nil {
+			return err
 		}
 	}
 }

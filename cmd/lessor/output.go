@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,16 +25,8 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
-	if raw, err = omitFields(raw, leftOut); err != nil {
-		return fmt.Errorf("writing JSON: %w", err)
-	}
 	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable form.
-	var line bytes.Buffer
-	if err := json.Compact(&line, raw); err != nil {
-		return fmt.Errorf("writing JSON: %w", err)
-	}
-	line.WriteByte('\n')
-	_, err = w.Write(line.Bytes())
+	_, err = w.Write(append(compact(raw, leftOut), '\n'))
 	return err
 }
 
@@ -48,16 +39,17 @@ func (a *app) line(v any, text string) error {
 	return err
 }
 
-// table prints rows in columns. If a row is wider than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does
+// table prints rows in columns. The columns of later rows are at least as wide as those of rows that were flushed before them. If a row is wider than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does
 // each column for which no row has room. If the output is not a terminal, a row is always one line.
 type table struct {
-	w     io.Writer
-	width int // of the terminal; 0: not a terminal
-	rows  [][]string
+	w      io.Writer
+	width  int // of the terminal; 0: not a terminal
+	rows   [][]string
+	widths []int // of the columns so far
 }
 
 func newTable(w io.Writer, heads ...string) *table {
-	t := &table{w: w, width: widthOf(w)}
+	t := &table{w: w, width: widthOf(w), widths: make([]int, len(heads))}
 	t.row(heads...)
 	return t
 }
@@ -82,26 +74,27 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
+// flush prints the rows that it has not printed yet.
 func (t *table) flush() error {
-	widths := make([]int, len(t.rows[0]))
 	for _, cells := range t.rows {
 		for i, cell := range cells {
-			widths[i] = max(widths[i], columns(cell))
+			t.widths[i] = max(t.widths[i], columns(cell))
 		}
 	}
 	out := bufio.NewWriter(t.w)
 	for _, cells := range t.rows {
-		t.write(out, cells, widths)
+		t.write(out, cells)
 	}
+	t.rows = t.rows[:0]
 	return out.Flush()
 }
 
 // write prints a row; flush returns the error.
-func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
-	beside := t.beside(widths)
+func (t *table) write(out *bufio.Writer, cells []string) {
+	beside := t.beside()
 	var line strings.Builder
 	for i, cell := range cells[:beside] {
-		line.WriteString(padded(cell, widths[i]) + "  ")
+		line.WriteString(padded(cell, t.widths[i]) + "  ")
 	}
 	text := strings.Join(cells[beside:], "  ")
 	used := columns(line.String())
@@ -117,13 +110,13 @@ func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
 }
 
 // beside returns how many columns, without the last one, fit side by side: all, unless the terminal is too narrow for them.
-func (t *table) beside(widths []int) int {
-	last := len(widths) - 1
+func (t *table) beside() int {
+	last := len(t.widths) - 1
 	if t.width == 0 {
 		return last
 	}
 	used := 0
-	for i, width := range widths[:last] {
+	for i, width := range t.widths[:last] {
 		if used+width > t.width && i > 0 {
 			return i
 		}
@@ -155,10 +148,12 @@ func printable(s string) string {
 		return "-"
 	}
 	return strings.Map(func(r rune) rune {
-		if r == '\t' {
+		switch {
+		case ' ' <= r && r <= '~':
+			return r
+		case r == '\t':
 			return ' ' // a tab would begin a column
-		}
-		if unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+		case unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
 			return '?'
 		}
 		return r

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -35,17 +36,22 @@ func (c taskListCmd) Run(a *app) error {
 		return err
 	}
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "KEY", "ERROR")
-		list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
+		list := newTaskListing(a)
 		more, err := c.print(a, cl, list, filter)
-		if err != nil {
+		if err := cmp.Or(err, list.flush()); err != nil {
 			return err
 		}
 		if more && c.Limit == nil { // who has set a limit knows
 			a.note("there are more than %d; see --limit", listedByDefault)
 		}
-		return list.flush()
+		return nil
 	})
+}
+
+func newTaskListing(a *app) *listing {
+	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "KEY", "ERROR")
+	list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
+	return list
 }
 
 // print adds tasks to list up to the limit and reports whether there are more.
@@ -74,6 +80,9 @@ func (c taskListCmd) print(a *app, cl *client, list *listing, filter *lessorv1.T
 		}
 		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
 			return false, nil
+		}
+		if err := list.pageEnds(); err != nil {
+			return false, err
 		}
 	}
 }
