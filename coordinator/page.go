@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/internal/wire"
 )
 
 // defaultPage is how many items a page has if the caller does not say.
@@ -26,7 +27,7 @@ func (p *pageSize) full() bool { return p.items >= p.most || p.bytes >= maxPageB
 
 func (p *pageSize) add(item proto.Message) {
 	p.items++
-	p.bytes += proto.Size(item)
+	p.bytes += wire.Size(item)
 }
 
 // listing identifies the list that a page token belongs to. A token of another tenant, list or filter is refused, because its cursor has no

@@ -37,8 +37,7 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.engine.Now()}
 	err := s.longView(func(r store.Reader) error {
 		p.r = r
-		err := records.Tasks(r, number, want.Run, after, p.take) // may set p.err
-		return errors.Join(err, p.err)
+		return errors.Join(p.scan(number, after), p.err)
 	})
 	if err != nil {
 		return nil, refusal.Status(err)
@@ -70,6 +69,14 @@ type taskPage struct {
 	scanned int
 	last    uint64 // sequence number of the last task that was scanned
 	more    bool   // the scan stopped before the end
+}
+
+// scan reads the tasks of a space that the filter may select, from a sequence number on. It may set p.err.
+func (p *taskPage) scan(space uint32, after uint64) error {
+	if p.want.OnlyHeld() { // they are few, however many tasks there are
+		return records.LeasedTasksOf(p.r, space, after, p.take)
+	}
+	return records.Tasks(p.r, space, p.want.Run, after, p.take)
 }
 
 // take scans a task and returns whether the scan goes on. If it returns false, it has not scanned the task: the next page begins with this task.

@@ -516,6 +516,63 @@ func TestListTasksScansABoundedNumber(t *testing.T) {
 	})
 }
 
+// A list of tasks that workers hold looks at no other tasks, however many there are, and has them in the order of other lists.
+func TestListOfHeldTasksLooksAtNoOthers(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		var all []string
+		for i := range 4 {
+			if i == 2 {
+				submitLabelled(t.Context(), t, r, maxScan)
+			}
+			all = append(all, r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue = "held" }).GetTaskId())
+		}
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.WorkspaceId = "held", "other" })
+		for _, workspace := range []string{"", "other"} {
+			res, err := r.workers.Lease(t.Context(), &lessorv1.LeaseRequest{WorkerId: "w", WorkspaceId: workspace, Queues: []string{"held"}, MaxTasks: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start(t, res.GetAssignments()[0])
+		}
+		if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: all[3]}); err != nil {
+			t.Fatal(err)
+		}
+		const size = 3
+		const leased, running, cancelling = lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING, lessorv1.TaskState_TASK_STATE_CANCELLING
+		for _, tt := range []struct {
+			states []lessorv1.TaskState
+			queue  string
+			want   []string
+		}{
+			{[]lessorv1.TaskState{running}, "", all[:1]},
+			{[]lessorv1.TaskState{leased}, "held", all[1:3]},
+			{[]lessorv1.TaskState{leased, running, cancelling}, "", all},
+			{[]lessorv1.TaskState{leased, running, cancelling}, "q", nil},
+		} {
+			var got []string
+			req := &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: tt.states, Queue: tt.queue}, PageSize: size}
+			for pages := 1; ; pages++ {
+				res, err := r.tasks.ListTasks(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, task := range res.GetTasks() {
+					got = append(got, task.GetTaskId())
+				}
+				if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
+					break
+				}
+				if pages*size > len(tt.want) {
+					t.Fatalf("%v in queue %q: there is another page after %d, which have room for all", tt.states, tt.queue, pages)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%v in queue %q: got %q, want %q", tt.states, tt.queue, got, tt.want)
+			}
+		}
+	})
+}
+
 // markOlderTasks makes a store as if the tasks up to this one were older than the index of runs.
 func markOlderTasks(t *testing.T, st store.Store, last string) {
 	t.Helper()

@@ -18,6 +18,9 @@ const (
 // Final reports whether the round is over.
 func (s State) Final() bool { return s >= Completed }
 
+// Held reports whether a worker has the lease.
+func (s State) Held() bool { return Leased <= s && s <= Cancelling }
+
 func (s State) String() string {
 	return [...]string{"UNSPECIFIED", "SCHEDULED", "READY", "LEASED", "RUNNING", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"}[s]
 }

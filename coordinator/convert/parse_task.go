@@ -149,6 +149,16 @@ func (f *Filter) Matches(t *lease.Task) bool {
 	return f.MatchesSpec(t.Spec) && (len(f.states) == 0 || f.states[t.State()])
 }
 
+// OnlyHeld reports whether the filter selects only tasks of which a worker has the lease.
+func (f *Filter) OnlyHeld() bool {
+	for s := range f.states {
+		if !s.Held() {
+			return false
+		}
+	}
+	return len(f.states) > 0
+}
+
 // MatchesSpec reports whether the filter selects the task in any of its states. The answer never changes, since a spec does not.
 func (f *Filter) MatchesSpec(s *lease.Spec) bool {
 	return (f.queue == "" || s.Queue == f.queue) &&

@@ -105,7 +105,18 @@ func allTasks(r store.Reader, space uint32, after, last uint64, fn func(*lease.T
 
 // LeasedTasks calls fn with every task that has a live lease.
 func LeasedTasks(r store.Reader, fn func(*lease.Task) error) error {
-	return scan(r, store.Lease, nil, nil, func(key, _ []byte) (bool, error) {
+	return leasedTasks(r, nil, nil, func(t *lease.Task) (bool, error) { return true, fn(t) })
+}
+
+// LeasedTasksOf is Tasks for those with a live lease, of all runs. It reads no others.
+func LeasedTasksOf(r store.Reader, space uint32, after uint64, fn func(*lease.Task) bool) error {
+	from := append(store.AppendTaskKey(nil, lease.TaskID{Space: space, Seq: after}), 0)
+	return leasedTasks(r, from, store.PrefixEnd(store.AppendSpacePrefix(nil, space)), func(t *lease.Task) (bool, error) { return fn(t), nil })
+}
+
+// leasedTasks calls fn with the tasks that have a live lease and a key in [from, to), in order, until fn returns false.
+func leasedTasks(r store.Reader, from, to []byte, fn func(*lease.Task) (bool, error)) error {
+	return scan(r, store.Lease, from, to, func(key, _ []byte) (bool, error) {
 		id, err := store.ParseTaskKey(store.Lease, key)
 		if err != nil {
 			return false, err
@@ -114,7 +125,7 @@ func LeasedTasks(r store.Reader, fn func(*lease.Task) error) error {
 		if err != nil {
 			return false, err
 		}
-		return true, fn(t)
+		return fn(t)
 	})
 }
 

@@ -44,6 +44,9 @@ var (
 		}},
 		"OlderTasks":  {store.Run, func(r store.Reader) error { _, err := records.OlderTasks(r, space); return err }},
 		"LeasedTasks": {store.Lease, func(r store.Reader) error { return records.LeasedTasks(r, func(*lease.Task) error { return nil }) }},
+		"LeasedTasksOf": {store.Lease, func(r store.Reader) error {
+			return records.LeasedTasksOf(r, space, 0, func(*lease.Task) bool { return true })
+		}},
 		"WaitingLines": {store.Ready, func(r store.Reader) error {
 			return records.WaitingLines(r, func(store.ReadyKey, lease.Line) error { return nil })
 		}},
