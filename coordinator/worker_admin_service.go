@@ -148,17 +148,20 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 	if reason != "" {
 		why += ": " + reason
 	}
-	joined := make([]bool, len(some))
+	joined, ending := false, map[*session.Session]bool{}
+	instances := make([]string, len(some))
 	for i, ss := range some {
-		joined[i] = ss.Bar()
+		joined = ss.Bar() || joined
+		ending[ss] = true
+		instances[i] = lease.InstanceOf(ss.ID())
+	}
+	removed, err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, instances, byID && !joined, why)
+	if err != nil {
+		return nil, err
 	}
 	all = some
-	for i, ss := range some {
-		m, err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, lease.InstanceOf(ss.ID()), byID && !joined[i], why)
-		if err != nil {
-			return nil, err
-		}
-		if other := s.sessions.Having(m); other != nil && !slices.Contains(all, other) {
+	for _, other := range s.sessions.Having(removed) {
+		if !ending[other] {
 			all = append(all, other)
 		}
 	}

@@ -161,6 +161,42 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkRevoke revokes the leases of many instances of a worker, each of which has a session with one lease. One operation is one instance. The cost must not
+// rise with their number.
+func BenchmarkRevoke(b *testing.B) {
+	for _, most := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("instances=%d", most), func(b *testing.B) {
+			e := startEngine(b, memstore.New())
+			submitAll(b, e, 100)
+			for left := b.N; left > 0; left -= most {
+				b.StopTimer()
+				instances := joinAndLease(b, e, min(left, most))
+				b.StartTimer()
+				if removed, err := e.Revoke(b.Context(), home.Tenant, instances, false, ""); err != nil || len(removed) != len(instances) {
+					b.Fatal(len(removed), err)
+				}
+			}
+		})
+	}
+}
+
+// joinAndLease joins sessions of so many instances, and returns the instances when each of them has leased a task.
+func joinAndLease(b *testing.B, e *Engine, n int) (instances []string) {
+	b.Helper()
+	var granted sync.WaitGroup
+	granted.Add(n)
+	for i := range n {
+		m := &Member{
+			Session: NewSessionID("t", "w", fmt.Sprint(i)), Slots: 1, Deliver: func([]Granted) { granted.Done() }, Notify: func([]Notice) {},
+			Displaced: func(string) {}, Wants: Wants{Space: home, Worker: "w", Queues: []string{"q"}},
+		}
+		e.Join(m)
+		instances = append(instances, lease.InstanceOf(m.Session))
+	}
+	granted.Wait()
+	return instances
+}
+
 // BenchmarkPublish passes the news of 500 tasks of a run to its watchers, which read nothing. One operation is one task.
 func BenchmarkPublish(b *testing.B) {
 	const tasks = 500

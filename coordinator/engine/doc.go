@@ -47,6 +47,7 @@
 //	dueAtOnce                 timers and alarms of a round, and their changes    operations
 //	lossesPerRound            tasks that an alarm gives up                       operations, other alarms
 //	sweepStep, dropsPerTurn   tasks of a sweep; empty lines of a queue           other operations
+//	revokedAtOnce             instances whose leases an operator ends            other operations
 //	triesPerTurn              tasks tried: by match, in the turn of a queue ...  operations, other queues
 //	takersPerBatch            calls and sessions that get tasks                  everybody: they are all ready at once
 //	grantsPerTurn             grants of a queue                                  other queues

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -194,24 +195,49 @@ func (e *Engine) Dismiss(tenant, session string) {
 	})
 }
 
-// Revoke ends all leases of an instance with REVOKED, for an operator, and removes the session that holds them, whichever it is by now (W10). It returns
-// the member of that session, whose stream the caller must end; nil if no session holds them. If waiting is set, Revoke ends only the leases that wait
-// for a session. Revoke does not return before that is durable, even if ctx ends: otherwise nobody would end the stream. The error is ErrStopped or
-// ErrStore.
-func (e *Engine) Revoke(ctx context.Context, tenant, instance string, waiting bool, detail string) (removed *Member, err error) {
+// revokedAtOnce is for how many instances Revoke waits together: they share commits, and other operations have their turn before the next ones.
+var revokedAtOnce = 100
+
+// Revoke ends all leases of some instances with REVOKED, for an operator, and removes the sessions that hold them, whichever they are by now (W10). It returns
+// the members of these sessions, whose streams the caller must end; an instance without a session has none. If waiting is set, Revoke ends only the leases
+// that wait for a session. Revoke does not return before all that is durable, even if ctx ends: otherwise nobody would end the streams. The error is
+// ErrStopped or ErrStore.
+func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, waiting bool, detail string) (removed []*Member, err error) {
 	entry := EntryOf(ctx)
-	err = await(e.inbox.putAlways, tenant, func() {
-		switch t := e.sessions[e.current[instance]]; {
-		case t == nil:
-			e.requeue(e.orphans[instance], detail)
-		case !waiting:
-			removed = t.member
-			e.depart(removed.Session)
-			e.requeue(t.leases, detail)
+	for some := range slices.Chunk(instances, revokedAtOnce) {
+		done := make(chan error, len(some))
+		for _, instance := range some {
+			err := e.inbox.putAlways(tenant, op{settles: true, after: func(err error) { done <- err }, run: func() {
+				if m := e.revoke(instance, waiting, detail); m != nil {
+					removed = append(removed, m)
+				}
+				e.auditOnce(entry)
+			}})
+			if err != nil {
+				done <- err
+			}
 		}
-		e.auditOnce(entry)
-	})
-	return removed, err
+		for range some {
+			err = cmp.Or(err, <-done)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return removed, nil
+}
+
+// revoke is Revoke for one instance, on the loop.
+func (e *Engine) revoke(instance string, waiting bool, detail string) (removed *Member) {
+	switch t := e.sessions[e.current[instance]]; {
+	case t == nil:
+		e.requeue(e.orphans[instance], detail)
+	case !waiting:
+		removed = t.member
+		e.depart(removed.Session)
+		e.requeue(t.leases, detail)
+	}
+	return removed
 }
 
 const saidGoodbye = "the worker said goodbye"

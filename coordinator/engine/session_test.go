@@ -13,6 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
 )
 
 // sayBy sends a report on the stream of a session.
@@ -107,7 +108,7 @@ func TestRevokeBeforeTheSessionJoins(t *testing.T) {
 		r.startAll(c)
 		revoke := func(want lease.State) {
 			r.Helper()
-			if m, err := r.Revoke(r.Context(), home.Tenant, lease.InstanceOf(c.Session), true, "by hand"); m != nil || err != nil {
+			if m, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(c.Session)}, true, "by hand"); m != nil || err != nil {
 				r.Fatalf("the member %v was removed (%v), want none", m, err)
 			}
 			if v := r.version(id); v.State() != want || v.Losses != 0 {
@@ -128,15 +129,56 @@ func TestRevokeTakesTheLeasesOfTheNewestSession(t *testing.T) {
 		id := r.submit(work())[0].ID
 		r.startAll(first)
 		second, _ := r.join("i", 1)
-		m, err := r.Revoke(r.Context(), home.Tenant, lease.InstanceOf(first.Session), false, "by hand")
-		if m != second.Member || err != nil {
-			r.Fatalf("the member %v was removed (%v), want that of the second session", m, err)
+		m, err := r.Revoke(r.Context(), home.Tenant, []string{lease.InstanceOf(first.Session)}, false, "by hand")
+		if !slices.Equal(m, []*Member{second.Member}) || err != nil {
+			r.Fatalf("the members %v were removed (%v), want that of the second session", m, err)
 		}
 		if v := r.version(id); v.State() != lease.Ready || v.Losses != 0 {
 			r.Errorf("the task is %v with %d losses, want READY and none", v.State(), v.Losses)
 		}
 		if a, b := len(first.grants()), len(second.grants()); a != 1 || b != 0 {
 			r.Errorf("%d grants to the first session and %d to the second, want 1 and none", a, b)
+		}
+	})
+}
+
+// W10: a revoke of many instances ends the leases of all, in the order of the instances, and of no other. It has one audit entry, that of its call (X4).
+func TestRevokeOfManyInstances(t *testing.T) {
+	t.Attr("rules", "W10")
+	bound(t, 3, &revokedAtOnce)
+	run(t, func(r *rig) {
+		var instances []string
+		var want []*Member
+		all := map[lease.TaskID]bool{} // whether its lease is to end
+		for i := range 12 {
+			c, session := r.join(fmt.Sprint(i), 1)
+			all[r.submit(work())[0].ID] = i < 10
+			r.startAll(c)
+			if i%4 == 3 {
+				r.Leave(c.Member, false) // its lease waits for the next session
+			} else if i < 10 {
+				want = append(want, c.Member)
+			}
+			if i < 10 {
+				instances = append(instances, lease.InstanceOf(session), "unknown")
+			}
+		}
+		entry := &Entry{Audit: records.Audit{Tenant: home.Tenant, Action: "KickWorker"}}
+		removed, err := r.Revoke(Audited(r.Context(), entry), home.Tenant, instances, false, "by hand")
+		if err != nil || !slices.Equal(removed, want) {
+			r.Errorf("%d members were removed (%v), want the %d of the sessions, in their order", len(removed), err, len(want))
+		}
+		for id, ended := range all {
+			if state := r.version(id).State(); (state == lease.Ready) != ended {
+				r.Errorf("task %v is %v; its lease was to end: %v", id, state, ended)
+			}
+		}
+		entries := 0
+		err = r.st.View(func(rd store.Reader) error {
+			return records.Audits(rd, store.AuditKey{Tenant: home.Tenant}, func(*records.Audit) bool { entries++; return true })
+		})
+		if err != nil || entries != 1 || !entry.Kept() {
+			r.Errorf("%d audit entries (%v), want that of the call", entries, err)
 		}
 	})
 }
@@ -150,8 +192,9 @@ func TestRevokeIsNotAbandoned(t *testing.T) {
 		r.startAll(c)
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel()
-		if m, err := r.Revoke(ctx, home.Tenant, lease.InstanceOf(c.Session), false, "by hand"); m != c.Member || err != nil {
-			r.Errorf("the member %v was removed (%v), want that of the session", m, err)
+		m, err := r.Revoke(ctx, home.Tenant, []string{lease.InstanceOf(c.Session)}, false, "by hand")
+		if !slices.Equal(m, []*Member{c.Member}) || err != nil {
+			r.Errorf("the members %v were removed (%v), want that of the session", m, err)
 		}
 		if v := r.version(id); v.State() != lease.Ready {
 			r.Errorf("the task is %v, want READY", v.State())

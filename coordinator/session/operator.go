@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -68,23 +69,21 @@ func (ss *Session) Bar() (joined bool) {
 	return ss.member != nil
 }
 
-// Having returns the open session of a member; nil if it has ended, or m is nil.
-func (r *Registry) Having(m *engine.Member) *Session {
-	if m == nil {
+// Having returns the open sessions of members that are all of one worker, sorted by id. A member whose session has ended has none.
+func (r *Registry) Having(members []*engine.Member) []*Session {
+	if len(members) == 0 {
 		return nil
 	}
-	for _, ss := range r.Named(m.Wants.Space.Tenant, m.Wants.Worker, m.Session) {
-		if ss.isMember(m) {
-			return ss
-		}
+	asked := map[*engine.Member]bool{}
+	for _, m := range members {
+		asked[m] = true
 	}
-	return nil
-}
-
-func (ss *Session) isMember(m *engine.Member) bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.member == m
+	of := members[0].Wants
+	return slices.DeleteFunc(r.Named(of.Space.Tenant, of.Worker, ""), func(ss *Session) bool {
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		return ss.member == nil || !asked[ss.member]
+	})
 }
 
 // Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. requeue says, for the log, that

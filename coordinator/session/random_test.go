@@ -646,13 +646,13 @@ func (w *world) operates() {
 		w.open.Drain(some[:1], &lessorv1.Drain{Reason: "by chance"})
 	case n == 1 && !w.slow:
 		w.note("an operator kicks %s and takes its leases", name)
-		var removed *engine.Member
+		var removed []*engine.Member
 		w.do(func(e *engine.Engine) (err error) {
-			removed, err = e.Revoke(context.Background(), home.Tenant, instance, false, "by chance")
+			removed, err = e.Revoke(context.Background(), home.Tenant, []string{instance}, false, "by chance")
 			return err
 		})
 		some[0].Kick("by chance", 0, true)
-		if other := w.open.Having(removed); other != nil {
+		for _, other := range w.open.Having(removed) {
 			other.Kick("by chance", 0, true)
 		}
 	case n == 2:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -148,6 +149,56 @@ func TestNamedSessionsAreSorted(t *testing.T) {
 	}
 	if some := r.Named("acme", "w", "one-3"); len(some) != 1 || some[0].id != "one-3" {
 		t.Errorf("%d sessions have the id one-3, want that one", len(some))
+	}
+}
+
+// The sessions of members are found among all of the worker: each that is open, also if another session has the same id, and no other.
+func TestSessionsOfMembers(t *testing.T) {
+	r := NewRegistry()
+	var members []*engine.Member
+	for i := range 12 {
+		m := &engine.Member{Session: fmt.Sprintf("%02d-1", i/2), Wants: engine.Wants{Worker: "w"}}
+		ss := &Session{id: m.Session, member: m, view: view{info: &lessorv1.WorkerInfo{Name: "w"}}}
+		switch i {
+		case 5:
+			ss.member = nil // it has not joined yet
+		case 6:
+			ss.info.Name = "x"
+		}
+		r.add(ss)
+		if i == 7 {
+			r.remove(ss)
+		}
+		if i < 10 && i%3 > 0 {
+			members = append(members, m)
+		}
+	}
+	var got []*engine.Member
+	for _, ss := range r.Having(members) {
+		got = append(got, ss.member)
+	}
+	if want := []*engine.Member{members[0], members[1], members[2], members[5]}; !slices.Equal(got, want) { // 1, 2, 4, 8
+		t.Errorf("%d sessions are found, want those of members 1, 2, 4 and 8", len(got))
+	}
+	if none := r.Having(nil); len(none) != 0 {
+		t.Errorf("%d sessions of no members", len(none))
+	}
+}
+
+// BenchmarkHaving finds the sessions of many members of a worker. One operation is one of them. The cost must not rise with their number, as in BenchmarkDrain.
+func BenchmarkHaving(b *testing.B) {
+	for _, sessions := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
+			r := NewRegistry()
+			all := make([]*engine.Member, sessions)
+			for i := range all {
+				all[i] = &engine.Member{Session: fmt.Sprintf("instance%d-1", i), Wants: engine.Wants{Worker: "w"}}
+				r.add(&Session{id: all[i].Session, member: all[i], view: view{info: &lessorv1.WorkerInfo{Name: "w"}}})
+			}
+			for left := b.N; left > 0; left -= sessions {
+				r.Having(all[:min(left, sessions)])
+			}
+		})
 	}
 }
 
