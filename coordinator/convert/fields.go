@@ -3,8 +3,10 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -164,8 +166,29 @@ func (f *Fields) Queues(name string, list []string) []string {
 	f.Count(name, len(list), maxQueues)
 	for i, value := range list[:min(len(list), maxQueues)] {
 		f.Required(fmt.Sprintf("%s[%d]", name, i), value)
+		if f.Err == nil { // otherwise it may be long
+			list[i] = queueNames.shared(value)
+		}
 	}
 	return list
+}
+
+// queueNames has names of queues that workers wait for: thousands of them wait for the same ones, and each request brings its own copy.
+var queueNames names
+
+// names has some of the strings that were seen last.
+type names [4096]atomic.Pointer[string]
+
+var namesSeed = maphash.MakeSeed()
+
+// shared returns a string that is equal to s and, if there was one, one that it has returned before, so that they share memory.
+func (n *names) shared(s string) string {
+	slot := &n[maphash.String(namesSeed, s)%uint64(len(n))]
+	if known := slot.Load(); known != nil && *known == s {
+		return *known
+	}
+	slot.Store(&s)
+	return s
 }
 
 // types reads a list of task types. The empty string is a type like the others.

@@ -2,7 +2,9 @@ package convert
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -31,5 +33,31 @@ func TestClip(t *testing.T) {
 		if got := Clip(tt.text, tt.most); got != tt.want {
 			t.Errorf("%q is cut to %d bytes as %q, want %q", tt.text, tt.most, got, tt.want)
 		}
+	}
+}
+
+// Requests that name the same queues share the memory of the names. Names that are refused are not kept, since they may be long.
+func TestNamesOfQueuesAreShared(t *testing.T) {
+	parse := func(name string) (got string, ok bool) {
+		f := &Fields{Limits: lease.DefaultLimits()}
+		got = f.Queues("queues", []string{name})[0]
+		return got, f.Err == nil
+	}
+	for _, name := range []string{"mail", "thumbs"} {
+		first, ok1 := parse(name)
+		second, ok2 := parse(strings.Clone(name))
+		if !ok1 || !ok2 || first != name || second != name {
+			t.Fatalf("got %s and %s, accepted: %v and %v, want %s", first, second, ok1, ok2, name)
+		}
+		if unsafe.StringData(first) != unsafe.StringData(second) {
+			t.Errorf("two requests that name %s do not share the memory of the name", name)
+		}
+	}
+	long := strings.Repeat("x", 1000)
+	if _, ok := parse(long); ok {
+		t.Fatal("a long name is accepted")
+	}
+	if got := queueNames.shared(strings.Clone(long)); unsafe.StringData(got) == unsafe.StringData(long) {
+		t.Error("a name that was refused is kept")
 	}
 }

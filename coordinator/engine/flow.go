@@ -34,6 +34,9 @@ func flowLess(a, b *flow) bool {
 
 // line finds the line of a kind of task or makes it.
 func (q *queue) line(kind lease.Line) *line {
+	if q.flows == nil {
+		q.flows, q.pools, q.idle = map[string]*flow{}, newPools(), newTree(flowLess)
+	}
 	f := q.flows[kind.Fairness]
 	if f == nil {
 		q.virtual += 1 / float64(keptFlows) // otherwise a stream of new keys would delay the other flows without end

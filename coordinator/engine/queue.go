@@ -20,11 +20,13 @@ type queue struct {
 	settings  *lease.Settings
 	bucket    lease.Bucket // of the rate limit
 
-	flows   map[string]*flow     // by fairness key
-	pools   pools                // of the lines in which a task waits
-	idle    *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
-	virtual float64              // virtual time: where the last turn began
-	waiting int                  // number of lines in which a task waits
+	// These three are made with its first line: thousands of workers may wait for a hundred queues each that have never had a task.
+	flows map[string]*flow     // by fairness key
+	pools pools                // of the lines in which a task waits
+	idle  *btree.BTreeG[*flow] // flows without a task, kept because they have already used turns
+
+	virtual float64 // virtual time: where the last turn began
+	waiting int     // number of lines in which a task waits
 	// available holds the takers that may have room, in the order of their turns. If a taker has no room when its turn comes, it is removed
 	// (taker.withdraw), and comes back when it has room (offer).
 	available list.List
@@ -40,7 +42,7 @@ type queue struct {
 var noSettings lease.Settings
 
 func newQueue(s *space, name string) *queue {
-	return &queue{space: s, name: name, settings: &noSettings, flows: map[string]*flow{}, pools: newPools(), idle: newTree(flowLess)}
+	return &queue{space: s, name: name, settings: &noSettings}
 }
 
 // queue finds a queue or makes it.
