@@ -102,7 +102,12 @@ func withTimeout(ctx context.Context, method string, req, reply any, conn *grpc.
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return invoke(ctx, method, req, reply, conn, opts...)
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	deadline, _ := ctx.Deadline()
+	if s := status.Convert(err); strings.HasPrefix(s.Message(), streamReset) && time.Until(deadline) < time.Second { // the coordinator knows the deadline, and came to it first
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	}
+	return err
 }
 
 // notedWait is the shortest wait for a coordinator that is noted.

@@ -185,3 +185,19 @@ func TestAddressIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// A coordinator that comes to the deadline of a call before its client does resets the call: the user reads that there was no answer in time, and of a cut
+// only if the call was cut before.
+func TestResetAtTheDeadlineIsNoCut(t *testing.T) {
+	for after, want := range map[time.Duration]codes.Code{callTimeout - 50*time.Millisecond: codes.DeadlineExceeded, callTimeout / 2: codes.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			err := withTimeout(t.Context(), "m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				time.Sleep(after)
+				return status.Error(codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL")
+			})
+			if status.Code(err) != want {
+				t.Errorf("a reset after %v: %v, want %v", after, err, want)
+			}
+		})
+	}
+}

@@ -25,8 +25,7 @@ func explainStatus(err error) *failure {
 		return fail(exitUsage, "", "the message has %s bytes; the limit is %s", size, limit)
 	}
 	if found := httpAnswer.FindStringSubmatch(s.Message()); found != nil && reasonOf(s) == "" { // gRPC derives the code from that of HTTP
-		return fail(exitUnavailable, hintNoGRPC,
-			"cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", found[1])
+		return explainHTTP(found[1], found[2])
 	}
 	if strings.HasPrefix(s.Message(), streamReset) && reasonOf(s) == "" {
 		return fail(exitUnavailable, hintReset, "the connection to the coordinator was cut: %s", s.Message())
@@ -56,7 +55,7 @@ func explainStatus(err error) *failure {
 	case codes.Aborted:
 		return fail(exitUnavailable, "try again", "%s", s.Message())
 	case codes.DeadlineExceeded:
-		return fail(exitUnavailable, "the coordinator may have done it anyway; check before you repeat the command", "no answer in time")
+		return fail(exitUnavailable, hintMayBeDone, "no answer in time")
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		return fail(exitFailed, "see the coordinator's log", "the coordinator failed: %s", s.Message())
 	case codes.Canceled:
@@ -67,6 +66,23 @@ func explainStatus(err error) *failure {
 	return fail(exitFailed, "", "%s", s.Message())
 }
 
+// explainHTTP returns the text for an answer that is plain HTTP, and that the coordinator does not give.
+func explainHTTP(answer, code string) *failure {
+	switch code {
+	case "413":
+		return fail(exitUsage, "raise the limit of the proxy, see docs/deployment.md, or send less", "the message is too large for a proxy in between: it answers with HTTP status %s", answer)
+	case "502", "503":
+		return fail(exitUnavailable, "does the coordinator run, and does the proxy have its address? the log of the proxy may say more",
+			"a proxy in between cannot reach the coordinator: it answers with HTTP status %s", answer)
+	case "504":
+		return fail(exitUnavailable, hintMayBeDone, "a proxy in between got no answer from the coordinator in time: it answers with HTTP status %s", answer)
+	}
+	return fail(exitUnavailable, hintNoGRPC, "cannot reach the coordinator: the server at that address, or a proxy, does not speak gRPC: it answers with HTTP status %s", answer)
+}
+
+// hintMayBeDone is the hint when the answer is missing.
+const hintMayBeDone = "the coordinator may have done it anyway; check before you repeat the command"
+
 // The hints for a credential that is missing or not valid, and for one that may not do this.
 const (
 	hintCredential = `set a valid one with --token-file, $LESSOR_TOKEN or --tls-cert; an operator issues one with "lessor token create"`
@@ -76,7 +92,8 @@ const (
 // hintNoGRPC is the hint for a server that speaks something else.
 const hintNoGRPC = "--addr is the address of serve --listen, not of --http; a proxy in between must pass on gRPC"
 
-// streamReset begins the error of gRPC about a call that a proxy has cut off. Its code is INTERNAL, CANCELLED or UNKNOWN; a coordinator that fails says why.
+// streamReset begins the error of gRPC about a call that a proxy has cut off. Its code is INTERNAL, CANCELLED or UNKNOWN; a coordinator that fails says why. It
+// resets only calls whose time is over: see withTimeout.
 const streamReset = "stream terminated by RST_STREAM"
 
 const hintReset = "try again; if there is a proxy in between, docs/deployment.md says what it must do"
@@ -160,7 +177,7 @@ func existsHint(s *status.Status) string {
 var sizes = regexp.MustCompile(`larger than max \((\d+) vs\. (\d+)\)`)
 
 // httpAnswer matches gRPC's error about an answer that is plain HTTP.
-var httpAnswer = regexp.MustCompile(`unexpected HTTP status code received from server: (\d+ \(.*?\))`)
+var httpAnswer = regexp.MustCompile(`unexpected HTTP status code received from server: ((\d+) \(.*?\))`)
 
 // tooLarge returns the size and the limit of a message, in bytes.
 func tooLarge(s *status.Status) (size, limit string, ok bool) {
