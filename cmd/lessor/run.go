@@ -241,7 +241,26 @@ func openError(dir string, err error) error {
 
 // screen returns the screen, which keeps the progress bar apart from the other output on the terminal.
 func (c runCmd) screen(a *app) *runner.Screen {
-	return runner.NewScreen(&givingUp{to: a.out, app: a}, &givingUp{to: a.err, app: a}, isTerminal(a.err) && isTerminal(a.out))
+	same := runner.Apart
+	switch {
+	case isTerminal(a.err) && isTerminal(a.out):
+		same = runner.SameTerminal
+	case sameFile(a.out, a.err):
+		same = runner.SameFile
+	}
+	return runner.NewScreen(&givingUp{to: a.out, app: a}, &givingUp{to: a.err, app: a}, same)
+}
+
+// sameFile reports whether two writers are the same file or pipe, as with 2>&1. Anything but files may be the same.
+func sameFile(a, b io.Writer) bool {
+	f, ok1 := a.(*os.File)
+	g, ok2 := b.(*os.File)
+	if !ok1 || !ok2 {
+		return true
+	}
+	first, err1 := f.Stat()
+	second, err2 := g.Stat()
+	return err1 != nil || err2 != nil || os.SameFile(first, second)
 }
 
 // barWidth returns the function for the width of the progress bar, or nil if nobody would see a bar.

@@ -409,7 +409,7 @@ func startRunAfter(t *testing.T, fake *fakeCoordinator, dir string, lines int, k
 	prepare(job)
 	go func() {
 		defer close(r.done)
-		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(&r.out, &r.errs, false), KeepOrder: keepOrder})
+		r.summary, r.err = job.Run(ctx, Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(&r.out, &r.errs, Apart), KeepOrder: keepOrder})
 	}()
 	synctest.Wait()
 	return r
@@ -483,7 +483,7 @@ func TestNothingIsPrintedAfterAGap(t *testing.T) {
 			job := mustOpen(t, t.TempDir(), "a\nb\nc\n", Options{Workspace: testWorkspace}, false)
 			ended := make(chan error)
 			go func() {
-				_, err := job.Run(t.Context(), Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, false), KeepOrder: keepOrder})
+				_, err := job.Run(t.Context(), Config{Tasks: fake, Epoch: fake.askEpoch, Screen: NewScreen(out, io.Discard, Apart), KeepOrder: keepOrder})
 				ended <- err
 			}()
 			synctest.Wait()

@@ -23,7 +23,7 @@ func newTestPrinter(t *testing.T, out, errs io.Writer) *printer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &printer{job: job, screen: NewScreen(out, errs, false), tally: &tally{lines: 2}, printed: newMarks(2)}
+	return &printer{job: job, screen: NewScreen(out, errs, Apart), tally: &tally{lines: 2}, printed: newMarks(2)}
 }
 
 // testTask is the task of line 1 after its second attempt.

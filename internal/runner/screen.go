@@ -7,37 +7,53 @@ import (
 )
 
 // Screen is where a run writes: outputs to out, everything for people to err. It removes the progress bar while it writes, so that the bar does not
-// mix with either. Its methods are safe for concurrent use.
+// mix with either. Its methods are safe for concurrent use. Unless out and err are the same, outputs do not wait for an err that nobody takes: it may have
+// no more than a log.
 type Screen struct {
 	out, err io.Writer
-	// outShown is true if out is the terminal that shows the bar.
-	outShown bool
+	same     Sameness
 
-	mu     sync.Mutex
+	outMu  sync.Mutex
 	broken bool // an output could not be written
-	bar    string
+
+	mu  sync.Mutex // locked after outMu
+	bar string
 	// midLine is true if the last output did not end its line on the terminal.
 	midLine bool
 }
 
-// NewScreen returns a screen. outShown says that out is the same terminal as err.
-func NewScreen(out, err io.Writer, outShown bool) *Screen {
-	return &Screen{out: out, err: err, outShown: outShown}
+// Sameness says whether out and err of a screen are the same.
+type Sameness int
+
+// The samenesses.
+const (
+	Apart        Sameness = iota
+	SameFile              // nothing must be written into the middle of an output
+	SameTerminal          // it also shows the bar
+)
+
+// NewScreen returns a screen.
+func NewScreen(out, err io.Writer, same Sameness) *Screen {
+	return &Screen{out: out, err: err, same: same}
 }
 
 // outputFailed reports whether an output could not be written. If more were written, there would be a gap.
 func (s *Screen) outputFailed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
 	return s.broken
 }
 
 // output calls write with out.
 func (s *Screen) output(write func(io.Writer) error) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
 	defer func() { s.broken = s.broken || err != nil }()
-	if !s.outShown {
+	if s.same != Apart {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	if s.same != SameTerminal {
 		return write(s.out)
 	}
 	s.hideLocked()

@@ -86,13 +86,13 @@ func TestRateIsThatOfRecentSamples(t *testing.T) {
 }
 
 // testScreen returns a screen and a buffer with what both of its streams show together, as on a terminal.
-func testScreen(outShown bool) (*Screen, *bytes.Buffer) {
+func testScreen() (*Screen, *bytes.Buffer) {
 	var both bytes.Buffer
-	return NewScreen(&both, &both, outShown), &both
+	return NewScreen(&both, &both, SameTerminal), &both
 }
 
 func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
-	s, both := testScreen(true)
+	s, both := testScreen()
 	s.setBar("50 %")
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one\n"); return err })
 	s.Note("note %d", 1)
@@ -103,7 +103,7 @@ func TestScreenKeepsTheBarOutOfTheOutput(t *testing.T) {
 }
 
 func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
-	s, both := testScreen(true)
+	s, both := testScreen()
 	s.setBar("50 %")
 	for _, text := range []string{"one", "", " more", "\n"} {
 		_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
@@ -114,7 +114,7 @@ func TestScreenDrawsNoBarIntoAnUnfinishedLine(t *testing.T) {
 }
 
 func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
-	s, both := testScreen(true)
+	s, both := testScreen()
 	_ = s.output(func(w io.Writer) error { _, err := io.WriteString(w, "one"); return err })
 	s.Note("note")
 	if got, want := both.String(), "one\nnote\n"; got != want {
@@ -125,7 +125,7 @@ func TestScreenNotesBeginOnALineOfTheirOwn(t *testing.T) {
 // The bar is drawn once more at the end, so that it does not contradict the summary that follows it.
 func TestLastBarShowsTheFinalCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		screen, both := testScreen(true)
+		screen, both := testScreen()
 		r := &run{tally: &tally{lines: 10}, cfg: Config{Screen: screen, BarWidth: func() int { return 80 }}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -142,7 +142,7 @@ func TestLastBarShowsTheFinalCounts(t *testing.T) {
 // If the output goes to a file, neither the bar nor notes may be written into it.
 func TestScreenWritesOutputAsItIs(t *testing.T) {
 	var out, errs bytes.Buffer
-	s := NewScreen(&out, &errs, false)
+	s := NewScreen(&out, &errs, Apart)
 	s.setBar("50 %")
 	for i := range 3 {
 		_ = s.output(func(w io.Writer) error { _, err := fmt.Fprintf(w, "%d", i); return err })
@@ -150,6 +150,45 @@ func TestScreenWritesOutputAsItIs(t *testing.T) {
 	}
 	if out.String() != "012" {
 		t.Errorf("the output has %q, want 012", out.String())
+	}
+}
+
+// duringWrite calls a function at each write.
+type duringWrite func()
+
+func (f duringWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// Outputs do not wait for an err that nobody takes, unless it is the same file: then neither is written into the middle of the other.
+func TestScreenWaitsForErrOnlyIfItIsTheSame(t *testing.T) {
+	for same, want := range map[Sameness]bool{Apart: true, SameFile: false, SameTerminal: false} {
+		written := 0
+		var s *Screen
+		s = NewScreen(io.Discard, duringWrite(func() {
+			written++
+			if !s.outMu.TryLock() {
+				t.Errorf("sameness %d: a note holds up an output as such", same)
+				return
+			}
+			s.outMu.Unlock()
+		}), same)
+		s.Note("note")
+		_ = s.output(func(io.Writer) error {
+			written++
+			free := s.mu.TryLock()
+			if free {
+				s.mu.Unlock()
+			}
+			if free != want {
+				t.Errorf("sameness %d: a note can be written during an output: %v, want %v", same, free, want)
+			}
+			return nil
+		})
+		if written != 2 {
+			t.Errorf("sameness %d: %d writes, want a note and an output", same, written)
+		}
 	}
 }
 
