@@ -79,6 +79,9 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 	if DigestOf(traced) != want {
 		t.Error("trace metadata changes the digest")
 	}
+	if traced.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"; DigestOf(traced) != want {
+		t.Error("the traceparent changes the digest")
+	}
 	for name, change := range map[string]func(*lessorv1.TaskSpec){
 		"runtime":       func(s *lessorv1.TaskSpec) { s.Requirements.Runtimes[0] = "python2" },
 		"runtime moved": func(s *lessorv1.TaskSpec) { r := s.Requirements; r.Features, r.Runtimes = r.Runtimes, r.Features },
