@@ -126,13 +126,14 @@ func TestCompactTo(t *testing.T) {
 			}
 			return nil
 		})
-		if left == "a symbolic link" { // the copy would overwrite the store
+		switch {
+		case left == "a symbolic link": // the copy would overwrite the store
 			if !errors.As(err, new(*store.NotEmptyError)) {
 				t.Errorf("%s is there: CompactTo = %v, want a NotEmptyError", left, err)
 			}
-		} else if err != nil || before != int64(len(was)) || after > before/2 || after != int64(len(readFile(t, target))) || fileNames(t, target) != fileName {
+		case err != nil || before != int64(len(was)) || after > before/2 || after != int64(len(readFile(t, target))) || fileNames(t, target) != fileName:
 			t.Errorf("%s is there: CompactTo = %d, %d, %v; want %d, at most half of that and the size of the only file, and no error", left, before, after, err, len(was))
-		} else {
+		default:
 			s := mustOpen(t, target)
 			if got := storetest.Listing(t, s); got != want {
 				t.Error("the copy does not have the same records")
