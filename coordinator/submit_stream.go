@@ -167,8 +167,7 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 		return
 	}
 	res := &lessorv1.SubmitStreamResponse{RequestId: req.GetRequestId(), Results: make([]*lessorv1.SubmitResult, len(req.GetTasks()))}
-	spans := s.submitSpans(ctx, len(req.GetTasks()))
-	all, at := s.submissions(ctx, req, res, &spans)
+	all, at, spans := s.submissions(ctx, req, res)
 	who := gate.Identify(ctx)
 	err := s.quotas.Spend(who.Caller(), quota.Submits, len(all))
 	if err == nil {
@@ -193,9 +192,10 @@ func (s *taskService) submitFrame(ctx context.Context, req *lessorv1.SubmitStrea
 
 // submissions reads the specs of a frame and returns the valid ones. at holds the index of each of them in the frame. The results of invalid specs are
 // set at once in res.
-func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse, spans *submitSpans) (
-	all []engine.Submission, at []int,
+func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStreamRequest, res *lessorv1.SubmitStreamResponse) (
+	all []engine.Submission, at []int, spans submitSpans,
 ) {
+	spans = s.submitSpans(ctx, len(req.GetTasks()))
 	tenant := gate.Identify(ctx).Tenant
 	var read turn.Counter
 	for i, m := range req.GetTasks() {
@@ -209,7 +209,7 @@ func (s *taskService) submissions(ctx context.Context, req *lessorv1.SubmitStrea
 		spans.begin(sub.Spec)
 		all, at = append(all, sub), append(at, i)
 	}
-	return all, at
+	return all, at, spans
 }
 
 func (s *taskService) submission(m *lessorv1.TaskSpec) (sub engine.Submission, err error) {

@@ -36,7 +36,7 @@ type submitSpans struct {
 // submitSpans returns the spans of a call that submits n tasks. If the call belongs to no trace, each of several tasks begins a trace of its own.
 func (e *edge) submitSpans(ctx context.Context, n int) submitSpans {
 	s := submitSpans{tracer: e.assigner.Tracer, ctx: ctx, header: traceHeader(ctx)}
-	if n > 1 && s.header == "" {
+	if s.tracer != nil && n > 1 && s.header == "" {
 		s.ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
 	return s
@@ -52,7 +52,7 @@ func (s *submitSpans) begin(spec *lease.Spec) {
 }
 
 // end ends the span of spec i, for the task that the submit has made or found, or with the error.
-func (s *submitSpans) end(i int, task *lease.Task, err error) {
+func (s submitSpans) end(i int, task *lease.Task, err error) {
 	if s.tracer != nil {
 		tracing.End(s.all[i], task, err)
 	}

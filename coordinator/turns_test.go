@@ -146,9 +146,9 @@ func TestLongCallsYield(t *testing.T) {
 			}
 		}},
 		"frame of submits": {tasks / convert.SpecsPerTurn, func() {
-			_, _ = service.submissions(ctx, &lessorv1.SubmitStreamRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}, &lessorv1.SubmitStreamResponse{
+			_, _, _ = service.submissions(ctx, &lessorv1.SubmitStreamRequest{Tasks: make([]*lessorv1.TaskSpec, tasks)}, &lessorv1.SubmitStreamResponse{
 				Results: make([]*lessorv1.SubmitResult, tasks),
-			}, &submitSpans{})
+			})
 		}},
 		"message": {len(message) / (16 << 10), func() {
 			if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, &lessorv1.UpdateQueueRequest{}); err != nil {
