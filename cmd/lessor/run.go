@@ -84,6 +84,15 @@ func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 	if job.Resumed {
 		work.screen.Note("resuming %s of %s%s", job.RunID(), runner.CountLines(job.Lines()), c.resumeWait())
 	}
+	spans, flush, err := a.traces("lessor", work.logger())
+	if err != nil {
+		return c.withResumeHint(err)
+	}
+	defer func() { // after the summary, which need not wait for the receiver of the spans
+		flush()
+		a.log.flush(stuckAfter)
+	}()
+	work.spans = spans
 	began := time.Now()
 	summary, err := work.run()
 	a.log.flush(stuckAfter)

@@ -42,16 +42,10 @@ func newRunWork(c runCmd, a *app, job *runner.Job) *runWork {
 var errWorkerEnded = errors.New("the worker has ended")
 
 func (r *runWork) run() (runner.Summary, error) {
-	spans, flush, err := traces("lessor", r.logger())
-	if err != nil {
-		return runner.Summary{}, err
-	}
-	defer flush()
-	r.spans = spans
 	if r.Addr != "" {
 		return r.runRemote()
 	}
-	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger(), spans, r.noteGone)
+	e, err := startEmbedded(r.job.StoreDir(), r.job.SocketDir(), r.logger(), r.spans, r.noteGone)
 	if err != nil {
 		return runner.Summary{}, err
 	}

@@ -85,7 +85,7 @@ func (c serveCmd) Run(a *app) error {
 	}
 	a.warnStrays(log)
 	warnExposed(log, "--tls-key", c.Access.Key)
-	spans, flush, err := traces("lessor", log)
+	spans, flush, err := a.traces("lessor", log)
 	if err != nil {
 		return err
 	}

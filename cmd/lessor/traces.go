@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -20,9 +21,9 @@ import (
 // flushTraces is how long a process that ends waits for its last spans to be exported.
 const flushTraces = 5 * time.Second
 
-// traces returns the provider of spans, nil if the environment asks for none (package otlp), and a function that exports the last spans. service is the name
-// of this service.
-func traces(service string, log *slog.Logger) (trace.TracerProvider, func(), error) {
+// traces returns the provider of spans, nil if the environment asks for none (package otlp), and a function that exports the last spans, or gives up with the
+// second signal. service is the name of this service.
+func (a *app) traces(service string, log *slog.Logger) (trace.TracerProvider, func(), error) {
 	p, err := otlp.NewProvider(context.Background(), service, buildVersion(), tracing.IDs{})
 	if err != nil {
 		return nil, nil, fail(exitUsage, "the variables are those of OpenTelemetry", "%v", err)
@@ -30,15 +31,34 @@ func traces(service string, log *slog.Logger) (trace.TracerProvider, func(), err
 	if p == nil {
 		return nil, func() {}, nil
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans could not be exported, and are lost", "error", err) }))
+	otel.SetErrorHandler(&lostSpans{log: log})
 	log.Info("spans are exported", "to", withoutPassword(otlp.Endpoint()))
 	return p, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), flushTraces)
+		ctx, cancel := context.WithTimeout(a.stopNow, flushTraces)
 		defer cancel()
 		if err := p.Shutdown(ctx); err != nil {
 			log.Warn("the last spans could not be exported, and are lost", "error", err)
 		}
 	}, nil
+}
+
+// lostSpans logs that spans are lost, at most once in lostEvery: under load there are hundreds of failed exports a second.
+type lostSpans struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	last time.Time
+}
+
+const lostEvery = 10 * time.Second
+
+// Handle implements otel.ErrorHandler.
+func (l *lostSpans) Handle(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); l.last.IsZero() || now.Sub(l.last) >= lostEvery {
+		l.last = now
+		l.log.Warn("spans could not be exported, and are lost", "error", err)
+	}
 }
 
 func withoutPassword(endpoint string) string {

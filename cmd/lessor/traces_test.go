@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -86,4 +92,51 @@ func writeSpans(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	slices.Sort(lines)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
+}
+
+// Lost spans are logged at once, and then at most every 10 s, however many exports fail.
+func TestLostSpansAreLoggedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := &lostSpans{log: slog.New(slog.NewTextHandler(&out, nil))}
+		for range 25 { // 0 s to 24 s
+			l.Handle(errors.New("refused"))
+			time.Sleep(time.Second)
+		}
+		if got := strings.Count(out.String(), "refused"); got != 3 {
+			t.Errorf("there are %d lines in 25 s, want 3:\n%s", got, out.String())
+		}
+	})
+}
+
+// The second signal ends the export of the last spans, which otherwise may last some seconds if the receiver does not answer.
+func TestSecondSignalEndsTheExport(t *testing.T) {
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-release
+	}))
+	defer hanging.Close()
+	defer close(release)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", hanging.URL)
+	stopNow, second := context.WithCancel(t.Context())
+	a := &app{ctx: t.Context(), stopNow: stopNow}
+	var out strings.Builder
+	spans, flush, err := a.traces("lessor", slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := spans.Tracer("test").Start(t.Context(), "work")
+	span.End()
+	go func() {
+		<-asked
+		second()
+	}()
+	if flush(); stopNow.Err() == nil || !strings.Contains(out.String(), `error="context canceled"`) {
+		t.Errorf("the export did not end with the second signal:\n%s", out.String())
+	}
 }

@@ -82,7 +82,7 @@ func (c workerRunCmd) Run(a *app) error {
 		return err
 	}
 	cfg := c.config(log)
-	spans, flush, err := traces("lessor-worker", log)
+	spans, flush, err := a.traces("lessor-worker", log)
 	if err != nil {
 		return err
 	}

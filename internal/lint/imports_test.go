@@ -89,7 +89,7 @@ var arrows = map[string][]string{
 	// The coordinator, the SDK and the command carry traces on with it.
 	"internal/traceparent": {"go.opentelemetry.io/otel/trace"},
 	// It knows nothing of tasks.
-	"internal/otlp": {"go.opentelemetry.io/otel"},
+	"internal/otlp": {"go.opentelemetry.io/otel", "github.com/go-logr/logr"},
 	// The coordinator and the SDK both encode and decode with it.
 	"internal/wire": {anyModule},
 	// The coordinator makes errors with it; the SDK and the command read them.

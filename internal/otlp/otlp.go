@@ -5,11 +5,15 @@ package otlp
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -42,6 +46,10 @@ func NewProvider(ctx context.Context, service, version string, ids trace.IDGener
 	if Endpoint() == "" {
 		return nil, nil
 	}
+	wrong := &complaints{}
+	otel.SetErrorHandler(wrong)
+	otel.SetLogger(logr.New(wrong))
+	defer otel.SetLogger(logr.Discard())
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, err
@@ -51,8 +59,42 @@ func NewProvider(ctx context.Context, service, version string, ids trace.IDGener
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about), trace.WithIDGenerator(ids)), nil
+	p := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about), trace.WithIDGenerator(ids))
+	if err := wrong.err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("a variable OTEL_... cannot be used: %w", err), p.Shutdown(ctx))
+	}
+	return p, nil
 }
+
+// complaints are what OpenTelemetry says of the environment: by itself it prints that, and goes on with its defaults, such as to sample everything. What it says
+// beside the error is left out, because that is the value of the variable, which may be a credential.
+type complaints struct {
+	mu  sync.Mutex
+	all []error
+}
+
+func (c *complaints) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.all...)
+}
+
+// Handle implements otel.ErrorHandler.
+func (c *complaints) Handle(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, err)
+}
+
+// Error implements logr.LogSink, as the other methods do, which ignore all that is no error.
+func (c *complaints) Error(err error, what string, _ ...any) {
+	c.Handle(fmt.Errorf("%s: %w", what, err))
+}
+func (c *complaints) Init(logr.RuntimeInfo)          {}
+func (c *complaints) Enabled(int) bool               { return false }
+func (c *complaints) Info(int, string, ...any)       {}
+func (c *complaints) WithValues(...any) logr.LogSink { return c }
+func (c *complaints) WithName(string) logr.LogSink   { return c }
 
 func newExporter(ctx context.Context) (*otlptrace.Exporter, error) {
 	if kind := os.Getenv(varExporter); kind != "" && kind != "otlp" {

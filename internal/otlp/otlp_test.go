@@ -112,6 +112,10 @@ func TestEnvironment(t *testing.T) {
 		at + " OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=x OTEL_EXPORTER_OTLP_PROTOCOL=grpc": "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
 		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":                                  `OTEL_EXPORTER_OTLP_ENDPOINT: "localhost:4318" is not a URL`,
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://localhost":                          "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+		at + " OTEL_TRACES_SAMPLER=1%":                                                "unsupported sampler: 1%",
+		at + " OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=x":            "sampler argument",
+		at + " OTEL_EXPORTER_OTLP_HEADERS=secret":                                     "parse headers: missing '=",
+		at + " OTEL_EXPORTER_OTLP_CERTIFICATE=/none":                                  "/none",
 		at + " OTEL_RESOURCE_ATTRIBUTES=novalue":                                      "OTEL_RESOURCE_ATTRIBUTES",
 	} {
 		t.Run(env, func(t *testing.T) {
@@ -127,6 +131,8 @@ func TestEnvironment(t *testing.T) {
 			switch {
 			case want == "" && (p != nil || err != nil), want == "+" && (p == nil || err != nil):
 				t.Errorf("got a provider: %v, %v, want %q", p != nil, err, want)
+			case err != nil && strings.Contains(err.Error(), "secret"):
+				t.Errorf("the error %q has the value of a header", err)
 			case len(want) > 1 && (err == nil || !strings.Contains(err.Error(), want)):
 				t.Errorf("the error is %v, want %q", err, want)
 			}
