@@ -32,9 +32,14 @@ func endSpan(span trace.Span, err error) {
 	if span == nil {
 		return
 	}
+	defer span.End()
 	if err != nil {
+		defer func() { // the methods of the error may panic; finish tells of it
+			if recover() != nil {
+				span.SetStatus(codes.Error, "the methods of the handler's error panic")
+			}
+		}()
 		span.RecordError(err)
 		span.SetStatus(codes.Error, err.Error())
 	}
-	span.End()
 }

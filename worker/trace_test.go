@@ -17,6 +17,10 @@ import (
 	"github.com/lessor-dev/lessor/worker/workertest"
 )
 
+type panickingError struct{}
+
+func (panickingError) Error() string { panic("no text") }
+
 // A handler for a task whose trace is sampled runs in a span, whose parent is what the assignment names. Its error, or its panic, is the span's. The context of
 // a handler carries the trace on also if it is not sampled.
 func TestHandlerSpan(t *testing.T) {
@@ -30,11 +34,12 @@ func TestHandlerSpan(t *testing.T) {
 		panics      bool
 		spans       int
 	}{
-		"no trace":        {"", nil, false, 0},
-		"unsampled":       {unsampled, nil, false, 0},
-		"sampled":         {sampled, nil, false, 1},
-		"sampled, error":  {sampled, worker.Permanent(errors.New("broken")), false, 1},
-		"sampled, panics": {sampled, nil, true, 1},
+		"no trace":                      {"", nil, false, 0},
+		"unsampled":                     {unsampled, nil, false, 0},
+		"sampled":                       {sampled, nil, false, 1},
+		"sampled, error":                {sampled, worker.Permanent(errors.New("broken")), false, 1},
+		"sampled, an error that panics": {sampled, panickingError{}, false, 1},
+		"sampled, panics":               {sampled, nil, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,6 +50,9 @@ func TestHandlerSpan(t *testing.T) {
 				w.Handle("resize", func(ctx context.Context, _ *worker.Task) ([]byte, error) {
 					inside = trace.SpanContextFromContext(ctx)
 					time.Sleep(time.Second)
+					if ctx.Done() == nil {
+						t.Error("the context of the handler cannot end")
+					}
 					if c.panics {
 						panic("broken")
 					}
