@@ -315,3 +315,56 @@ func TestTraceOfDeletedAndRetriedTasks(t *testing.T) {
 		}
 	})
 }
+
+// The span of a FAILED task is an error, and that of the next round begins with the RetryTask. A submit that is refused has a span that is an error.
+func TestTraceOfFailures(t *testing.T) {
+	cfg, spans := traced()
+	serveWith(t, nil, cfg, func(t *testing.T, r *rig) {
+		submitted := r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.Traceparent, s.RunId, s.RetryPolicy = callerTrace, "run", &lessorv1.RetryPolicy{MaxAttempts: 1}
+		})
+		a := r.lease(t)
+		fail := &lessorv1.FailRequest{TaskId: submitted.GetTaskId(), LeaseId: a.GetLeaseId(), Error: &lessorv1.TaskError{
+			Category: lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE, Message: "secret",
+		}}
+		if _, err := r.workers.Fail(t.Context(), fail); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if _, err := r.tasks.RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: submitted.GetTaskId()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		r.complete(t, r.lease(t), "")
+		again := &lessorv1.TaskSpec{Queue: "q", IdempotencyKey: "k", Traceparent: callerTrace}
+		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: again}); err != nil {
+			t.Fatal(err)
+		}
+		again.Payload = []byte("other")
+		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: again}); err == nil {
+			t.Fatal("a key with another payload was taken")
+		}
+		r.stop()
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for _, line := range tree(spans, "lessor.run_id", "lessor.state") {
+			if strings.HasPrefix(line, "caller") && !strings.Contains(line, "attempt") {
+				got = append(got, line)
+			}
+		}
+		want := []string{
+			"caller > submit q", "caller > submit q !", "caller > submit q", "caller > submit q > task q run COMPLETED", "caller > submit q > task q run FAILED !",
+		}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("the spans are %q, want %q", got, want)
+		}
+		for _, s := range spans.GetSpans() {
+			if took := s.EndTime.Sub(s.StartTime); s.Name == "task q" && s.Status.Code != codes.Error && took != time.Second {
+				t.Errorf("the second round lasted %v, want from the RetryTask to its end, 1s", took)
+			}
+		}
+	})
+}

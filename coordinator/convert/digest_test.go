@@ -75,6 +75,7 @@ func TestDigestLeavesTheTraceOut(t *testing.T) {
 	t.Attr("rules", "T1 W12")
 	want := DigestOf(placedSpec())
 	traced := placedSpec()
+	traced.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	traced.TraceMeta = &lessorv1.TraceMeta{HostNodeId: "h", MiddlewareChain: []string{"a"}, ChainIndex: proto.Uint32(0)}
 	if DigestOf(traced) != want {
 		t.Error("trace metadata changes the digest")
