@@ -124,11 +124,11 @@ func newCodec() encoding.CodecV2 {
 // Marshal encodes a message, see encode.
 func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
 
-// worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, because such a span is of no use.
+// worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, nor are probes, because such a span is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
-		healthv1.Health_Watch_FullMethodName:
+		healthv1.Health_Watch_FullMethodName, healthv1.Health_Check_FullMethodName:
 		return false
 	}
 	return true

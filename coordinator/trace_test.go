@@ -107,8 +107,8 @@ func TestTraceOfATask(t *testing.T) {
 		want := []string{
 			"caller > lessor.v1.TaskService/SubmitTask",
 			task + " > attempt resize 1 CANCELLED LEASE_EXPIRED !",
-			task + " > attempt resize 2 FAILED COMMITTED NONE !",
-			task + " > attempt resize 3 COMPLETED COMMITTED NONE",
+			task + " > attempt resize 2 fail COMMITTED NONE !",
+			task + " > attempt resize 3 complete COMMITTED NONE",
 			task + " > refused resize 1 complete CANCELLED SUPERSEDED !",
 			task + " COMPLETED",
 		}

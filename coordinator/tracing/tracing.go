@@ -18,6 +18,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -165,9 +166,9 @@ func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Tas
 	if ended.Cause != lease.Reported {
 		verdict, reason = lease.VerdictCancelled, ended.Cause
 		span.SetStatus(codes.Error, ended.Cause.String())
-	} else if e := reportOf(after, ended.Attempt); e.Type != 0 {
-		span.SetAttributes(attribute.String("lessor.report", eventName(e.Type)))
-		if e.Type == lease.EventFailed {
+	} else if kind := reportOf(after, ended.Attempt); kind != 0 {
+		span.SetAttributes(attribute.String("lessor.report", kind.String()))
+		if kind == lease.KindFail {
 			span.SetStatus(codes.Error, "")
 		}
 	}
@@ -179,17 +180,17 @@ func (t *Tracer) attemptEnded(parent trace.SpanContext, before, after *lease.Tas
 	span.End(trace.WithTimestamp(ended.At.Time()))
 }
 
-// reportOf returns the event of the report that ended an attempt.
-func reportOf(task *lease.Task, attempt uint32) lease.Event {
-	for i := len(task.History) - 1; i >= 0; i-- {
-		switch e := task.History[i]; e.Type {
-		case lease.EventCompleted, lease.EventFailed, lease.EventReleased:
-			if e.Attempt == attempt {
-				return e
-			}
+// reportOf returns what kind of report ended an attempt; 0 if the history does not say.
+func reportOf(task *lease.Task, attempt uint32) lease.Kind {
+	kinds := map[lease.EventType]lease.Kind{
+		lease.EventCompleted: lease.KindComplete, lease.EventFailed: lease.KindFail, lease.EventReleased: lease.KindRelease,
+	}
+	for _, e := range slices.Backward(task.History) {
+		if kind := kinds[e.Type]; kind != 0 && e.Attempt == attempt {
+			return kind
 		}
 	}
-	return lease.Event{}
+	return 0
 }
 
 // refused makes a span of each report that the change has refused.
