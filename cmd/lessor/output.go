@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,8 +26,16 @@ func printJSON(w io.Writer, m proto.Message, leftOut ...string) error {
 	if err != nil {
 		return fmt.Errorf("writing JSON: %w", err)
 	}
+	if raw, err = omitFields(raw, leftOut); err != nil {
+		return fmt.Errorf("writing JSON: %w", err)
+	}
 	// protojson adds spaces at random, so that nobody depends on its output. Scripts need a stable form.
-	_, err = w.Write(append(compact(raw, leftOut), '\n'))
+	var line bytes.Buffer
+	if err := json.Compact(&line, raw); err != nil {
+		return fmt.Errorf("writing JSON: %w", err)
+	}
+	line.WriteByte('\n')
+	_, err = w.Write(line.Bytes())
 	return err
 }
 
