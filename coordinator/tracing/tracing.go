@@ -101,7 +101,7 @@ func (t *Tracer) Changed(before, after *lease.Task) {
 	own := parent.WithSpanID(taskSpan(task))
 	t.attemptEnded(own, before, after)
 	t.refused(own, before, after)
-	if over(task) && !over(before) || after == nil && !over(before) {
+	if !over(before) && (after == nil || over(after)) {
 		t.taskEnded(parent, before, after)
 	}
 }
