@@ -81,11 +81,13 @@ func withTaskService(t *testing.T, s lessorv1.TaskServiceServer, test func(t *te
 
 // T1: if a stream on which frames were answered ends before the answer to a frame, for example because its token has expired, the specs of that frame
 // may have been made. A spec with an idempotency key is sent again; a call without one fails with UNAVAILABLE, and so does one whose repeat is
-// refused. If no frame of the stream was answered, the coordinator refused the stream, and the call gets that refusal. A stream that ends without an
-// error, as a proxy may end it, refuses nothing.
+// refused. If no frame of the stream was answered, the coordinator refused the stream, and the call gets that refusal; so does one whose frame is too
+// large for the coordinator or a proxy, which no repeat changes. A stream that ends without an error, as a proxy may end it, refuses nothing.
 func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 	t.Attr("rules", "T1")
 	ended := status.Error(codes.Unauthenticated, "the token has run out")
+	proxy := status.Error(codes.Unknown, "unexpected HTTP status code received from server: 413 (Request Entity Too Large)")
+	large := status.Error(codes.ResourceExhausted, "grpc: received message larger than max (2000 vs. 1000)")
 	for name, test := range map[string]struct {
 		frames []int
 		first  bool // the frame that gets no answer is the first of the client
@@ -97,6 +99,10 @@ func TestStreamEndsBeforeTheAnswer(t *testing.T) {
 		"with a key":              {[]int{1, 1}, false, "k", ended, codes.OK},
 		"repeat is refused":       {[]int{1, 0}, false, "k", ended, codes.Unavailable},
 		"refused at once":         {[]int{0}, true, "k", ended, codes.Unauthenticated},
+		"too large for a proxy":   {[]int{0}, true, "k", proxy, codes.Unknown},
+		"proxy, later frame":      {[]int{1, 0}, false, "k", proxy, codes.Unavailable},
+		"too large":               {[]int{0}, true, "k", large, codes.ResourceExhausted},
+		"too large, later frame":  {[]int{1, 0}, false, "k", large, codes.Unavailable},
 		"no error, without a key": {[]int{0}, true, "", nil, codes.Unavailable},
 		"no error, with a key":    {[]int{0, 1}, true, "k", nil, codes.OK},
 		"accepted, credential":    {[]int{0}, true, "", ended, codes.Unavailable},
