@@ -103,7 +103,7 @@ func newExporter(ctx context.Context) (*otlptrace.Exporter, error) {
 	for _, name := range []string{varTracesEndpoint, varEndpoint} {
 		if at := os.Getenv(name); at != "" {
 			if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-				return nil, fmt.Errorf("%s: %q is not a URL such as http://localhost:4318", name, at)
+				return nil, fmt.Errorf("%s: is not a URL such as http://localhost:4318", name) // the value may have a password
 			}
 		}
 	}

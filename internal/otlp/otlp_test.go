@@ -96,7 +96,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Without an endpoint, or where the environment says so, there is no provider. A value that cannot be used is an error that names the variable.
+// Without an endpoint, or where the environment says so, there is no provider. A value that cannot be used is an error that names the variable,
+// and shows no credential.
 func TestEnvironment(t *testing.T) {
 	const at = "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"
 	for env, want := range map[string]string{ // "": none; +: a provider; else part of the error
@@ -110,7 +111,9 @@ func TestEnvironment(t *testing.T) {
 		at + " OTEL_TRACES_EXPORTER=console":                                          `OTEL_TRACES_EXPORTER: is "console"; otlp and none are allowed`,
 		at + " OTEL_EXPORTER_OTLP_PROTOCOL=http/json":                                 `OTEL_EXPORTER_OTLP_PROTOCOL: is "http/json"; http/protobuf and grpc are allowed`,
 		at + " OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=x OTEL_EXPORTER_OTLP_PROTOCOL=grpc": "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":                                  `OTEL_EXPORTER_OTLP_ENDPOINT: "localhost:4318" is not a URL`,
+		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":                                  "OTEL_EXPORTER_OTLP_ENDPOINT: is not a URL",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=https://ann:secret@host:port":                    "OTEL_EXPORTER_OTLP_ENDPOINT: is not a URL",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=https//ann:secret@host":                   "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: is not a URL",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=ftp://localhost":                          "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 		at + " OTEL_TRACES_SAMPLER=1%":                                                "unsupported sampler: 1%",
 		at + " OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=x":            "sampler argument",
@@ -132,7 +135,7 @@ func TestEnvironment(t *testing.T) {
 			case want == "" && (p != nil || err != nil), want == "+" && (p == nil || err != nil):
 				t.Errorf("got a provider: %v, %v, want %q", p != nil, err, want)
 			case err != nil && strings.Contains(err.Error(), "secret"):
-				t.Errorf("the error %q has the value of a header", err)
+				t.Errorf("the error %q has a credential", err)
 			case len(want) > 1 && (err == nil || !strings.Contains(err.Error(), want)):
 				t.Errorf("the error is %v, want %q", err, want)
 			}
