@@ -18,12 +18,20 @@ func environment(ctx context.Context, t *worker.Task) []string {
 	return slices.Concat(ownEnvironment(), variables(t, traceparent.Of(ctx)))
 }
 
-// ownEnvironment returns the worker's environment. The worker's credentials are set to empty: a command that needs credentials must get them in another way.
-// So is the address of the worker's pool: no pool has started the command, and it must not speak for the worker.
+// withheld are the variables of the worker that its commands do not get: its credentials, those for the collector of its spans included, and the
+// address of its pool. A command that needs credentials must get them in another way, and must not speak for the worker to a pool that did not start it.
+var withheld = []string{
+	"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", readiness.VarPoolToken, readiness.VarPoolURL,
+	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+}
+
+// ownEnvironment returns the worker's environment without those. They are not set to empty, because there are exporters for which an empty
+// OTEL_EXPORTER_OTLP_TRACES_HEADERS replaces what a command sets as OTEL_EXPORTER_OTLP_HEADERS.
 func ownEnvironment() []string {
-	return append(os.Environ(),
-		"LESSOR_TOKEN=", "LESSOR_TOKEN_FILE=", "LESSOR_TLS_CERT=", "LESSOR_TLS_KEY=", readiness.VarPoolToken+"=", readiness.VarPoolURL+"=",
-	)
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(withheld, name)
+	})
 }
 
 // Variables returns the names of the environment variables in which a command finds its task, or the package that it has to install.

@@ -132,16 +132,22 @@ func TestVariablesOfTheTask(t *testing.T) {
 }
 
 // A command does not get the worker's credentials: neither its tokens nor the files of the token and the certificate. So a lessor in the command
-// cannot act as the worker, and readiness.FromEnv finds no pool there.
+// cannot act as the worker, and readiness.FromEnv finds no pool there. Nor does it get those for the collector of the worker's spans, not even as
+// empty variables, or what the command sets itself might not count; headers that the worker does not read are none of its credentials.
 func TestCommandDoesNotSeeTheCredentials(t *testing.T) {
-	for _, name := range []string{"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", "LESSOR_POOL_TOKEN", "LESSOR_POOL_URL"} {
+	for _, name := range []string{
+		"LESSOR_TOKEN", "LESSOR_TOKEN_FILE", "LESSOR_TLS_CERT", "LESSOR_TLS_KEY", "LESSOR_POOL_TOKEN", "LESSOR_POOL_URL",
+		"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+	} {
 		t.Setenv(name, "secret")
 	}
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "of the command")
 	b := newRig(t, `env`, Config{}, worker.Config{})
 	task := b.Do(b.spec(""))
 	b.wantState(task, completed)
-	if got := string(task.GetOutput()); strings.Contains(got, "secret") || !strings.Contains(got, "LESSOR_TASK_ID=") {
-		t.Errorf("the command sees the environment %s, want no credential and LESSOR_TASK_ID", got)
+	if got := string(task.GetOutput()); strings.Contains(got, "secret") || strings.Contains(got, "_TRACES_HEADERS") ||
+		!strings.Contains(got, "LESSOR_TASK_ID=") || !strings.Contains(got, "_METRICS_HEADERS=of the command") {
+		t.Errorf("the command sees the environment %s, want no credential, LESSOR_TASK_ID, and the headers of the command", got)
 	}
 }
 
