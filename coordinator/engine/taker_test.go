@@ -79,27 +79,25 @@ func TestWrongIndexEntryGivesNoLease(t *testing.T) {
 	t.Attr("rules", "A1")
 	run(t, func(r *rig) {
 		tasks := r.submit(many(2)...)
-		wrong := records.Index(tasks[0])
+		wrong, _ := records.Index(tasks[0])
 		first := r.lease(1, 0)
 		r.crash()
-		change := func(do func(b *store.Batch, e *records.Entry)) {
+		change := func(do func(b *store.Batch)) {
 			r.Helper()
 			var b store.Batch
-			for i := range wrong {
-				do(&b, &wrong[i])
-			}
+			do(&b)
 			if err := r.st.Commit(r.Context(), &b); err != nil {
 				r.Fatal(err)
 			}
 		}
-		change(func(b *store.Batch, e *records.Entry) { b.Put(e.Keyspace, e.Key(), nil) })
+		change(func(b *store.Batch) { b.Put(wrong.Keyspace, wrong.Key(), nil) })
 		r.start(Config{})
 		if g := r.lease(2, 0); len(g) != 1 || g[0].Task.ID != tasks[1].ID {
 			r.Errorf("leased %+v, want only the task without a lease", g)
 		}
 		r.want(r.say(lease.KindComplete, first[0]), lease.VerdictCommitted, lease.None)
 		r.crash()
-		change(func(b *store.Batch, e *records.Entry) { b.Delete(e.Keyspace, e.Key()) })
+		change(func(b *store.Batch) { b.Delete(wrong.Keyspace, wrong.Key()) })
 		r.start(Config{})
 	})
 }

@@ -253,7 +253,7 @@ func (h *history) checkKeys(t *testing.T, r store.Reader) {
 		if task.Lease != nil {
 			add(store.Lease, key)
 		}
-		for _, e := range records.Index(task) {
+		if e, ok := records.Index(task); ok {
 			add(e.Keyspace, e.Key())
 		}
 		if run := records.RunKey(task); run != nil {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -24,26 +23,20 @@ const maxIndexKey = 40
 // Key returns the key of the entry, which shares the memory of e.
 func (e *Entry) Key() []byte { return e.key[:e.size] }
 
-// maxEntries is the highest number of entries of a task: its place in line, or the end of its retention.
-const maxEntries = 1
-
-// Index returns the entries of a version of a task that Put writes: in the indexes of waiting tasks, and the timer that ends its retention. They depend on this
-// version alone. A nil task has no entries. A leased task has none either: its timers change with every heartbeat, and can be computed from its lease. Those of
-// a task that waits are not written by Put: see WaitingTimers.
-func Index(t *lease.Task) []Entry { return index(nil, t) }
-
-// index is Index; it appends the entries to all.
-func index(all []Entry, t *lease.Task) []Entry {
+// Index returns the entry of a version of a task that Put writes: its place among the waiting tasks, or the timer that ends its retention. It depends
+// on this version alone. ok is false for a task that has none, and for nil. A leased task has none: its timers change with every heartbeat, and can
+// be computed from its lease. The timers of a task that waits are not written by Put: see WaitingTimers.
+func Index(t *lease.Task) (e Entry, ok bool) {
 	if t == nil || t.Lease != nil {
-		return all
+		return Entry{}, false
 	}
 	if t.Rest == lease.Ready {
-		all = append(all, place(t))
+		return place(t), true
 	}
 	if _, wall := t.Due(); t.Rest.Final() && wall != 0 {
-		all = append(all, entry(store.Timer, store.WallTimer(wall, t.ID)))
+		return entry(store.Timer, store.WallTimer(wall, t.ID)), true
 	}
-	return all
+	return Entry{}, false
 }
 
 // place returns the entry of a READY task: in its line, or under its concurrency key if the task is parked.
@@ -63,17 +56,13 @@ func entry(ks store.Keyspace, key interface{ Append([]byte) []byte }) (e Entry) 
 
 // putIndex writes the difference between the entries of two versions.
 func putIndex(b *store.Batch, before, after *lease.Task) {
-	var space [2][maxEntries]Entry
-	was, is := index(space[0][:0], before), index(space[1][:0], after)
-	for i := range was {
-		if !slices.Contains(is, was[i]) {
-			b.Delete(was[i].Keyspace, was[i].Key())
-		}
+	was, had := Index(before)
+	is, has := Index(after)
+	if had && was != is {
+		b.Delete(was.Keyspace, was.Key())
 	}
-	for i := range is {
-		if !slices.Contains(was, is[i]) {
-			b.Put(is[i].Keyspace, is[i].Key(), nil)
-		}
+	if has && is != was {
+		b.Put(is.Keyspace, is.Key(), nil)
 	}
 }
 

@@ -71,8 +71,8 @@ func TestLineIDsDiffer(t *testing.T) {
 	}
 }
 
-// Index returns the entries of one version of a task that Put writes: its place in line if it is READY and not leased, and the end of its retention if it is
-// final. WaitingTimers has the next timer on each clock if it is neither leased nor final.
+// Index returns the entry of one version of a task that Put writes: its place in line if it is READY and not leased, and the end of its retention if
+// it is final. WaitingTimers has the next timer on each clock if it is neither leased nor final.
 func TestIndex(t *testing.T) {
 	spec := &lease.Spec{Queue: "q", Type: "t", Priority: -3, StartTimeout: 5, Retention: 7}
 	line := records.LineID(lease.Line{Queue: "q", Type: "t"})
@@ -83,26 +83,23 @@ func TestIndex(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		task   *lease.Task
-		want   []entry
+		want   entry // zero: none
 		timers []store.TimerKey
 	}{
-		{"no task", nil, nil, nil},
-		{"READY", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, []entry{ready}, []store.TimerKey{serving(15)}},
-		{"READY with a deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, []entry{ready}, []store.TimerKey{serving(15), wall(20)}},
-		{"leased", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, nil, nil},
-		{"SCHEDULED after a failure", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, nil, []store.TimerKey{serving(11)}},
-		{"SCHEDULED with run_at", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, nil, []store.TimerKey{wall(12)}},
-		{"COMPLETED", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, []entry{ends}, nil},
+		{"no task", nil, entry{}, nil},
+		{"READY", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10}, ready, []store.TimerKey{serving(15)}},
+		{"READY with a deadline", &lease.Task{Rest: lease.Ready, Place: 4, ReadyAt: 10, Deadline: 20}, ready, []store.TimerKey{serving(15), wall(20)}},
+		{"leased", &lease.Task{Rest: lease.Ready, Place: 4, Deadline: 20, Lease: &lease.Lease{ExpiresAt: 12}}, entry{}, nil},
+		{"SCHEDULED after a failure", &lease.Task{Rest: lease.Scheduled, Place: 4, RetryAt: 11}, entry{}, []store.TimerKey{serving(11)}},
+		{"SCHEDULED with run_at", &lease.Task{Rest: lease.Scheduled, RunAt: 12, Deadline: 20}, entry{}, []store.TimerKey{wall(12)}},
+		{"COMPLETED", &lease.Task{Rest: lease.Completed, FinishedAt: 30}, ends, nil},
 	} {
 		if tt.task != nil {
 			tt.task.ID, tt.task.Spec = id(9), spec
 		}
-		var got []entry
-		for _, e := range records.Index(tt.task) {
-			got = append(got, entry{e.Keyspace, string(e.Key())})
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: the entries are %v, want %v", tt.name, got, tt.want)
+		e, ok := records.Index(tt.task)
+		if got := (entry{e.Keyspace, string(e.Key())}); got != tt.want || ok != (tt.want != entry{}) {
+			t.Errorf("%s: the entry is %v, %t, want %v", tt.name, got, ok, tt.want)
 		}
 		if timers := records.WaitingTimers(tt.task); !slices.Equal(timers, tt.timers) {
 			t.Errorf("%s: the timers are %v, want %v", tt.name, timers, tt.timers)

@@ -1,8 +1,6 @@
 package verify
 
 import (
-	"slices"
-
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -71,8 +69,8 @@ func (v *verifier) checkEntry(ks store.Keyspace, key []byte, id lease.TaskID) er
 		v.addFinding(ks, key, "task %v does not exist", id)
 		return nil
 	}
-	index := records.Index(t)
-	has := slices.ContainsFunc(index, func(e records.Entry) bool { return e.Keyspace == ks && string(e.Key()) == string(key) })
+	e, has := records.Index(t)
+	has = has && e.Keyspace == ks && string(e.Key()) == string(key)
 	for _, k := range records.WaitingTimers(t) {
 		has = has || ks == store.Timer && string(k.Append(nil)) == string(key)
 	}

@@ -142,9 +142,7 @@ func (v *verifier) checkBlobs(t *lease.Task, key []byte) {
 
 // checkEntries checks that the task is in all indexes in which it has to be.
 func (v *verifier) checkEntries(t *lease.Task, key []byte) {
-	index := records.Index(t)
-	for i := range index {
-		e := &index[i]
+	if e, ok := records.Index(t); ok {
 		v.require(v.has(e.Keyspace, e.Key()), store.Task, key, "it is %v, but missing from the index %v under %x", t.State(), e.Keyspace, e.Key())
 	}
 	for _, k := range records.WaitingTimers(t) {
