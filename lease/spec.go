@@ -31,7 +31,7 @@ type Spec struct {
 	ConcurrencyKey    string        // the live leases of the space with the same key are limited (T11); empty: no limit
 	ConcurrencyLimit  uint32        // with ConcurrencyKey: the largest number of these leases, including this task's
 	FairnessKey       string        // the fairness keys of a queue take turns (T12); tasks without one share the empty key
-	Traceparent       string        // of the submit; not covered by the digest
+	Traceparent       string        // of the submit, perhaps with a mark of package tracing; not covered by the digest
 	Requirements      *Requirements // what a worker must have (W12); nil: nothing
 	ResourceRefs      []ResourceRef // all on one worker; only that worker may get the task
 	Affinity          *Affinity     // nil: none

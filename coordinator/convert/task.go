@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -70,7 +71,7 @@ func specProto(workspace string, s *lease.Spec) *lessorv1.TaskSpec {
 		CancelGrace: Span(s.CancelGrace), Labels: s.Labels, Retention: Span(s.Retention),
 		ConcurrencyKey: s.ConcurrencyKey, ConcurrencyLimit: s.ConcurrencyLimit, FairnessKey: s.FairnessKey,
 		Requirements: requirementsProto(s.Requirements), ResourceRefs: refsProto(s.ResourceRefs),
-		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace), Traceparent: s.Traceparent,
+		Affinity: affinityProto(s.Affinity), TraceMeta: traceProto(s.Trace), Traceparent: tracing.Submitted(s),
 	}
 }
 

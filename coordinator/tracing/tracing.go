@@ -55,11 +55,20 @@ func (t *Tracer) Submit(ctx context.Context, s *lease.Spec, header string) trace
 	}
 	_, span := t.tracer.Start(traceparent.With(ctx, s.Traceparent), "submit "+label(s), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("lessor.queue", s.Queue), attribute.String("lessor.type", s.Type)))
-	if span.IsRecording() || s.Traceparent == "" { // a coordinator that samples nothing does not cut the trace of others
+	if span.IsRecording() || s.Traceparent == "" {
 		s.Traceparent = traceparent.Format(span.SpanContext())
+	} else { // the sampler drops it here; that must not cut the trace of others
+		s.Traceparent += unsampledHere
 	}
 	return span
 }
+
+// unsampledHere follows a stored trace context that is sampled, but not by this coordinator: it does not count as sampled then, also after a restart,
+// and the worker's span is a child of the caller's. No caller can send it, because that is not valid.
+const unsampledHere = "-"
+
+// Submitted returns the trace context of a spec as it is to be shown.
+func Submitted(s *lease.Spec) string { return strings.TrimSuffix(s.Traceparent, unsampledHere) }
 
 // End ends a span of Submit, which may be nil, for the task that the submit has made or found.
 func End(span trace.Span, task *lease.Task, err error) {
@@ -78,7 +87,7 @@ func End(span trace.Span, task *lease.Task, err error) {
 func (t *Tracer) Traceparent(task *lease.Task) string {
 	c, ok := t.parse(task)
 	if !ok {
-		return task.Spec.Traceparent
+		return Submitted(task.Spec)
 	}
 	return traceparent.Format(c.WithSpanID(attemptSpan(task, task.Lease.Attempt, task.Lease.Nonce)))
 }
