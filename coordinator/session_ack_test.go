@@ -320,3 +320,32 @@ func TestOutcomeWithABadStart(t *testing.T) {
 		wantCommitted(t, worker.report(completed(a, "")))
 	})
 }
+
+// W9: a worker whose lease has expired may be a process that stands still, long before it has missed a heartbeat of its session. It gets no tasks
+// until it sends a frame, so that the task is free for another worker at once. A worker that lives acknowledges the cancel, and gets the next task
+// without a pause.
+func TestWorkerWithAnExpiredLeaseGetsNoWork(t *testing.T) {
+	t.Attr("rules", "W9")
+	serveWith(t, nil, noHeartbeats, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 2)
+		id := r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second/2), durationpb.New(time.Second)
+		}).GetTaskId()
+		m := worker.nextFrame()
+		a := wantPayload[*lessorv1.Dispatch](worker, m).GetAssignments()[0]
+		worker.ack(m)
+		ended := worker.nextFrame()
+		if c := wantPayload[*lessorv1.Cancel](worker, ended); c.GetLeaseId() != a.GetLeaseId() || c.GetReason() != lessorv1.Reason_REASON_LEASE_EXPIRED {
+			t.Fatalf("received %v, want the end of the lease", c)
+		}
+		time.Sleep(30 * time.Second)
+		worker.wantNoFrame()
+		if got := r.get(t, id); got.GetState() != lessorv1.TaskState_TASK_STATE_READY || got.GetAttempt() != 1 || got.GetLosses() != 1 {
+			t.Errorf("the task is %v, want READY after one attempt, which was lost", got)
+		}
+		worker.ack(ended)
+		if again := worker.receiveAssignments(1)[0]; again.GetAttempt() != 2 {
+			t.Errorf("the task was dispatched again as %v, want attempt 2", again)
+		}
+	})
+}

@@ -149,14 +149,13 @@ func (e *Engine) leaseEnded(c *lease.Change) {
 		e.cfg.Events.Retried(c.New, cause)
 	}
 	e.requests.removeLease(c.Old)
-	holder := e.removeHolder(c.Old, ranOut(cause) && c.Old.Lease.AckedAt == 0)
+	holder := e.removeHolder(c.Old, ranOut(cause))
 	if c.Lost != nil {
 		e.notify(holder, c.Old, cause, "the lease ended", 0)
 	}
 }
 
-// ranOut reports whether the lease ended because its holder was silent. An unacknowledged lease ends by expiry if its TTL is shorter than
-// lease.DefaultAckWithin.
+// ranOut reports whether the lease ended because its holder was silent.
 func ranOut(cause lease.Reason) bool {
 	return cause == lease.DispatchUnacked || cause == lease.LeaseExpired
 }

@@ -40,7 +40,7 @@ type delay struct{ why, remedy string }
 func (t *taker) delayed() (d delay) {
 	switch {
 	case t.awaitsFrame:
-		d = delay{"it has not acknowledged a task that it was offered, and has sent nothing since", "the worker sends a frame"}
+		d = delay{"it has lost a task because it was silent, and has sent nothing since", "the worker sends a frame"}
 	case t.coolingDown != nil:
 		d = delay{fmt.Sprintf("it has refused a task less than %v ago", coolDownTime), "that time is over"}
 	case t.backlogged():

@@ -70,7 +70,7 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 			r.worker("w", 5, func(w *Wants) { w.SingleFlight = true })
 			r.submit(specWithKey("disk", 5))
 		}},
-		{name: "the worker has not acknowledged a task", code: lease.FoundWorkersBusy, words: "has not acknowledged a task", setup: func(r *rig) {
+		{name: "the worker has not acknowledged a task", code: lease.FoundWorkersBusy, words: "was silent", setup: func(r *rig) {
 			r.join("i", 5)
 			r.submit(work())
 			time.Sleep(lease.DefaultAckWithin + time.Second)

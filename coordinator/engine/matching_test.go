@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -167,7 +168,9 @@ func (m *matchModel) finish(c *testSession) {
 // check compares the engine's state with what the model allows.
 func (m *matchModel) check() {
 	m.Helper()
+	synctest.Wait() // for leases that expire now
 	for i, c := range m.crews {
+		m.Heard(home.Tenant, c.Session) // it acknowledges their end
 		for _, g := range c.grants()[m.seen[i]:] {
 			m.sayBy(c.Session, lease.KindStart, g)
 		}

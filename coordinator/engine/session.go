@@ -142,7 +142,7 @@ func (e *Engine) Resize(m *Member, slots int) {
 	})
 }
 
-// Heard tells the engine that a session has sent a frame after it did not acknowledge a dispatch: it may get work again (W5).
+// Heard tells the engine that a session has sent a frame after it was silent until a lease ended: it may get work again (W5, W9).
 func (e *Engine) Heard(tenant, session string) {
 	e.withSession(tenant, session, func(t *taker) {
 		t.awaitsFrame = false

@@ -13,7 +13,7 @@ type taker struct {
 	member *Member // nil for a call of a unary request
 	slots  int
 	leases map[lease.TaskID]uint32 // attempts of the live leases that count against slots, by task
-	// awaitsFrame is set after a dispatch that was not acknowledged: the session gets no work until it sends a frame (W5).
+	// awaitsFrame is set after a dispatch that was not acknowledged (W5), or a lease that expired (W9): the session gets no work until it sends a frame.
 	awaitsFrame  bool
 	coolingDown  *alarm // ends the time without work after it has refused a task for a reason that the engine does not see; see Refuse
 	forcedSingle bool   // it has refused a task because of its concurrency key: it gets one task of a key at a time, even if it declares otherwise
@@ -160,8 +160,8 @@ func (e *Engine) holderOf(id lease.TaskID) *taker {
 }
 
 // removeHolder takes a lease from its holder, which then has one more free slot, and returns the holder, or nil; t is the version that had the lease.
-// If unacked is set, the holder gets no work until it sends a frame (W5).
-func (e *Engine) removeHolder(t *lease.Task, unacked bool) *taker {
+// If silent is set, the holder gets no work until it sends a frame (W5, W9): a process that stands still would hold up one task after the other.
+func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
 	holder := e.holderOf(t.ID)
 	if holder == nil {
 		e.orphans.remove(t)
@@ -170,7 +170,7 @@ func (e *Engine) removeHolder(t *lease.Task, unacked bool) *taker {
 	e.set.find(t.ID).holder = nil
 	delete(holder.leases, t.ID)
 	holder.removeUsage(t.ID)
-	if unacked {
+	if silent {
 		holder.awaitsFrame = true
 	}
 	e.offer(holder)

@@ -133,7 +133,7 @@ func (ss *Session) passAcks() {
 // notify sends the worker a cancel for each lease that the engine names.
 func (ss *Session) notify(notices []engine.Notice) {
 	for _, n := range notices {
-		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired { // a short lease can expire before its acknowledgement is due
+		if n.Reason == lease.DispatchUnacked || n.Reason == lease.LeaseExpired {
 			ss.awaitsFrame.Store(true)
 		}
 		ss.out.cancel(&lessorv1.Cancel{
@@ -142,8 +142,8 @@ func (ss *Session) notify(notices []engine.Notice) {
 	}
 }
 
-// endPause ends the pause after an unacknowledged dispatch, because the worker has sent a frame (W5). The pause goes on while leases still wait
-// to be sent to the worker (W11).
+// endPause ends the pause after the worker was silent until a lease ended, because it has sent a frame (W5, W9). The pause goes on while leases still
+// wait to be sent to the worker (W11).
 func (ss *Session) endPause() {
 	if ss.awaitsFrame.Load() && !ss.out.workWaits() {
 		ss.awaitsFrame.Store(false)

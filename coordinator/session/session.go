@@ -55,7 +55,7 @@ type Session struct {
 
 	feeds       feedbackQueue
 	fines       fines       // delay of this stream because of refused frames and reports
-	awaitsFrame atomic.Bool // a dispatch was not acknowledged in time; no work until the worker sends a frame (W5)
+	awaitsFrame atomic.Bool // the worker was silent until a lease ended; no work until it sends a frame (W5, W9)
 
 	opened time.Time
 	heard  atomic.Int64           // when the last frame came: nanoseconds since opened
