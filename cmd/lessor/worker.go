@@ -9,4 +9,5 @@ type workerCmd struct {
 	Install   workerInstallCmd   `cmd:"" help:"Have workers install a package."`
 	Uninstall workerUninstallCmd `cmd:"" help:"Have workers remove a package."`
 	Run       workerRunCmd       `cmd:"" help:"Run a worker that runs a command for every task."`
+	Check     workerCheckCmd     `cmd:"" help:"Check that a worker, in any language, keeps the rules."`
 }

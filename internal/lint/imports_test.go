@@ -104,6 +104,8 @@ var arrows = map[string][]string{
 	"internal/pool": {"gen", "internal", "worker/readiness", anyModule},
 	// Running a program for each task is an ordinary worker that uses the SDK.
 	"internal/execworker": {"worker", "internal"},
+	// Workers are checked against a real coordinator.
+	"internal/workercheck": {"coordinator", "gen", "internal/detail", "internal/process", "store/memstore", anyModule},
 	// The benchmark is a client of a coordinator. It also measures a store without a coordinator.
 	"internal/bench": {"worker", "gen", "lease", "store", anyModule},
 

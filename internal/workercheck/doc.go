@@ -1,0 +1,15 @@
+// Package workercheck checks that a worker, in any language, does what workers owe (docs/rules.md, K1 to K6, and what of A, W and V concerns
+// workers). It starts the worker as a process, for each case anew, against a real coordinator in memory, and stands between the two: it listens to
+// what the worker says, by gRPC or HTTP, and does to the worker what bad networks and bad days do.
+//
+//	check.go     Check runs all cases
+//	cases*.go    the cases: what happens, and what the worker must do then
+//	rig.go       what a case has in its hands: a coordinator, the worker, the line between them
+//	wait.go      what cases wait for, and find
+//	program.go   the process of the worker
+//	record.go    what the worker has said, and what it was told
+//	line.go      the listeners for the worker, which can be taken down
+//	tap*.go      what listens on gRPC and on HTTP, and puts in the faults
+//	busy.go      how the coordinator refuses for a while
+//	distort.go   what a worker must put up with in answers: fields that it does not know, other clocks
+package workercheck

@@ -1,0 +1,271 @@
+package workercheck
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// kind says what the worker says about an attempt.
+type kind string
+
+const (
+	start     kind = "start"
+	heartbeat kind = "heartbeat"
+	complete  kind = "complete"
+	fail      kind = "fail"
+	release   kind = "release"
+)
+
+// outcome reports whether it ends the attempt.
+func (k kind) outcome() bool { return k == complete || k == fail || k == release }
+
+// word is one thing that the worker said about an attempt.
+type word struct {
+	kind    kind
+	attempt *attempt
+	at      time.Time
+	content string // equal for two reports that are the same (V13)
+	// category is that of a fail.
+	category string
+
+	verdict lessorv1.Verdict // UNSPECIFIED: none has come, or none yet
+	reason  string
+	lost    bool // the worker did not get the answer
+}
+
+func (w *word) String() string {
+	s := fmt.Sprintf("%s of %s", w.kind, w.attempt)
+	if w.category != "" {
+		s += " (" + w.category + ")"
+	}
+	return s
+}
+
+// attempt is a grant that the worker was told of.
+type attempt struct {
+	task    string
+	number  uint32
+	granted time.Time
+	words   []*word
+	// lost is when the worker was told that the lease is lost; zero: it was not.
+	lost time.Time
+}
+
+func (a *attempt) String() string { return fmt.Sprintf("%s, attempt %d", a.task, a.number) }
+
+// outcomes returns what would end the attempt, in the order in which the worker said it.
+func (a *attempt) outcomes() []*word {
+	return slices.DeleteFunc(slices.Clone(a.words), func(w *word) bool { return !w.kind.outcome() })
+}
+
+// way is how the worker speaks.
+type way string
+
+const (
+	stream way = "the session stream"
+	calls  way = "gRPC calls"
+	web    way = "HTTP"
+)
+
+// record is what the worker said, and what it was told. Its methods may be called by several goroutines.
+type record struct {
+	began time.Time
+
+	mu       sync.Mutex
+	way      way
+	attempts []*attempt
+	leases   map[string]*attempt
+	asked    []time.Time // when it asked for work, or opened a stream
+	lines    []string
+	changed  chan struct{} // closed with the next change
+}
+
+func newRecord() *record {
+	return &record{began: time.Now(), leases: map[string]*attempt{}, changed: make(chan struct{})}
+}
+
+// note adds a line to the transcript.
+func (r *record) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(format, args...)
+}
+
+// add is note for those who hold the lock. Every change of the record has its line, so that waiters look at all of them.
+func (r *record) add(format string, args ...any) {
+	r.lines = append(r.lines, fmt.Sprintf("%7.3f  %s", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...)))
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// transcript returns the lines so far.
+func (r *record) transcript() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
+}
+
+// ask: the worker asks for work.
+func (r *record) ask(by way, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.way = cmp.Or(r.way, by)
+	r.asked = append(r.asked, time.Now())
+	r.add("worker: %s", what)
+}
+
+// grant: the worker is told of an attempt. One that it knows is not granted again.
+func (r *record) grant(task, lease string, number uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leases[lease] != nil {
+		r.add("coordinator: %s, once more", r.leases[lease])
+		return
+	}
+	a := &attempt{task: task, number: number, granted: time.Now()}
+	r.attempts = append(r.attempts, a)
+	r.leases[lease] = a
+	r.add("coordinator: here is %s", a)
+}
+
+// say: the worker says something about an attempt. The lease may be empty if the number is not 0. It returns nil if it knows no such attempt.
+func (r *record) say(k kind, task, lease string, number uint32, content, category string) *word {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.leases[lease]
+	if lease == "" {
+		if i := slices.IndexFunc(r.attempts, func(a *attempt) bool { return a.task == task && a.number == number }); i >= 0 {
+			a = r.attempts[i]
+		}
+	}
+	if a == nil {
+		r.add("worker: %s of %s, of which it was not told", k, task)
+		return nil
+	}
+	w := &word{kind: k, attempt: a, at: time.Now(), content: content, category: category}
+	a.words = append(a.words, w)
+	r.add("worker: %v", w)
+	return w
+}
+
+// unanswered returns what the worker said that a verdict on a stream is about: the oldest word without an answer, or else the newest one whose answer was
+// lost, because the coordinator sends it again on the next stream. It returns nil if there is none.
+func (r *record) unanswered(lease string, k kind) *word {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.leases[lease]
+	if a == nil {
+		return nil
+	}
+	var lost *word
+	for _, w := range a.words {
+		switch {
+		case w.kind != k:
+		case w.verdict == lessorv1.Verdict_VERDICT_UNSPECIFIED && !w.lost:
+			return w
+		case w.lost:
+			lost = w
+		}
+	}
+	return lost
+}
+
+// answer: the worker is told a verdict, or would be, if the answer was not lost. Without a verdict: why there is none.
+func (r *record) answer(w *word, v lessorv1.Verdict, reason, lost string) {
+	if w == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.verdict, w.reason, w.lost = v, reason, lost != ""
+	said := strings.TrimPrefix(v.String(), "VERDICT_")
+	if v == lessorv1.Verdict_VERDICT_UNSPECIFIED {
+		said = "no verdict"
+	}
+	if reason != "" && reason != "NONE" {
+		said += " " + reason
+	}
+	if lost != "" {
+		said += ": " + lost
+	} else if v == lessorv1.Verdict_VERDICT_CANCELLED {
+		w.attempt.lose()
+	}
+	r.add("coordinator: %v: %s", w, said)
+}
+
+// cancel: the worker is told without having asked that it lost a lease.
+func (r *record) cancel(lease, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.leases[lease]; a != nil {
+		a.lose()
+		r.add("coordinator: cancel of %s: %s", a, reason)
+	}
+}
+
+func (a *attempt) lose() {
+	if a.lost.IsZero() {
+		a.lost = time.Now()
+	}
+}
+
+// heard reports whether the worker has said a thing of the kind.
+func (r *record) heard(k kind) (is bool) {
+	r.look(func() {
+		is = slices.ContainsFunc(r.attempts, func(a *attempt) bool { return slices.ContainsFunc(a.words, func(w *word) bool { return w.kind == k }) })
+	})
+	return is
+}
+
+// begun returns when the worker first said something about an attempt.
+func (r *record) begun(a *attempt) (at time.Time) {
+	r.look(func() { at = a.words[0].at })
+	return at
+}
+
+// gone returns when the worker was told that a lease is lost.
+func (r *record) gone(a *attempt) (at time.Time) {
+	r.look(func() { at = a.lost })
+	return at
+}
+
+// spoken returns how the worker speaks.
+func (r *record) spoken() (by way) {
+	r.look(func() { by = r.way })
+	return by
+}
+
+// look calls see while nothing changes.
+func (r *record) look(see func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	see()
+}
+
+// of returns the attempts of a task. The caller is within look.
+func (r *record) of(task string) []*attempt {
+	return slices.DeleteFunc(slices.Clone(r.attempts), func(a *attempt) bool { return a.task != task })
+}
+
+// until waits until done returns true, which is called while nothing changes, and returns true; or false when stop is closed.
+func (r *record) until(stop <-chan struct{}, done func() bool) bool {
+	for {
+		r.mu.Lock()
+		is, changed := done(), r.changed
+		r.mu.Unlock()
+		if is {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-stop:
+			return false
+		}
+	}
+}

@@ -1,0 +1,320 @@
+//go:build faults
+
+package flawed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
+)
+
+// flawedWorker is a worker that keeps the rules, but for the flaws that it is told. The payload of a task is how many seconds it takes, or "fail".
+type flawedWorker struct {
+	client lessorv1.WorkerServiceClient
+	flaws  []string
+	ctx    context.Context //nolint:containedctx // ends with SIGTERM
+}
+
+// verdict is what all verdicts have in common.
+type verdict interface{ GetVerdict() lessorv1.Verdict }
+
+// runFlawedWorker is the main function of the process: addr, queue, how it speaks, flaws.
+func runFlawedWorker(args []string) (code int) {
+	addr, queue, speaks, flaws := args[0], args[1], args[2], strings.Split(args[3], ",")
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	w := &flawedWorker{flaws: flaws, ctx: ctx}
+	waits := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, MaxDelay: time.Second}
+	if w.has("knocks") {
+		waits = backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: waits}))
+	if err != nil {
+		panic(err)
+	}
+	w.client = lessorv1.NewWorkerServiceClient(conn)
+	if speaks == stream {
+		(&flawedStream{flawedWorker: w, results: map[string]*lessorv1.CompleteRequest{}, running: map[string]string{}}).run(queue)
+	} else {
+		w.run(queue)
+	}
+	if w.has("bad code") {
+		return 3
+	}
+	return 0
+}
+
+func (w *flawedWorker) has(flaw string) bool { return slices.Contains(w.flaws, flaw) }
+
+// run takes task after task by calls.
+func (w *flawedWorker) run(queue string) {
+	for w.ctx.Err() == nil || w.has("deaf") || w.has("greedy") {
+		ctx := w.ctx
+		if w.has("deaf") || w.has("greedy") {
+			ctx = context.WithoutCancel(ctx)
+		}
+		res, err := w.client.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, Wait: nil}, grpc.WaitForReady(!w.has("exits")))
+		switch {
+		case err == nil:
+			if w.has("strict") && len(res.ProtoReflect().GetUnknown()) > 0 {
+				panic("unknown fields")
+			}
+			late := w.ctx.Err() != nil
+			for _, a := range res.GetAssignments() {
+				w.execute(a)
+				if late && w.has("greedy") {
+					return
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		case w.ctx.Err() != nil:
+		case w.has("exits"):
+			os.Exit(1)
+		default:
+			time.Sleep(w.wait(err))
+		}
+	}
+}
+
+// wait is how long to wait after an error.
+func (w *flawedWorker) wait(err error) time.Duration {
+	if told := detail.Of[*errdetails.RetryInfo](status.Convert(err)); told != nil && !w.has("impatient") {
+		return told.GetRetryDelay().AsDuration()
+	}
+	return 100 * time.Millisecond
+}
+
+// execute does one attempt.
+func (w *flawedWorker) execute(a *lessorv1.Assignment) {
+	id, leaseID := a.GetTask().GetTaskId(), a.GetLeaseId()
+	var cancelled bool
+	if !w.has("no starts") {
+		res, err := w.client.Start(context.Background(), &lessorv1.StartRequest{TaskId: id, LeaseId: leaseID})
+		if err == nil && res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && !w.has("begins anyway") {
+			return
+		}
+	}
+	payload := string(a.GetTask().GetSpec().GetPayload())
+	seconds, err := strconv.ParseFloat(payload, 64)
+	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	renewed, expires := time.Now(), a.GetExpiresAt().AsTime()
+	for time.Now().Before(end) && !cancelled {
+		if w.ctx.Err() != nil && w.has("drops") {
+			os.Exit(0)
+		}
+		if w.has("by expires_at") && time.Now().After(expires) {
+			return
+		}
+		due := time.Since(renewed) > a.GetHeartbeatInterval().AsDuration()
+		if w.has("renews by expires_at") {
+			due = time.Until(expires) < time.Second
+		}
+		if due && !w.has("no heartbeats") {
+			renewed = time.Now()
+			res, err := w.client.Heartbeat(context.Background(), &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: leaseID}, grpc.WaitForReady(true))
+			if err == nil && res.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && !w.has("ignores loss") {
+				return
+			}
+			cancelled = res.GetShouldCancel() && !w.has("ignores cancel")
+			expires = res.GetExpiresAt().AsTime()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	category := lessorv1.ErrorCategory_ERROR_CATEGORY_USER_CODE
+	switch {
+	case w.has("no category"):
+		category = lessorv1.ErrorCategory_ERROR_CATEGORY_UNSPECIFIED
+	case cancelled && !w.has("other category"):
+		category = lessorv1.ErrorCategory_ERROR_CATEGORY_CANCELLED
+	}
+	for tries := 0; tries < 20 || w.has("hammers"); tries++ {
+		output := []byte(payload)
+		if w.has("other content") {
+			output = fmt.Appendf(output, " %d", tries)
+		}
+		var v verdict
+		var failed error
+		if err != nil && !w.has("hides failure") || cancelled {
+			v, failed = w.client.Fail(context.Background(), &lessorv1.FailRequest{
+				TaskId: id, LeaseId: leaseID, ReportId: "r", Error: &lessorv1.TaskError{Category: category, Message: "it failed"},
+			}, grpc.WaitForReady(true))
+		} else {
+			v, failed = w.client.Complete(context.Background(), &lessorv1.CompleteRequest{TaskId: id, LeaseId: leaseID, ReportId: "r", Output: output}, grpc.WaitForReady(true))
+		}
+		if failed == nil && v.GetVerdict() != lessorv1.Verdict_VERDICT_COMMITTED && w.has("repeats verdicts") && tries < 2 || failed == nil && w.has("repeats all") && tries < 1 {
+			continue
+		}
+		if failed == nil || w.has("gives up") {
+			break
+		}
+		if !w.has("hammers") {
+			time.Sleep(100*time.Millisecond + rand.N(100*time.Millisecond))
+		}
+	}
+	go func() {
+		for w.has("heartbeats on") {
+			_, _ = w.client.Heartbeat(context.Background(), &lessorv1.HeartbeatRequest{TaskId: id, LeaseId: leaseID})
+			time.Sleep(time.Second)
+		}
+	}()
+}
+
+// flawedStream speaks by the stream: no resume, no numbers; its leases follow the instance.
+type flawedStream struct {
+	*flawedWorker
+	mu      sync.Mutex
+	out     lessorv1.WorkerService_SessionClient
+	frames  int
+	running map[string]string                    // task ids by lease
+	results map[string]*lessorv1.CompleteRequest // without a verdict, by lease
+	drained bool
+}
+
+func (s *flawedStream) send(m *lessorv1.SessionRequest) {
+	s.frames++
+	m.Id = strconv.Itoa(s.frames)
+	_ = s.out.Send(m) // the stream is lost, then
+}
+
+func (s *flawedStream) run(queue string) {
+	for {
+		err := s.session(queue)
+		if s.over() || s.has("exits") {
+			return
+		}
+		if errors.Is(err, io.EOF) && s.has("exits at reset") {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (s *flawedStream) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return (s.drained || s.ctx.Err() != nil) && len(s.running) == 0 && len(s.results) == 0
+}
+
+// session is one stream, until it ends.
+func (s *flawedStream) session(queue string) error {
+	out, err := s.client.Session(context.Background(), grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.out = out
+	s.send(&lessorv1.SessionRequest{
+		Tenant: "default", Sender: &lessorv1.Sender{Role: "worker", Id: "flawed"},
+		Payload: &lessorv1.SessionRequest_Handshake{Handshake: &lessorv1.Handshake{
+			Protocol: 1, Worker: &lessorv1.WorkerInfo{Name: "flawed", InstanceId: "flawed-" + strconv.Itoa(os.Getpid())},
+		}},
+	})
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	defer close(ended)
+	go s.beat(out, ended)
+	for {
+		m, err := out.Recv()
+		if err != nil {
+			return err
+		}
+		s.take(m, queue)
+	}
+}
+
+// beat sends heartbeats on one stream, and the goodbye once there is nothing left to do.
+func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		if s.over() {
+			_ = out.Send(&lessorv1.SessionRequest{Id: "bye", Payload: &lessorv1.SessionRequest_Goodbye{Goodbye: &lessorv1.Goodbye{}}})
+			continue
+		}
+		s.mu.Lock()
+		var leases []*lessorv1.HeartbeatRequest
+		for leaseID, task := range s.running {
+			leases = append(leases, &lessorv1.HeartbeatRequest{TaskId: task, LeaseId: leaseID})
+		}
+		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{Healthy: true, Leases: leases}}})
+		s.mu.Unlock()
+	}
+}
+
+func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.GetAck().GetRequest() {
+		s.send(&lessorv1.SessionRequest{Ack: &lessorv1.Ack{For: m.GetId()}})
+	}
+	switch {
+	case m.GetAccept() != nil:
+		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
+			Queues: []string{queue}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: 2}},
+		}}})
+		for _, c := range s.results {
+			s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
+		}
+	case m.GetDispatch() != nil:
+		for _, a := range m.GetDispatch().GetAssignments() {
+			if s.running[a.GetLeaseId()] == "" && s.results[a.GetLeaseId()] == nil || s.has("executes twice") {
+				s.running[a.GetLeaseId()] = a.GetTask().GetTaskId()
+				s.report(&lessorv1.Report{Report: &lessorv1.Report_Start{Start: &lessorv1.StartRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId()}}})
+				go s.do(a)
+			}
+		}
+	case m.GetVerdicts() != nil:
+		for _, v := range m.GetVerdicts().GetVerdicts() {
+			if c := s.results[v.GetLeaseId()]; v.GetError() != nil && c != nil && !s.has("gives up") {
+				s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
+			} else if v.GetKind() == lessorv1.ReportKind_REPORT_KIND_COMPLETE {
+				delete(s.results, v.GetLeaseId())
+			}
+		}
+	case m.GetDrain() != nil:
+		s.drained = true
+		if s.has("aborts") {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+	}
+}
+
+func (s *flawedStream) report(r *lessorv1.Report) {
+	s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Reports{Reports: &lessorv1.Reports{Reports: []*lessorv1.Report{r}}}})
+}
+
+// do does one attempt.
+func (s *flawedStream) do(a *lessorv1.Assignment) {
+	seconds, _ := strconv.ParseFloat(string(a.GetTask().GetSpec().GetPayload()), 64)
+	time.Sleep(time.Duration(seconds*float64(time.Second)) + time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &lessorv1.CompleteRequest{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), ReportId: "r"}
+	s.results[a.GetLeaseId()] = c
+	delete(s.running, a.GetLeaseId())
+	s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
+}
