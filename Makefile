@@ -116,10 +116,13 @@ seeded: ## Put known mistakes into the code, and check that the test named for e
 	go run ./test/seeded
 
 .PHONY: examples
-examples: build ## Run the tests of the examples; those in other languages need npm and Python 3.11
+examples: build ## Run the tests of the examples, and check them and lessor worker run as workers; those in other languages need npm and Python 3.11
 	go test -count=1 -timeout 5m ./examples/...
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund && npm test
 	cd examples/python && python3 -m unittest
+	bin/lessor worker check --type count --quick 1 --long 50 --failing x -v -- node examples/node/main.js --addr {addr} --queue {queue}
+	bin/lessor worker check --quick '{"to": 1}' --long '{"to": 50}' --failing x -v -- python3 examples/python/main.py --addr {url} --queue {queue}
+	bin/lessor worker check --quick 0 --long 5 --failing x -v -- bin/lessor worker run --addr {addr} --queue {queue} -- sh -c 'sleep $$(cat)'
 
 # Packages with benchmarks of the code; those in test/ are of the whole, and have verbs of their own.
 BENCHED = $$(git grep -l '^func Benchmark' -- '*_test.go' ':!test' | sed 's,^,./,; s,/[^/]*$$,,' | sort -u)
