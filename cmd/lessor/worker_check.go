@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ func (workerCheckCmd) Help() string {
 connections, restarts, cancels and signals. Each case starts the worker anew, against a coordinator in memory of its own; nothing is left behind.
 
 In the command, {addr} stands for the address for gRPC, HOST:PORT, which is also in LESSOR_ADDR, {url} for that for HTTP, http://HOST:PORT, and
-{queue} for the queue. The worker is the one of production: only the payloads say what it does, and how long.
+{queue} for the queue. The worker is the one of production: only the payloads say what it does, and how long. It must be one worker, in the process
+group of the command, and not a supervisor of several.
 
 Exit code 0: nothing is wrong; 1: a case has failed.
 
@@ -57,6 +59,9 @@ func (c workerCheckCmd) Run(a *app) error {
 	report, err := workercheck.Check(a.ctx, cfg)
 	if unknown, ok := errors.AsType[*workercheck.UnknownCaseError](err); ok {
 		return fail(exitUsage, "", "--case: %v", unknown)
+	}
+	if a.ctx.Err() != nil {
+		return context.Cause(a.ctx)
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package workercheck
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -224,6 +225,9 @@ func (r *rig) repeats(after fate) error {
 	w, err := r.committedFirst(task)
 	if changed := r.unchanged(task); changed != nil {
 		return changed
+	}
+	if f, ok := errors.AsType[finding](err); ok {
+		return wrong("after a report that got no answer: %s", f)
 	}
 	if err != nil {
 		return err
@@ -451,7 +455,7 @@ func frozen(r *rig) error {
 		return err
 	}
 	if w.attempt == a {
-		return wrong("its lease did not expire while it was stopped: something renewed it")
+		return wrong("its lease did not expire while its process group was stopped: something outside of that renewed it")
 	}
 	if w.kind != complete {
 		return wrong("it reported %v of the next attempt, and no success", w)
@@ -582,10 +586,16 @@ func busy(r *rig) error {
 	if err := r.pause(wait - 2*crossing); err != nil {
 		return err
 	}
-	var asked int
-	r.rec.look(func() { asked = len(r.rec.asked) })
-	if asked > 1 {
-		return wrong("it asked for work %d times more before the %v were over for which it was told to wait", asked-1, wait)
+	var again time.Duration // after the first
+	r.rec.look(func() {
+		for _, at := range r.rec.asked {
+			if after := at.Sub(r.rec.asked[0]); again == 0 && after > crossing { // several threads may ask at first, each for itself
+				again = after
+			}
+		}
+	})
+	if again > 0 {
+		return wrong("it asked for work again after %v, and was told to wait for %v", again.Round(10*time.Millisecond), wait)
 	}
 	return r.worksOn()
 }

@@ -78,6 +78,17 @@ func TestGoodWorkerPasses(t *testing.T) {
 	}
 }
 
+// Each of several threads may ask for work, and wait, for itself.
+func TestSeveralThreadsMayAsk(t *testing.T) {
+	t.Parallel()
+	all := check(t, calls, "two threads", "busy", "away")
+	for _, res := range all {
+		if res.Status != workercheck.Passed {
+			t.Errorf("%s: %s: %s", res.Case, res.Status, show(res))
+		}
+	}
+}
+
 // Each mistake of a worker is found by the case that is there for it, which says what is wrong.
 func TestFlawsAreFound(t *testing.T) {
 	for _, of := range []struct {
@@ -91,7 +102,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"work", calls, "repeats all", "it sent 2 outcomes of"},
 		{"failure", calls, "no category", "has no category"},
 		{"failure", calls, "hides failure", "and no failure"},
-		{"verdict-lost", calls, "gives up", "was not told that an outcome of"},
+		{"verdict-lost", calls, "gives up", "after a report that got no answer: it was not told that an outcome of"},
 		{"verdict-lost", calls, "other content", "with other content"},
 		{"no-verdict", calls, "other content", "with other content"},
 		{"no-verdict", calls, "hammers", "it must wait between tries"},
@@ -107,7 +118,7 @@ func TestFlawsAreFound(t *testing.T) {
 		{"crash", stream, "exits", "the worker has ended"},
 		{"away", calls, "exits", "instead of waiting for the coordinator"},
 		{"away", calls, "knocks", "it tried to connect"},
-		{"busy", calls, "impatient", "for which it was told to wait"},
+		{"busy", calls, "impatient", "was told to wait for 3s"},
 		{"dispatch-twice", stream, "executes twice", "it sent 2 outcomes of"},
 		{"item-error", stream, "gives up", "was not told that an outcome of"},
 		{"newer", calls, "strict", "the worker has ended"},

@@ -28,7 +28,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 )
 
-// flawedWorker is a worker that keeps the rules, but for the flaws that it is told. The payload of a task is how many seconds it takes, or "fail".
+// flawedWorker is a worker that keeps the rules, but for the flaws that it is told; "two threads" is none. The payload of a task is how many seconds it takes, or "fail".
 type flawedWorker struct {
 	client lessorv1.WorkerServiceClient
 	flaws  []string
@@ -57,7 +57,12 @@ func runFlawedWorker(args []string) (code int) {
 	if speaks == stream {
 		(&flawedStream{flawedWorker: w, results: map[string]*lessorv1.CompleteRequest{}, running: map[string]string{}}).run(queue)
 	} else {
-		w.run(queue)
+		var threads sync.WaitGroup
+		threads.Go(func() { w.run(queue) })
+		if w.has("two threads") {
+			threads.Go(func() { w.run(queue) })
+		}
+		threads.Wait()
 	}
 	if w.has("bad code") {
 		return 3
