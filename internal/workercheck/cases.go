@@ -16,8 +16,8 @@ type testCase struct {
 	name     string
 	rules    string // of docs/rules.md
 	expected string
-	// only is the one way of speaking to which the case applies; empty: all.
-	only way
+	// only are the ways of speaking to which the case applies; empty: all.
+	only []way
 	// fails: it needs a task that fails. starts: it needs a worker that reports its starts.
 	fails, starts bool
 	run           func(*rig) error
@@ -25,8 +25,8 @@ type testCase struct {
 
 // leftOut returns why the case does not apply to the worker; empty: it does.
 func (t *testCase) leftOut(c *check) string {
-	if t.only != "" && t.only != c.way {
-		return "only for workers that keep a session stream"
+	if len(t.only) > 0 && !slices.Contains(t.only, c.way) {
+		return "the worker speaks by " + string(c.way)
 	}
 	if t.fails && c.cfg.Failing == nil {
 		return "needs the payload of a task that fails"
@@ -46,13 +46,16 @@ var cases = []testCase{
 		name: "failure", rules: "T4 V16", expected: "reports a failure of its task once, with a category", fails: true, run: failure,
 	},
 	{
+		name: "grant-lost", rules: "K5 S2", expected: "asks again with the same request id if the answer with work was lost", only: []way{calls, web}, run: grantLost,
+	},
+	{
 		name: "verdict-lost", rules: "K5 V4", expected: "repeats a report whose answer was lost, unchanged", run: verdictLost,
 	},
 	{
 		name: "no-verdict", rules: "K5", expected: "repeats a report that nobody heard, unchanged, and waits between tries", run: noVerdict,
 	},
 	{
-		name: "item-error", rules: "K5 S3", expected: "repeats a report that got an error in place of a verdict, unchanged", only: stream, run: itemError,
+		name: "item-error", rules: "K5 S3", expected: "repeats a report that got an error in place of a verdict, unchanged", only: []way{stream}, run: itemError,
 	},
 	{
 		name: "rejected", rules: "K3", expected: "does not repeat a report that is REJECTED, and takes other work", run: rejected,
@@ -88,7 +91,7 @@ var cases = []testCase{
 		name: "busy", rules: "S4 K5", expected: "comes back when the coordinator said, not before", run: busy,
 	},
 	{
-		name: "dispatch-twice", rules: "W6 W7", expected: "executes a task once whose dispatch comes twice", only: stream, run: dispatchTwice,
+		name: "dispatch-twice", rules: "W6 W7", expected: "executes a task once whose dispatch comes twice", only: []way{stream}, run: dispatchTwice,
 	},
 	{
 		name: "newer", rules: "S4", expected: "ignores fields that it does not know", run: newer,
@@ -100,13 +103,16 @@ var cases = []testCase{
 		name: "clock-behind", rules: "A8", expected: "counts expires_in; the coordinator's clock may be 10 h behind", run: clock(-10 * time.Hour),
 	},
 	{
-		name: "drain", rules: "W10", expected: "finishes what it runs when an operator drains it, and takes no more", only: stream, run: drain,
+		name: "drain", rules: "W10", expected: "finishes what it runs when an operator drains it, and takes no more", only: []way{stream}, run: drain,
 	},
 	{
-		name: "term-idle", rules: "W10", expected: "ends with exit code 0 after SIGTERM", run: termIdle,
+		name: "term-idle", rules: "W10", expected: "ends after SIGTERM", run: termIdle,
 	},
 	{
-		name: "term-busy", rules: "W10", expected: "finishes what it runs, or gives it back, after SIGTERM; takes no more; ends with exit code 0", run: termBusy,
+		name: "term-busy", rules: "W10", expected: "finishes what it runs, or gives it back, after SIGTERM; takes no more, and ends", run: termBusy,
+	},
+	{
+		name: "term-cut", rules: "W8 W10", expected: "drains after SIGTERM also on a new stream, if it loses the first one", only: []way{stream}, run: termCut,
 	},
 }
 
@@ -208,6 +214,28 @@ func first(n int32, is fate) func(*word) fate {
 		}
 		return pass
 	}
+}
+
+func grantLost(r *rig) error {
+	var lost atomic.Bool
+	r.set(faults{grant: func() fate {
+		if lost.CompareAndSwap(false, true) {
+			return lose
+		}
+		return pass
+	}})
+	r.launch()
+	task, err := r.submit(r.cfg.Quick, living(time.Minute))
+	if err != nil {
+		return err
+	}
+	if _, err := r.committedFirst(task); err != nil {
+		if f, ok := errors.AsType[finding](err); ok {
+			return wrong("after the answer with its first task was lost: %s", f)
+		}
+		return err
+	}
+	return nil
 }
 
 func verdictLost(r *rig) error { return r.repeats(lose) }
@@ -595,7 +623,7 @@ func busy(r *rig) error {
 		}
 	})
 	if again > 0 {
-		return wrong("it asked for work again after %v, and was told to wait for %v", again.Round(10*time.Millisecond), wait)
+		return wrong("it asked for work again after %v, and was told (Retry-After, RetryInfo, retry_after) to wait for %v", again.Round(10*time.Millisecond), wait)
 	}
 	return r.worksOn()
 }
@@ -603,10 +631,8 @@ func busy(r *rig) error {
 func dispatchTwice(r *rig) error {
 	r.set(faults{twice: true})
 	r.launch()
-	for range several {
-		if err := r.worksOn(); err != nil {
-			return err
-		}
+	if err := r.worksOn(); err != nil {
+		return err
 	}
 	if err := r.pause(settle); err != nil {
 		return err
@@ -690,7 +716,12 @@ func termIdle(r *rig) error {
 	return r.exits()
 }
 
-func termBusy(r *rig) error {
+func termBusy(r *rig) error { return r.termWhile(func() {}) }
+
+func termCut(r *rig) error { return r.termWhile(r.cut) }
+
+// termWhile sends SIGTERM to the worker while it executes a task, and then does something.
+func (r *rig) termWhile(then func()) error {
 	r.launch()
 	task, err := r.submit(r.cfg.Long, living(time.Minute))
 	if err != nil {
@@ -703,6 +734,7 @@ func termBusy(r *rig) error {
 	if err := r.pause(crossing); err != nil {
 		return err
 	}
+	then()
 	next, err := r.submit(r.cfg.Quick)
 	if err != nil {
 		return err
@@ -719,7 +751,7 @@ func termBusy(r *rig) error {
 	}
 	switch t.GetState() {
 	case lessorv1.TaskState_TASK_STATE_LEASED, lessorv1.TaskState_TASK_STATE_RUNNING:
-		return wrong("it ended without a word about %s, which nobody else can have before the lease runs out", task)
+		return wrong("it ended (%v) without a word about %s, which nobody else can have before the lease runs out", r.worker.state, task)
 	}
 	return nil
 }

@@ -199,6 +199,13 @@ func (r *rig) remove(task string) error {
 	return err
 }
 
+// cut breaks all connections of the worker, which may connect again at once.
+func (r *rig) cut() {
+	r.rec.note("(the connections break)")
+	r.grpc.cut()
+	r.http.cut()
+}
+
 // cancelTask asks for the end of a task.
 func (r *rig) cancelTask(task string) error {
 	r.rec.note("(cancel %s)", task)

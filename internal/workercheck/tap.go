@@ -38,6 +38,8 @@ type faults struct {
 	hear func(*word) fate
 	// tell decides about the answer: pass, lose or mask.
 	tell func(*word) fate
+	// grant decides about an answer with work to a worker that asks: pass or lose.
+	grant func() fate
 	// busy returns for how long the worker shall ask for no work; 0: it may.
 	busy func() time.Duration
 	// twice makes every dispatch come twice.
@@ -82,6 +84,16 @@ func (t *tap) tell(w *word) fate {
 	return pass
 }
 
+// loseGrant reports whether an answer with so many tasks is lost.
+func (t *tap) loseGrant(tasks int) bool {
+	f := t.now()
+	if tasks == 0 || f.grant == nil || f.grant() != lose {
+		return false
+	}
+	t.rec.note("coordinator: here is work: %s", lostOnTheWay)
+	return true
+}
+
 func (t *tap) busy() time.Duration {
 	if f := t.now(); f.busy != nil {
 		return f.busy()
@@ -108,6 +120,10 @@ func (t *tap) carry(_ any, near grpc.ServerStream) error {
 	method, err := methodOf(name)
 	if err != nil {
 		return err
+	}
+	if method.FullName() == "lessor.v1.WorkerService.Session" {
+		t.rec.note("worker: opens a stream")
+		defer t.rec.note("(the stream ends)")
 	}
 	ctx, end := context.WithCancelCause(near.Context())
 	defer end(errOver)
@@ -192,7 +208,10 @@ func (c *call) down() error {
 		if d := c.now().distort; d != nil {
 			d.message(m.ProtoReflect())
 		}
-		for range c.copies(m) {
+		for i := range c.copies(m) {
+			if i > 0 {
+				c.grant(m.(*lessorv1.SessionResponse).GetDispatch().GetAssignments()) // for the transcript
+			}
 			if err := c.near.SendMsg(m); err != nil {
 				return err
 			}
@@ -354,6 +373,9 @@ func (c *call) refuseIfBusy(handshake *lessorv1.SessionRequest) error {
 func (c *call) tellMessage(m proto.Message) error {
 	switch m := m.(type) {
 	case *lessorv1.LeaseResponse:
+		if c.loseGrant(len(m.GetAssignments())) {
+			return errCut
+		}
 		c.grant(m.GetAssignments())
 	case *lessorv1.SessionResponse:
 		return c.tellFrame(m)
@@ -395,7 +417,7 @@ func (c *call) tellFrame(m *lessorv1.SessionResponse) error {
 	case *lessorv1.SessionResponse_Error:
 		c.rec.note("coordinator: error %s: %s", p.Error.GetCode(), p.Error.GetMessage())
 	case *lessorv1.SessionResponse_Reset_:
-		c.rec.note("coordinator: reset %s", p.Reset_.GetCode())
+		c.rec.note("coordinator: reset %s: %s", p.Reset_.GetCode(), p.Reset_.GetReason())
 	}
 	if cut != nil {
 		return errCut

@@ -109,6 +109,9 @@ func (t *webTap) leases(w http.ResponseWriter, r *http.Request) {
 		} `json:"assignments"`
 	}
 	_ = json.Unmarshal(a.body.Bytes(), &granted) // what is no list of assignments grants nothing
+	if t.loseGrant(len(granted.Assignments)) {
+		cutHTTP()
+	}
 	for _, as := range granted.Assignments {
 		t.rec.grant(as.TaskID, as.LeaseID, as.Attempt)
 	}

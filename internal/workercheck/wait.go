@@ -64,7 +64,7 @@ func (r *rig) committed(task string) (*word, error) {
 // decided is committed, which gives up once enough returns true for an attempt. Then there is no word.
 func (r *rig) decided(task string, enough func(*attempt) bool) (committed *word, err error) {
 	refused := ""
-	err = r.await("it was not told that an outcome of "+task+" is COMMITTED", func() bool {
+	err = r.await("no outcome of "+task+" was COMMITTED", func() bool {
 		for _, a := range r.rec.of(task) {
 			for _, o := range a.outcomes() {
 				switch {
@@ -143,9 +143,6 @@ func (r *rig) exits() error {
 		return wrong("it still runs %v after SIGTERM", r.cfg.patience())
 	case <-r.ctx.Done():
 		return r.ctx.Err()
-	}
-	if code := r.worker.state.ExitCode(); code != 0 {
-		return wrong("it ended with %v after SIGTERM, not with exit code 0", r.worker.state)
 	}
 	return nil
 }

@@ -64,9 +64,6 @@ func runFlawedWorker(args []string) (code int) {
 		}
 		threads.Wait()
 	}
-	if w.has("bad code") {
-		return 3
-	}
 	return 0
 }
 
@@ -74,12 +71,16 @@ func (w *flawedWorker) has(flaw string) bool { return slices.Contains(w.flaws, f
 
 // run takes task after task by calls.
 func (w *flawedWorker) run(queue string) {
+	requests := 0
 	for w.ctx.Err() == nil || w.has("deaf") || w.has("greedy") {
 		ctx := w.ctx
 		if w.has("deaf") || w.has("greedy") {
 			ctx = context.WithoutCancel(ctx)
 		}
-		res, err := w.client.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, Wait: nil}, grpc.WaitForReady(!w.has("exits")))
+		res, err := w.client.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "flawed", Queues: []string{queue}, RequestId: fmt.Sprintf("%p-%d", &requests, requests)}, grpc.WaitForReady(!w.has("exits")))
+		if err == nil || w.has("new request ids") {
+			requests++
+		}
 		switch {
 		case err == nil:
 			if w.has("strict") && len(res.ProtoReflect().GetUnknown()) > 0 {
@@ -194,6 +195,7 @@ type flawedStream struct {
 	running map[string]string                    // task ids by lease
 	results map[string]*lessorv1.CompleteRequest // without a verdict, by lease
 	drained bool
+	told    bool // the coordinator knows that it drains
 }
 
 func (s *flawedStream) send(m *lessorv1.SessionRequest) {
@@ -261,12 +263,21 @@ func (s *flawedStream) beat(out lessorv1.WorkerService_SessionClient, ended <-ch
 			continue
 		}
 		s.mu.Lock()
+		s.drainAfterSignal()
 		var leases []*lessorv1.HeartbeatRequest
 		for leaseID, task := range s.running {
 			leases = append(leases, &lessorv1.HeartbeatRequest{TaskId: task, LeaseId: leaseID})
 		}
 		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Heartbeat{Heartbeat: &lessorv1.WorkerHeartbeat{Healthy: true, Leases: leases}}})
 		s.mu.Unlock()
+	}
+}
+
+// drainAfterSignal tells the coordinator, once in a session, that there is a signal.
+func (s *flawedStream) drainAfterSignal() {
+	if s.ctx.Err() != nil && !s.told {
+		s.told = true
+		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Drain{Drain: &lessorv1.Drain{Reason: "signal"}}})
 	}
 }
 
@@ -281,6 +292,8 @@ func (s *flawedStream) take(m *lessorv1.SessionResponse, queue string) {
 		s.send(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Register{Register: &lessorv1.Register{
 			Queues: []string{queue}, Capabilities: &lessorv1.Capabilities{Concurrency: &lessorv1.Concurrency{MaxParallel: 2}},
 		}}})
+		s.told = s.told && s.has("forgets drain")
+		s.drainAfterSignal()
 		for _, c := range s.results {
 			s.report(&lessorv1.Report{Report: &lessorv1.Report_Complete{Complete: proto.CloneOf(c)}})
 		}
