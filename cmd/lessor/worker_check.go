@@ -30,7 +30,7 @@ type workerCheckCmd struct {
 // Help is shown below the flags.
 func (workerCheckCmd) Help() string {
 	return `Checks that a worker in any language keeps the rules: renews leases, obeys verdicts, repeats what had no answer and nothing else, and survives lost
-connections, restarts, cancels and signals. Each case starts the worker anew, against a coordinator in memory of its own; nothing is left behind.
+connections, restarts, cancels and signals. Each case starts the worker anew, against a coordinator in memory of its own, and ends it.
 
 In the command, {addr} stands for the address for gRPC, HOST:PORT, which is also in LESSOR_ADDR, {url} for that for HTTP, http://HOST:PORT, and
 {queue} for the queue. The worker is the one of production: only the payloads say what it does, and how long. It must be one worker, in the process

@@ -161,6 +161,9 @@ func (c *check) run(ctx context.Context, t *testCase) (res Result, rec *record, 
 		c.tell(res)
 		return res, nil, nil
 	}
+	if err := ctx.Err(); err != nil {
+		return res, nil, err
+	}
 	r, err := newRig(ctx, c.cfg)
 	if err != nil {
 		return res, nil, fmt.Errorf("start a coordinator for the case %s: %w", t.name, err)

@@ -36,7 +36,8 @@ type word struct {
 
 	verdict lessorv1.Verdict // UNSPECIFIED: none has come, or none yet
 	reason  string
-	lost    bool // the worker did not get the answer
+	told    time.Time // when it had the verdict, or would have had it
+	lost    bool      // the worker did not get the answer
 }
 
 func (w *word) String() string {
@@ -183,7 +184,7 @@ func (r *record) answer(w *word, v lessorv1.Verdict, reason, lost string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.verdict, w.reason, w.lost = v, reason, lost != ""
+	w.verdict, w.reason, w.told, w.lost = v, reason, time.Now(), lost != ""
 	said := strings.TrimPrefix(v.String(), "VERDICT_")
 	if v == lessorv1.Verdict_VERDICT_UNSPECIFIED {
 		said = "no verdict"
@@ -223,9 +224,9 @@ func (r *record) heard(k kind) (is bool) {
 	return is
 }
 
-// begun returns when the worker first said something about an attempt.
-func (r *record) begun(a *attempt) (at time.Time) {
-	r.look(func() { at = a.words[0].at })
+// toldOf returns when the worker was told the verdict of a word.
+func (r *record) toldOf(w *word) (at time.Time) {
+	r.look(func() { at = w.told })
 	return at
 }
 

@@ -116,7 +116,10 @@ func (r *rig) serve() error {
 	lis := &listeners{bufconn.Listen(pipeBuffer), bufconn.Listen(pipeBuffer)}
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- co.Serve(ctx, lis.grpc, lis.http) }()
+	go func() {
+		served <- co.Serve(ctx, lis.grpc, lis.http)
+		close(served) // shutdown may come twice: when a case ends between a stop and a restart
+	}()
 	r.present.Store(lis)
 	r.stop, r.served = stop, served
 	return nil

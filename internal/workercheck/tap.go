@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -105,7 +106,9 @@ func (t *tap) busy() time.Duration {
 const maxMessage = 64 << 20
 
 func (t *tap) server() *grpc.Server {
-	return grpc.NewServer(grpc.UnknownServiceHandler(t.carry), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true} // as with a coordinator: docs/protocol.md, the channel
+	return grpc.NewServer(grpc.UnknownServiceHandler(t.carry), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.KeepaliveEnforcementPolicy(pings))
 }
 
 var (

@@ -82,6 +82,27 @@ func TestTellsLossOnceItHasArrived(t *testing.T) {
 	}
 }
 
+// A case may end, for example by a signal, when it has stopped its coordinator and not started it again.
+func TestRigEndsWhileItsCoordinatorIsStopped(t *testing.T) {
+	r, err := newRig(t.Context(), &Config{Queue: "q", Type: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.shutdown(); err != nil {
+		t.Error(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.end()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for ever")
+	}
+}
+
 // The same report is one with equal kind, output, artifacts and error (V13), by gRPC and by HTTP.
 func TestSameReports(t *testing.T) {
 	report := func(change func(*lessorv1.FailRequest)) report {
