@@ -3,7 +3,8 @@
 // what the worker says, by gRPC or HTTP, and does to the worker what bad networks and bad days do.
 //
 //	check.go     Check runs all cases
-//	cases*.go    the cases: what happens, and what the worker must do then
+//	cases.go     the list of cases: what the worker must do; what happens in them is in
+//	             cases_reports.go, cases_leases.go, cases_line.go and cases_end.go
 //	rig.go       what a case has in its hands: a coordinator, the worker, the line between them
 //	wait.go      what cases wait for, and find
 //	program.go   the process of the worker

@@ -44,7 +44,7 @@ func (p *program) obey(g *process.Group) {
 	for {
 		select {
 		case s := <-p.signals:
-			p.rec.note("(%s to the worker)", words[s])
+			p.rec.note("(%s to the worker)", signalNames[s])
 			g.Signal(s)
 		case <-p.stop:
 			g.Signal(syscall.SIGKILL)
@@ -56,7 +56,7 @@ func (p *program) obey(g *process.Group) {
 	}
 }
 
-var words = map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGSTOP: "SIGSTOP", syscall.SIGCONT: "SIGCONT"}
+var signalNames = map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGSTOP: "SIGSTOP", syscall.SIGCONT: "SIGCONT"}
 
 // signal sends s to the worker and all that it has started.
 func (p *program) signal(s syscall.Signal) {

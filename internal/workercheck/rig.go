@@ -28,6 +28,8 @@ const (
 	ttl = 2 * time.Second
 	// beat is their heartbeat interval.
 	beat = 500 * time.Millisecond
+	// cancelGrace is less than what is left of the long task. A worker may also finish within it (K6, T7).
+	cancelGrace = MinLong - 1500*time.Millisecond
 	// settle is how long a case watches whether the worker says what it must not.
 	settle = 1500 * time.Millisecond
 	// crossing is how long words may be under way when the worker is told something that they do not yet heed.
@@ -165,16 +167,14 @@ func (r *rig) launch() {
 // option changes a task.
 type option func(*lessorv1.TaskSpec)
 
-// living gives a task another heartbeat timeout.
-func living(d time.Duration) option {
-	return func(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(d) }
-}
+// lasting gives a task a lease that does not run out while the case lasts.
+func lasting(s *lessorv1.TaskSpec) { s.HeartbeatTimeout = durationpb.New(time.Minute) }
 
 // submit submits a task with the payload, and returns its id.
 func (r *rig) submit(payload string, options ...option) (string, error) {
 	spec := &lessorv1.TaskSpec{
 		Queue: r.cfg.Queue, Type: r.cfg.Type, Payload: []byte(payload),
-		HeartbeatInterval: durationpb.New(beat), HeartbeatTimeout: durationpb.New(ttl), CancelGrace: durationpb.New(r.cfg.patience() / 2),
+		HeartbeatInterval: durationpb.New(beat), HeartbeatTimeout: durationpb.New(ttl), CancelGrace: durationpb.New(cancelGrace),
 		RetryPolicy: &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(100 * time.Millisecond)},
 	}
 	for _, o := range options {
@@ -200,6 +200,26 @@ func (r *rig) remove(task string) error {
 	r.rec.note("(delete %s)", task)
 	_, err := r.tasks.DeleteTask(r.ctx, &lessorv1.DeleteTaskRequest{TaskId: task, Force: true})
 	return err
+}
+
+// down takes the network down.
+func (r *rig) down() {
+	r.rec.note("(the network is down)")
+	r.grpc.down()
+	r.http.down()
+}
+
+// maxTries is how many connections or reports the worker may try in a second while nobody takes them.
+const maxTries = 20
+
+// upAfter puts the network up again after d. It is a finding if the worker has tried too often to connect meanwhile.
+func (r *rig) upAfter(d time.Duration) error {
+	tries := r.grpc.up() + r.http.up()
+	r.rec.note("(the network is up)")
+	if tries > int(d.Seconds()*maxTries) {
+		return wrong("it tried to connect %d times within %v", tries, d)
+	}
+	return nil
 }
 
 // cut breaks all connections of the worker, which may connect again at once.

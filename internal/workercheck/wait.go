@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -17,6 +18,14 @@ func (f finding) Error() string { return string(f) }
 
 // wrong returns a finding.
 func wrong(format string, args ...any) error { return finding(fmt.Sprintf(format, args...)) }
+
+// within returns err; if it is a finding, it begins with what.
+func within(what string, err error) error {
+	if f, ok := errors.AsType[finding](err); ok {
+		return wrong("%s: %s", what, f)
+	}
+	return err
+}
 
 // await waits until done returns true, which is called while the record does not change. After the patience of the check, or when the worker has ended,
 // that it has not happened is a finding, which begins with what.
@@ -100,6 +109,16 @@ func (r *rig) executing(task string) (a *attempt, err error) {
 	return a, err
 }
 
+// begin starts the worker and submits a task, and waits until the worker executes it.
+func (r *rig) begin(payload string, options ...option) (*attempt, error) {
+	r.launch()
+	task, err := r.submit(payload, options...)
+	if err != nil {
+		return nil, err
+	}
+	return r.executing(task)
+}
+
 // worksOn checks that the worker takes a quick task, and completes it: nothing of what happened before holds it up.
 func (r *rig) worksOn() error {
 	task, err := r.submit(r.cfg.Quick)
@@ -107,10 +126,7 @@ func (r *rig) worksOn() error {
 		return err
 	}
 	if _, err := r.committed(task); err != nil {
-		if f, ok := errors.AsType[finding](err); ok {
-			return wrong("it takes no work afterwards: %s", f)
-		}
-		return err
+		return within("it takes no work afterwards", err)
 	}
 	return nil
 }
@@ -143,6 +159,75 @@ func (r *rig) exits() error {
 		return wrong("it still runs %v after SIGTERM", r.cfg.patience())
 	case <-r.ctx.Done():
 		return r.ctx.Err()
+	}
+	return nil
+}
+
+// committedFirst is committed for a task that must be COMPLETED in its first attempt.
+func (r *rig) committedFirst(task string) (*word, error) {
+	w, err := r.decided(task, func(a *attempt) bool { return a.number > 1 })
+	switch {
+	case err != nil:
+		return nil, err
+	case w == nil || w.attempt.number > 1:
+		return nil, wrong("it lost its lease on %s: there is a second attempt", task)
+	case w.kind != complete:
+		return nil, wrong("it reported %v, and no success", w)
+	}
+	return w, nil
+}
+
+// once checks that no outcome was said twice.
+func (r *rig) once() (err error) {
+	r.rec.look(func() {
+		for _, a := range r.rec.attempts {
+			if n := len(a.outcomes()); n > 1 {
+				err = wrong("it sent %d outcomes of %v; one was heard and answered", n, a)
+			}
+		}
+	})
+	return err
+}
+
+// unchanged checks that all outcomes that the worker said of an attempt of a task are the same.
+func (r *rig) unchanged(task string) (err error) {
+	r.rec.look(func() {
+		for _, a := range r.rec.of(task) {
+			all := a.outcomes()
+			for _, o := range all {
+				if o.kind != all[0].kind || o.content != all[0].content {
+					err = wrong("it repeated its report of %v with other content", a)
+				}
+			}
+		}
+	})
+	return err
+}
+
+// notAgain checks that the first outcome of an attempt, which was refused, is not repeated, and that the worker takes other work.
+func (r *rig) notAgain(a *attempt, was string) error {
+	if err := r.pause(settle); err != nil {
+		return err
+	}
+	again := false
+	r.rec.look(func() {
+		all := a.outcomes()
+		again = slices.ContainsFunc(all[1:], func(w *word) bool { return w.kind == all[0].kind && w.content == all[0].content })
+	})
+	if again {
+		return wrong("it repeated its report of %v, which %s", a, was)
+	}
+	return r.worksOn()
+}
+
+// untouched checks that a task still waits.
+func (r *rig) untouched(task, since string) error {
+	t, err := r.state(task)
+	if err != nil {
+		return err
+	}
+	if t.GetState() != lessorv1.TaskState_TASK_STATE_READY {
+		return wrong("it took a task after %s; the task is %s", since, strings.TrimPrefix(t.GetState().String(), "TASK_STATE_"))
 	}
 	return nil
 }

@@ -1,0 +1,139 @@
+package workercheck
+
+import (
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+func cancel(r *rig) error {
+	a, err := r.begin(r.cfg.Long)
+	if err != nil {
+		return err
+	}
+	if err := r.cancelTask(a.task); err != nil {
+		return err
+	}
+	w, err := r.decided(a.task, func(a *attempt) bool { return !a.lost.IsZero() })
+	switch {
+	case err != nil:
+		return err
+	case w == nil:
+		return wrong("it did not stop within the cancel grace of %v", cancelGrace)
+	case w.kind == fail && w.category != "CANCELLED":
+		return wrong("it reported %v; the category of what a cancel has stopped is CANCELLED", w)
+	}
+	return r.worksOn()
+}
+
+func cancelEarly(r *rig) error {
+	var early atomic.Pointer[attempt]
+	var failed error
+	r.set(faults{hear: func(w *word) fate {
+		if w.kind == start && early.CompareAndSwap(nil, w.attempt) {
+			failed = r.cancelTask(w.attempt.task)
+		}
+		return pass
+	}})
+	r.launch()
+	if _, err := r.submit(r.cfg.Long); err != nil {
+		return err
+	}
+	var a *attempt
+	if err := r.await("it reported no start", func() bool {
+		a = early.Load()
+		return a != nil && !a.lost.IsZero()
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if err := r.quiet(a, r.rec.gone(a), "it was told not to begin"); err != nil {
+		return err
+	}
+	return r.worksOn()
+}
+
+func leaseLost(r *rig) error {
+	a, err := r.begin(r.cfg.Long)
+	if err != nil {
+		return err
+	}
+	if err := r.remove(a.task); err != nil {
+		return err
+	}
+	if err := r.await("it did not ask about its lease, which was lost", func() bool { return !a.lost.IsZero() }); err != nil {
+		return err
+	}
+	if err := r.pause(MinLong); err != nil {
+		return err
+	}
+	if err := r.quiet(a, r.rec.gone(a), "it was told that its lease is lost"); err != nil {
+		return err
+	}
+	return r.worksOn()
+}
+
+func resultLate(r *rig) error {
+	var removed atomic.Pointer[attempt]
+	var failed error
+	r.set(faults{hear: func(w *word) fate {
+		if w.kind.outcome() && removed.CompareAndSwap(nil, w.attempt) {
+			failed = r.remove(w.attempt.task)
+		}
+		return pass
+	}})
+	r.launch()
+	if _, err := r.submit(r.cfg.Quick); err != nil {
+		return err
+	}
+	var a *attempt
+	if err := r.await("it reported no outcome", func() bool {
+		if a = removed.Load(); a == nil {
+			return false
+		}
+		all := a.outcomes()
+		return len(all) > 0 && all[0].verdict == lessorv1.Verdict_VERDICT_CANCELLED
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	return r.notAgain(a, "was CANCELLED")
+}
+
+func frozen(r *rig) error {
+	a, err := r.begin(r.cfg.Long)
+	if err != nil {
+		return err
+	}
+	r.worker.signal(syscall.SIGSTOP)
+	err = r.pause(ttl + time.Second)
+	r.worker.signal(syscall.SIGCONT)
+	if err != nil {
+		return err
+	}
+	w, err := r.committed(a.task)
+	if err != nil {
+		return err
+	}
+	if w.attempt == a {
+		return wrong("its lease did not expire while its process group was stopped: something outside of that renewed it")
+	}
+	if w.kind != complete {
+		return wrong("it reported %v of the next attempt, and no success", w)
+	}
+	var again bool
+	r.rec.look(func() { // what had no verdict may be said again
+		all := a.outcomes()
+		again = len(all) > 1 && all[0].verdict != lessorv1.Verdict_VERDICT_UNSPECIFIED && all[1].at.After(all[0].told)
+	})
+	if again {
+		return wrong("it repeated its report of %v, whose lease was lost", a)
+	}
+	return nil
+}
