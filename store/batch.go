@@ -79,6 +79,20 @@ func (b *Batch) Append(other *Batch) {
 	}
 }
 
+// Join returns a new batch with the changes of all, in order.
+func Join(all ...*Batch) *Batch {
+	var bytes, ops int
+	for _, b := range all {
+		bytes += len(b.arena)
+		ops += len(b.ops)
+	}
+	joined := &Batch{arena: make([]byte, 0, bytes), ops: make([]op, 0, ops)}
+	for _, b := range all {
+		joined.Append(b)
+	}
+	return joined
+}
+
 // Len is the number of changes.
 func (b *Batch) Len() int { return len(b.ops) }
 

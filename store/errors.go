@@ -102,6 +102,38 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("the store in %s is missing: there is %s, but no %s", e.Dir, strings.Join(e.Left, " and "), e.File)
 }
 
+// StandbyError refuses the directory of a standby. Until the standby is promoted, its store may only be read: a coordinator that serves it would grant the
+// tasks of a coordinator that may still run, with the same fencing tokens.
+type StandbyError struct {
+	Dir string
+}
+
+func (e *StandbyError) Error() string {
+	return fmt.Sprintf("%s is the directory of a standby that was not promoted", e.Dir)
+}
+
+// NotStandbyError means that a directory to promote is not that of a standby. After a promotion it is none any more.
+type NotStandbyError struct {
+	Dir string
+}
+
+func (e *NotStandbyError) Error() string {
+	return fmt.Sprintf("%s is not the directory of a standby, or was promoted already", e.Dir)
+}
+
+// NoCopyError means that a standby cannot be promoted, because it has no complete copy of a store.
+type NoCopyError struct {
+	Dir        string
+	Unfinished bool // it has a part of a copy
+}
+
+func (e *NoCopyError) Error() string {
+	if e.Unfinished {
+		return fmt.Sprintf("the standby in %s has no complete copy of a store, only one that did not finish", e.Dir)
+	}
+	return fmt.Sprintf("the standby in %s has no copy of a store", e.Dir)
+}
+
 // NoRoomError means that the disk has no room for a copy of a store. Nothing was written.
 type NoRoomError struct {
 	Dir    string // where the copy would be

@@ -14,6 +14,7 @@ const (
 	MetaIdentity = "identity" // epoch and the key that signs leases
 	MetaClock    = "clock"    // serving clock
 	MetaBackups  = "backups"  // when the last backups ended
+	MetaPosition = "position" // number of the last commit, in a store that has or had a standby; see package standby
 )
 
 // Sizes of the parts of keys in bytes.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // Store keeps the records of one partition. Several goroutines may use it at the same time.
@@ -77,6 +78,12 @@ type Tx interface {
 	Rollback()
 }
 
+// Waiter is a Tx that can wait for more than its own store.
+type Waiter interface {
+	// Waited returns how long Sync has waited for something else, a standby for example.
+	Waited() time.Duration
+}
+
 // Reader reads one state of a store. The slices that it returns belong to the store: the caller must not change them, nor use them after the View that gave
 // the Reader has returned.
 type Reader interface {
@@ -87,6 +94,12 @@ type Reader interface {
 	// Scan calls fn with each key in [from, to), in order, until fn returns false. If from is nil, Scan begins at the first key of the keyspace; if to is nil,
 	// it ends after the last one. fn may call Get and Scan of the same Reader.
 	Scan(ks Keyspace, from, to []byte, fn func(key, value []byte) bool) error
+}
+
+// Summer is a Reader that knows a checksum of each keyspace, over all of its records. Two states have equal sums if they have the same records, and almost
+// certainly not otherwise.
+type Summer interface {
+	Sums() (sums [NumKeyspaces]uint64, err error)
 }
 
 // Stats is the size of a store in bytes.

@@ -70,6 +70,39 @@ func LastBackups(r store.Reader) (Backups, error) {
 	return *kept, nil
 }
 
+// Position says which state a store is in: the one that a commit with this number made, in that run of a coordinator. Two stores that have one origin, and
+// whose positions are equal, have the same records, unless a program that keeps no position has changed one of them.
+type Position struct {
+	Run    uint64 // a random number, new at each start of a coordinator; not 0
+	Number uint64 // of the commit, from 1
+}
+
+// timedPosition is a position, and when the commit was written.
+type timedPosition struct {
+	Position
+	at lease.Wall
+}
+
+func positionFields(c *codec, p *timedPosition) {
+	num(c, &p.Run)
+	num(c, &p.Number)
+	num(c, &p.at)
+}
+
+// PutPosition stores the position of the state that the commit of b makes, and when that commit is written.
+func PutPosition(b *store.Batch, p Position, at lease.Wall) {
+	put(b, store.Meta, []byte(store.MetaPosition), &timedPosition{p, at}, positionFields)
+}
+
+// PositionOf reads the position, and when its commit was written; both are zero in a store that never had a standby.
+func PositionOf(r store.Reader) (Position, lease.Wall, error) {
+	kept, err := read(r, store.Meta, []byte(store.MetaPosition), positionFields)
+	if kept == nil {
+		return Position{}, 0, err
+	}
+	return kept.Position, kept.at, nil
+}
+
 // Space is a workspace of a tenant, with its number and the sequence number of its next task.
 type Space struct {
 	Tenant, Workspace string

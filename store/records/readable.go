@@ -114,6 +114,8 @@ func checkMeta(ks store.Keyspace, key, value []byte) error {
 		return decode(ks, key, value, new(lease.Instant), clockFields)
 	case store.MetaBackups:
 		return decode(ks, key, value, new(Backups), backupsFields)
+	case store.MetaPosition:
+		return decode(ks, key, value, new(timedPosition), positionFields)
 	case store.MetaFormat:
 		_, _, err := store.Open(ks, key, value)
 		return err
