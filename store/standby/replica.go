@@ -1,0 +1,310 @@
+package standby
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// queueBytes is how many bytes of changes wait for the store of the standby before Mark waits.
+const queueBytes = 16 << 20
+
+// Place is where a standby keeps its stores. Only a complete store may take the place of the coordinator's.
+type Place interface {
+	// Complete returns the store that is complete; nil if there is none.
+	Complete() store.Store
+	// Empty makes an empty store for a new copy. It discards an earlier one that was not finished. The complete store stays.
+	Empty() (store.Store, error)
+	// Replace makes the store of Empty the complete one, and closes and removes the one that was it.
+	Replace() error
+}
+
+// DivergedError means that the store of the standby differs from that of the coordinator: it needs a new copy.
+type DivergedError struct {
+	At       records.Position
+	Keyspace store.Keyspace // the first one that differs
+}
+
+func (e *DivergedError) Error() string {
+	return fmt.Sprintf("the standby differs from the coordinator in the records of %v", e.Keyspace)
+}
+
+// OtherStoreError means that the coordinator serves another store than the complete copy is of, or an older one, such as an empty one after its disk was lost. The
+// complete copy was kept: it may be the last one there is.
+type OtherStoreError struct {
+	Have, Got uint32 // epochs
+	Older     bool   // it is the same store in an older epoch
+}
+
+func (e *OtherStoreError) Error() string {
+	if e.Older {
+		return fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+	}
+	return fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+}
+
+// Replica is the Sink of a standby. One goroutine at a time may use it. Another goroutine, its own, commits what came, so that the next changes can arrive
+// meanwhile: all that wait are one commit.
+type Replica struct {
+	place  Place
+	ack    func(records.Position)
+	fail   func(error)
+	to     store.Store // the one that is followed or copied to
+	copies bool        // to is the store of Place.Empty
+	next   *store.Batch
+	done   chan struct{}
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	queue    []received
+	bytes    int64 // of queue, and of what is being committed
+	busy     bool  // something is being committed
+	closed   bool
+	err      error // of the store, or a *DivergedError; nothing is applied any more
+	diverged bool  // the complete store
+}
+
+// received is what came until a mark.
+type received struct {
+	changes *store.Batch
+	mark    Mark
+}
+
+// NewReplica returns a Replica, which must be closed. From another goroutine, it calls ack when it has made everything up to a position durable, and fail with
+// the error that the next Mark will return, so that nobody has to wait for another one.
+func NewReplica(p Place, ack func(records.Position), fail func(error)) *Replica {
+	r := &Replica{place: p, ack: ack, fail: fail, next: new(store.Batch), done: make(chan struct{})}
+	r.changed.L = &r.mu
+	go r.run()
+	return r
+}
+
+// Position is where the complete store is; zero if there is none, or if it has been found to differ from the coordinator's. It waits until what was received
+// is durable.
+func (r *Replica) Position() (p records.Position, err error) {
+	r.mu.Lock()
+	r.settle()
+	diverged := r.diverged
+	r.mu.Unlock()
+	st := r.place.Complete()
+	if st == nil || diverged {
+		return records.Position{}, nil
+	}
+	err = st.View(func(reader store.Reader) (err error) {
+		p, _, err = records.PositionOf(reader)
+		return err
+	})
+	return p, err
+}
+
+// settle waits until nothing is being committed, and nothing waits for that. The caller holds the lock.
+func (r *Replica) settle() {
+	for r.busy || len(r.queue) > 0 {
+		r.changed.Wait()
+	}
+}
+
+// Begin implements Sink. It may be called again, when the standby has connected again.
+func (r *Replica) Begin(b Begin) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle()
+	if r.err != nil && !errors.As(r.err, new(*DivergedError)) {
+		return r.err
+	}
+	r.err, r.next, r.copies = nil, new(store.Batch), b.Copy
+	if b.Copy {
+		r.to, r.err = r.place.Empty()
+		return r.err
+	}
+	if r.to = r.place.Complete(); r.to == nil || r.diverged {
+		return errors.New("the coordinator goes on, but there is no complete copy to go on with")
+	}
+	return nil
+}
+
+// Changes implements Sink.
+func (r *Replica) Changes(ops []store.Op) error {
+	for _, op := range ops {
+		switch {
+		case int(op.Keyspace) >= store.NumKeyspaces:
+			return fmt.Errorf("there is no keyspace %d", op.Keyspace)
+		case op.Delete:
+			r.next.Delete(op.Keyspace, op.Key)
+		default:
+			r.next.Put(op.Keyspace, op.Key, op.Value)
+		}
+	}
+	return nil
+}
+
+// Mark implements Sink. It waits while much is waiting for the store. Its errors are those of the store, of Place.Replace, *OtherStoreError and
+// *DivergedError, also for earlier marks; after the last one another Begin helps.
+func (r *Replica) Mark(m Mark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.bytes > queueBytes && r.err == nil {
+		r.changed.Wait()
+	}
+	if r.err != nil {
+		return r.err
+	}
+	r.queue = append(r.queue, received{changes: r.next, mark: m})
+	r.bytes += int64(r.next.Bytes())
+	r.next = new(store.Batch)
+	r.changed.Broadcast()
+	return nil
+}
+
+// Close waits until what was received is durable, and returns the error of Mark, if any.
+func (r *Replica) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.changed.Broadcast()
+	r.mu.Unlock()
+	<-r.done
+	return r.err
+}
+
+// run commits what comes.
+func (r *Replica) run() {
+	defer close(r.done)
+	for {
+		group := r.take()
+		if group == nil {
+			return
+		}
+		err := r.commit(group)
+		if err != nil {
+			r.fail(err) // before Position and Begin go on, which may be of the next stream
+		}
+		r.mu.Lock()
+		for _, one := range group {
+			r.bytes -= int64(one.changes.Bytes())
+		}
+		r.busy = false
+		if err != nil {
+			r.err, r.queue, r.bytes = err, nil, 0
+			r.diverged = r.diverged || errors.As(err, new(*DivergedError)) && !r.copies
+		}
+		r.changed.Broadcast()
+		r.mu.Unlock()
+	}
+}
+
+// take waits for what came, up to the first mark with checksums; nil if nothing will come any more.
+func (r *Replica) take() (group []received) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.queue) == 0 && !r.closed {
+		r.changed.Wait()
+	}
+	n := 0
+	for n < len(r.queue) {
+		n++
+		if r.queue[n-1].mark.Sums != nil {
+			break
+		}
+	}
+	group, r.queue = r.queue[:n:n], r.queue[n:]
+	r.busy = n > 0
+	if n == 0 {
+		return nil
+	}
+	return group
+}
+
+// commit makes a group durable, and acknowledges it if the store is complete.
+func (r *Replica) commit(group []received) error {
+	t, err := r.to.Begin(context.Background())
+	if err != nil {
+		return err
+	}
+	for _, one := range group {
+		t.Apply(one.changes)
+	}
+	if err := t.Write(); err != nil {
+		return err
+	}
+	if err := t.Sync(); err != nil {
+		return err
+	}
+	last := group[len(group)-1].mark
+	if err := r.compare(last); err != nil {
+		return err
+	}
+	if !last.Complete {
+		return nil
+	}
+	if r.copies {
+		if err := r.requireSameStore(); err != nil {
+			return err
+		}
+		if err := r.place.Replace(); err != nil {
+			return err
+		}
+		r.to, r.copies = r.place.Complete(), false
+		r.mu.Lock()
+		r.diverged = false
+		r.mu.Unlock()
+	}
+	r.ack(last.At)
+	return nil
+}
+
+// compare compares the checksums of the store with those of a mark.
+func (r *Replica) compare(m Mark) error {
+	if m.Sums == nil {
+		return nil
+	}
+	return r.to.View(func(reader store.Reader) error {
+		s, ok := reader.(store.Summer)
+		if !ok {
+			return nil
+		}
+		sums, err := s.Sums()
+		if err != nil {
+			return err
+		}
+		for ks, sum := range sums {
+			if ks < len(m.Sums) && sum != m.Sums[ks] {
+				return &DivergedError{At: m.At, Keyspace: store.Keyspace(ks)}
+			}
+		}
+		return nil
+	})
+}
+
+// requireSameStore keeps the complete copy from being replaced by one of another store, or of an older epoch.
+func (r *Replica) requireSameStore() error {
+	complete := r.place.Complete()
+	if complete == nil {
+		return nil
+	}
+	have, found, err := identityOf(complete)
+	if err != nil || !found {
+		return err
+	}
+	got, _, err := identityOf(r.to)
+	if err != nil {
+		return err
+	}
+	same := bytes.Equal(got.Key, have.Key)
+	if !same || got.Epoch < have.Epoch {
+		return &OtherStoreError{Have: have.Epoch, Got: got.Epoch, Older: same}
+	}
+	return nil
+}
+
+func identityOf(st store.Store) (id records.Identity, found bool, err error) {
+	err = st.View(func(r store.Reader) (err error) {
+		id, found, err = records.ReadIdentity(r)
+		return err
+	})
+	return id, found, err
+}
