@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -94,7 +95,7 @@ func openToCompact(dir string, opts Options) (*Store, error) {
 }
 
 func openUnchecked(dir string, opts Options) (*Store, error) {
-	if err := refuseUnfinished(dir); err != nil {
+	if err := cmp.Or(refuseStandby(dir), refuseUnfinished(dir)); err != nil {
 		return nil, err
 	}
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, fileName)) // otherwise the copy would replace a symbolic link, and not the store

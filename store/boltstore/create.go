@@ -18,13 +18,13 @@ import (
 // cannot open a file again if a loss of power interrupted its creation, so the store gets its name only when it is complete and on the disk.
 //
 // A Restore that began meanwhile may have found no store, and then replaces the one that is there now. So createIfMissing returns a *store.UnfinishedError if a
-// Restore has not finished: nobody may serve that store.
+// Restore has not finished: nobody may serve that store. For the same reason it returns a *store.StandbyError if OpenStandby has taken the directory meanwhile.
 func createIfMissing(path string, migrations store.Migrations) error {
 	_, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = create(path, migrations)
 	}
-	return cmp.Or(err, refuseUnfinished(filepath.Dir(path)))
+	return cmp.Or(err, refuseUnfinished(filepath.Dir(path)), refuseStandby(filepath.Dir(path)))
 }
 
 func create(path string, migrations store.Migrations) error {

@@ -16,4 +16,5 @@
 //	takeback.go                      takes back a last commit that a loss of power cut off
 //
 //	restore.go compact.go            makes a store from a backup; rewrites a store without its free pages
+//	standby.go                       the directory of a standby, and how it becomes that of a store
 package boltstore

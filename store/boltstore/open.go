@@ -26,6 +26,8 @@ const (
 	ownerName      = "lessor.owner"          // see owner
 	markName       = fileName + ".checked"   // see mark
 	reserveName    = "lessor.reserve"        // see package reserve
+	standbyName    = "lessor.standby"        // see Standby
+	copyingName    = "copying"               // the directory of a copy that a Standby has not finished
 )
 
 // Options configure how a store is opened. The zero Options suit most callers.
@@ -59,22 +61,25 @@ func (o Options) withDefaults() Options {
 // If the newest commit is in the file only in part, and the commit before it is whole, Open takes the newest one back: the power was lost while it was
 // under way, and nobody was told of it.
 //
-// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError, *store.UnfinishedError and
-// *store.LostError; others come from the operating system and name the directory or the file.
+// The errors to tell apart are *store.InUseError, *store.NewerFormatError, *store.DamagedError, *store.CorruptError, *store.UnfinishedError,
+// *store.LostError and *store.StandbyError; others come from the operating system and name the directory or the file.
 func Open(dir string, opts Options) (*Store, error) {
 	return open(dir, opts.withDefaults(), store.Current())
 }
 
 func open(dir string, opts Options, migrations store.Migrations) (*Store, error) {
-	if err := refuseUnfinished(dir); err != nil {
+	if err := cmp.Or(refuseStandby(dir), refuseUnfinished(dir)); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, fileName)
-	if err := createIfMissing(path, migrations); err != nil {
+	if err := createIfMissing(filepath.Join(dir, fileName), migrations); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
 	}
-	o := opening{log: opts.Logger}
-	db, err := openBolt(path, boltOptions(opts), o.check)
+	return openExisting(dir, opts, migrations, opening{log: opts.Logger})
+}
+
+// openExisting is Open for a store that exists, whoever may serve it.
+func openExisting(dir string, opts Options, migrations store.Migrations, o opening) (*Store, error) {
+	db, err := openBolt(filepath.Join(dir, fileName), boltOptions(opts), o.check)
 	if err != nil {
 		return nil, errors.Join(err, o.release())
 	}
@@ -108,8 +113,8 @@ func DiskDir(dir string) string {
 }
 
 // OpenReadOnly opens a store for reading. path is the directory of a store, or a file that Snapshot wrote. OpenReadOnly checks the store as Open does, but does
-// not change or upgrade it. No process may have the store open for writing. Commit fails. The errors are those of Open, also *store.TornError if Open would
-// take a commit back, and fs.ErrNotExist if there is no store.
+// not change or upgrade it. No process may have the store open for writing. Commit fails. The directory may be that of a standby. The errors are those of Open,
+// also *store.TornError if Open would take a commit back, and fs.ErrNotExist if there is no store.
 func OpenReadOnly(path string, opts Options) (*Store, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		if err := refuseUnfinished(path); err != nil {
@@ -148,6 +153,9 @@ func (s *Store) takeOwnership(dir string, migrations store.Migrations, o *openin
 	have, err := s.firstRead(migrations)
 	if err != nil || have == migrations.Format() {
 		return err
+	}
+	if o.keepFormat {
+		return errOlderFormat
 	}
 	if err := o.checkNow(); err != nil { // an upgrade reads all records anyway, and cannot be undone
 		return err

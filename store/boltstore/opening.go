@@ -15,7 +15,10 @@ type opening struct {
 	file       *os.File
 	background *backgroundCheck // the check in the background; nil if the store was checked at once
 	log        *slog.Logger
+	keepFormat bool // refuse a store of an older format with errOlderFormat, instead of an upgrade
 }
+
+var errOlderFormat = errors.New("the store has an older format")
 
 // check prepares a check in the background if the store has all of the following, and otherwise checks the store at once:
 //   - a good mark;

@@ -16,6 +16,8 @@ type reader struct {
 	cursors [store.NumKeyspaces]*bbolt.Cursor
 }
 
+var _ store.Summer = (*reader)(nil)
+
 // bucket returns nil for a keyspace that was never written.
 func (r *reader) bucket(ks store.Keyspace) *bbolt.Bucket {
 	if r.buckets[ks] == nil {
@@ -52,4 +54,13 @@ func (r *reader) Scan(ks store.Keyspace, from, to []byte, fn func(key, value []b
 		}
 	}
 	return nil
+}
+
+// Sums implements store.Summer. It reads the sums that the last commit wrote.
+func (r *reader) Sums() ([store.NumKeyspaces]uint64, error) {
+	s, err := readSums(r.tx)
+	if err != nil {
+		return [store.NumKeyspaces]uint64{}, err
+	}
+	return *s, nil
 }
