@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
@@ -12,6 +14,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // adminService serves operators.
@@ -21,6 +24,9 @@ type adminService struct {
 	sessions *session.Registry
 	noAuth   bool // no credentials are required
 	started  lease.Wall
+	feed     *standby.Feed
+	// following is done when no standby need follow any more: a stop has committed everything.
+	following context.Context
 
 	backup      atomic.Bool     // a backup is under way
 	backups     records.Backups // when the last ones ended; only the backup under way may use it
@@ -39,11 +45,20 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	if !who.Until.IsZero() {
 		ends = lease.WallOf(who.Until)
 	}
+	var standbys []standby.Status
+	var waits bool
+	var wait *durationpb.Duration
+	if tenant == s.cfg.Backup.Tenant {
+		standbys, waits = s.feed.Standbys(), s.feed.Waits()
+		if s.cfg.Standbys.Wait > 0 {
+			wait = durationpb.New(s.cfg.Standbys.Wait)
+		}
+	}
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: has.Leases, Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
 		GrantsStopped: s.cfg.DiskSpent(), Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), has.Unended),
-		CredentialEndsAt: convert.Stamp(ends),
+		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait,
 	}, nil
 }
 

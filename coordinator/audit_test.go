@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"io"
 	"maps"
 	"path"
 	"slices"
@@ -152,6 +154,18 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 				_, _, _, err = receiveBackup(stream)
 			}
 			return err
+		}},
+		{method: lessorv1.AdminService_FollowStore_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
+			s := r.follow(ctx, t, "b", nil)
+			if err := s.next(); err != nil {
+				return err
+			}
+			synctest.Wait() // the entry is not waited for
+			_ = s.CloseSend()
+			if err := s.receiveAll(); !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil
 		}},
 		{method: lessorv1.AuthService_CreateToken_FullMethodName, changes: store.Token, needsAuth: true, call: func(ctx context.Context) error {
 			return errOf(tokens.CreateToken(ctx, &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_VIEWER, Subject: "v"}))

@@ -22,11 +22,11 @@ import (
 // Backup configures backups: copies of the whole store. During a backup the store cannot reuse the pages of the snapshot, so its file grows with every
 // write. Therefore the duration of a backup is limited, and a backup ends when the disk is full.
 type Backup struct {
-	// Tenant is the tenant whose operators may take backups. Empty: gate.DefaultTenant. A backup holds the data of all tenants.
+	// Tenant is the tenant whose operators may take backups and run standbys. Empty: gate.DefaultTenant. Both hold the data of all tenants.
 	Tenant string
 	// Timeout is how long a backup may take. The minimum is 1 s; 0 means 1 h.
 	Timeout time.Duration
-	// Stall is how long the client of a backup may pause reading. The minimum is 1 s; 0 means 30 s.
+	// Stall is how long the client of a backup, or a standby, may pause reading. The minimum is 1 s; 0 means 30 s.
 	Stall time.Duration
 }
 
@@ -156,16 +156,21 @@ func (w *backupWriter) Write(p []byte) (int, error) {
 }
 
 func (w *backupWriter) pass(part *lessorv1.BackupResponse) error {
+	return sendWithin(w.ctx, w.stall, refusal.ErrBackupStall, func() error { return w.send(part) })
+}
+
+// sendWithin sends a message of a stream. It returns late when that takes longer than stall, and the cause when ctx ends. The send then ends with the call.
+func sendWithin(ctx context.Context, stall time.Duration, late error, send func() error) error {
 	sent := make(chan error, 1)
-	go func() { sent <- w.send(part) }()
-	slow := time.NewTimer(w.stall)
+	go func() { sent <- send() }()
+	slow := time.NewTimer(stall)
 	defer slow.Stop()
 	select {
 	case err := <-sent:
 		return err
 	case <-slow.C:
-		return refusal.ErrBackupStall
-	case <-w.ctx.Done():
-		return context.Cause(w.ctx)
+		return late
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

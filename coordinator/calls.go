@@ -6,10 +6,12 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // calls counts the calls of Lessor's own services that are under way. A stop waits for these calls, but not for a stream of the reflection or
-// health service that some tool keeps open.
+// health service that some tool keeps open, nor yet for standbys, which get what the others have changed.
 type calls struct {
 	mu    sync.Mutex
 	n     int
@@ -27,7 +29,7 @@ func ours(method string) bool { return strings.HasPrefix(method, "/lessor.") }
 
 // begin counts a call as under way until end is called.
 func (c *calls) begin(method string) (end func()) {
-	if !ours(method) {
+	if !ours(method) || method == lessorv1.AdminService_FollowStore_FullMethodName {
 		return func() {}
 	}
 	c.mu.Lock()

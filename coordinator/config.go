@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // Config configures a coordinator. The zero value is valid.
@@ -35,6 +36,8 @@ type Config struct {
 	Recovery engine.Recovery
 	// Backup configures AdminService.Backup.
 	Backup Backup
+	// Standbys says what is kept for standbys, which AdminService.FollowStore serves.
+	Standbys standby.Options
 	// Auth says which credentials callers need. nil: none; then every caller belongs to the tenant gate.DefaultTenant and may call everything.
 	Auth *gate.Auth
 	// TLS is the TLS configuration of both listeners, client certificates included. nil: plain text.
@@ -116,7 +119,7 @@ func (c *Config) validate() error {
 	if c.AuditRetention < audit.MinRetention {
 		return fmt.Errorf("the audit retention is %v; it must be at least %v", c.AuditRetention, audit.MinRetention)
 	}
-	return errors.Join(c.Backup.validate(), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
+	return errors.Join(c.Backup.validate(), validateStandbys(c.Standbys), c.Callbacks.validate(), c.Quotas.Validate(), c.Connections.Validate(), c.Sessions.Validate())
 }
 
 // minMessage is the smallest value that maxMessage returns, in bytes (S7).

@@ -32,7 +32,7 @@
 //
 //	task_*.go submit_stream.go middlewares.go TaskService; watch*.go: its streams of events
 //	worker_service.go                         WorkerService, its unary calls; package session serves its stream
-//	admin_service.go queue_service.go         AdminService: the coordinator, queues; backup.go: copies of the store
+//	admin_service.go queue_service.go         AdminService: the coordinator, queues; backup.go: copies of the store; follow.go: standbys
 //	worker_admin_service.go                   AdminService on workers: list, get, drain, kick; package_service.go: on their packages (W13)
 //	auth_service.go                           AuthService: tokens and keys, which package auth keeps
 //

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 
@@ -52,6 +53,21 @@ func (e *edge) untilStop(ctx context.Context) (context.Context, context.CancelFu
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(e.stopping, func() { cancel(engine.ErrStopped) })
 	return ctx, func() { unhook(); cancel(nil) }
+}
+
+// errPanic ends a stream whose reader has panicked. Its status is INTERNAL.
+var errPanic = errors.New("the reader of a stream panicked")
+
+// recovered calls fn, for a handler that has more than one goroutine: the interceptors recover only panics of the one that called the handler. It returns
+// errPanic if fn panics, and the log tells.
+func (e *edge) recovered(ctx context.Context, fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.cfg.Logger.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	return fn()
 }
 
 // logFields adds fields such as sender, id and corr to the log line of the call.

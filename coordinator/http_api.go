@@ -17,7 +17,7 @@ import (
 // health checks and profiles for operators.
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
-	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.engine.CommitPending}, roles, c.cfg.Pprof)
+	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
 	web.Register(mux, web.Config{Calls: inside, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),

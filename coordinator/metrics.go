@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // metrics turns the callbacks of the engine into Prometheus metrics. The values of labels come from enums, so the number of series is bounded.
@@ -193,9 +194,6 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
 	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)
 	gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 { return float64(room.waits()) })
-	gauge("lessor_commit_pending_seconds", "How long the commit under way has lasted; 0 while there is none.", func() float64 {
-		return eng.CommitPending().Seconds()
-	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Free space inside the store's file.", func() float64 { return float64(st.Stats().FreeBytes) })
 	while := func(is func() bool) func() float64 {
@@ -212,6 +210,13 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	gauge("lessor_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires, in seconds since 1970; NaN without TLS.", func() float64 {
 		return expiry(cfg.TLS)
 	})
+}
+
+// watchCommits shows how long the disk has been busy with the commit under way.
+func (m *metrics) watchCommits(pending func() time.Duration) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lessor_commit_pending_seconds", Help: "How long the commit under way has lasted, without its wait for a standby; 0 while there is none.",
+	}, func() float64 { return pending().Seconds() }))
 }
 
 // watchCredentials adds the metric of the credential in use that ends first.
@@ -275,4 +280,43 @@ func (c *taskCounts) Collect(to chan<- prometheus.Metric) {
 	tell(tasksDesc, n.Scheduled, "SCHEDULED")
 	tell(tasksDesc, n.Leased, "LEASED")
 	tell(leasesDesc, n.Leased)
+}
+
+// standbyMetrics collects, at each scrape, what is known of the standbys that follow.
+type standbyMetrics struct{ feed *standby.Feed }
+
+var (
+	standbysDesc = prometheus.NewDesc("lessor_standbys", "Standbys that follow, by state: complete, or copying while the store is being sent to them.", []string{"state"}, nil)
+	behindDesc   = prometheus.NewDesc("lessor_standby_behind_seconds",
+		"How old the oldest commit is that the best complete standby has not acknowledged; 0 if it has all, NaN if no complete one follows.", nil, nil)
+	waitsDesc = prometheus.NewDesc("lessor_standby_awaited", "1 while each commit waits for a standby before it is acknowledged.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (standbyMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- standbysDesc
+	to <- behindDesc
+	to <- waitsDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c standbyMetrics) Collect(to chan<- prometheus.Metric) {
+	complete, copying, behind := 0, 0, math.NaN()
+	for _, one := range c.feed.Standbys() {
+		if !one.Complete {
+			copying++
+			continue
+		}
+		if complete++; complete == 1 || one.Behind.Seconds() < behind {
+			behind = one.Behind.Seconds()
+		}
+	}
+	to <- prometheus.MustNewConstMetric(standbysDesc, prometheus.GaugeValue, float64(complete), "complete")
+	to <- prometheus.MustNewConstMetric(standbysDesc, prometheus.GaugeValue, float64(copying), "copying")
+	to <- prometheus.MustNewConstMetric(behindDesc, prometheus.GaugeValue, behind)
+	awaited := 0.0
+	if c.feed.Waits() {
+		awaited = 1
+	}
+	to <- prometheus.MustNewConstMetric(waitsDesc, prometheus.GaugeValue, awaited)
 }

@@ -28,11 +28,13 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/tracing"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 const (
 	gracefulStop = 10 * time.Second       // time for calls under way to end
 	lastWords    = 500 * time.Millisecond // time for the last answer to reach its client
+	lastCommits  = 3 * time.Second        // time for the last commits to reach the standbys
 )
 
 // Coordinator is the authority on tasks, leases and results over one store. Make one with New and run it with Serve.
@@ -49,6 +51,8 @@ type Coordinator struct {
 	connLimiter *preauth.ConnLimiter
 	ready       atomic.Bool
 	stopAll     context.CancelFunc // ends streams and waits
+	feed        *standby.Feed
+	endFollows  context.CancelFunc // ends the streams of standbys
 }
 
 // New returns a coordinator over a store, and reads the state of the store. The caller closes the store after Serve has returned.
@@ -58,6 +62,11 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	cfg.Logger = paced(cfg.Logger)
+	feed, err := newFeed(st, cfg.Standbys, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	st = feed
 	m := newMetrics()
 	tracer := tracing.New(cfg.TracerProvider)
 	events := withWarnings(m.events(), cfg.Logger)
@@ -78,11 +87,14 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	sessions := session.NewRegistry()
 	stopping, stop := context.WithCancel(context.Background())
+	following, endFollows := context.WithCancel(context.Background())
 	room := newSubmitRoom(cfg.maxMessage(), stopping.Done())
 	m.watch(sessions, eng, st, room, cfg)
+	m.registry.MustRegister(standbyMetrics{feed})
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
+		feed: feed, endFollows: endFollows,
 	}
 	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
@@ -93,6 +105,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	}
 	m.registry.MustRegister(c.gate.Refused())
 	m.watchCredentials(c.gate.FirstEnd)
+	m.watchCommits(c.commitPending)
 	through := newChain(cfg.Logger, c.calls, m.calls, c.gate)
 	callLimiter := preauth.NewCallLimiter(c.gate, cfg.Connections.Most)
 	unfinished := newUnfinished(cfg.Logger)
@@ -110,6 +123,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	inside := newLocal(through)
 	c.register(&adminService{
 		edge: c.edge, noAuth: c.gate.Open(), sessions: sessions, started: eng.Now().Wall, backups: backups, showBackups: m.showBackups,
+		feed: feed, following: following,
 	}, inside)
 	c.http = c.newHTTP(inside, m)
 	return c, nil
@@ -156,7 +170,7 @@ func (c *Coordinator) register(admin *adminService, inside *local) {
 }
 
 // Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it refuses new calls, ends the streams,
-// answers the calls under way, commits everything it has accepted, and returns nil. An error that wraps engine.ErrStore means that the store
+// answers the calls under way, commits everything it has accepted, sends that to the standbys that keep up, and returns nil. An error that wraps engine.ErrStore means that the store
 // failed. The process must then exit, because only a new start, which reads the disk, can find out what was committed. Serve may be called
 // only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
@@ -172,8 +186,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	c.edge.assigner.CallbackURL = c.cfg.Callbacks.at(httpLis, scheme)
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
+	engineEnded := make(chan struct{})
 	parts := []func() error{
-		func() error { return c.engine.Run(engineCtx) },
+		func() error { defer close(engineEnded); return c.engine.Run(engineCtx) },
 		func() error { return c.untilStoreFails(engineCtx) },
 		func() error { return c.serveGRPC(grpcLis) },
 	}
@@ -188,6 +203,9 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		go func() { ended <- part() }()
 	}
 	c.setReady(true)
+	if c.cfg.Standbys.Wait > 0 {
+		c.cfg.Logger.Warn("no standby follows yet: until one has everything, what is acknowledged may be on this machine only", "standby_wait", c.cfg.Standbys.Wait)
+	}
 	c.cfg.Logger.Info("serving", "version", c.cfg.Version, "epoch", c.engine.Epoch(), "grpc", addressOf(grpcLis), "http", addressOf(httpLis))
 
 	var errs []error
@@ -199,9 +217,13 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	c.cfg.Logger.Info("stopping: new calls are refused, calls under way are answered")
 	c.setReady(false)
 	c.stopAll()
-	c.stopServers() // while the engine still answers
+	defer time.AfterFunc(lastCommits, c.feed.GiveUp).Stop() // answers need not wait longer for a standby
+	defer c.feed.Release()
+	endGRPC := c.stopServers() // while the engine still answers
 	stopTrail()
 	stopEngine()
+	<-engineEnded
+	endGRPC()
 	for range len(parts) - len(errs) {
 		errs = append(errs, <-ended)
 	}
@@ -279,25 +301,53 @@ func (c *Coordinator) serveHTTP(lis net.Listener) error {
 }
 
 // stopServers stops the gRPC server and the HTTP server at the same time: neither needs the other. Both have the time gracefulStop for their calls
-// under way.
-func (c *Coordinator) stopServers() {
+// under way. Standbys still follow, until endGRPC.
+func (c *Coordinator) stopServers() (endGRPC func()) {
 	var both sync.WaitGroup
-	both.Go(c.stopGRPC)
+	both.Go(func() { endGRPC = c.stopGRPC() })
 	both.Go(c.stopHTTP)
 	both.Wait()
+	return endGRPC
 }
 
-func (c *Coordinator) stopGRPC() {
+func (c *Coordinator) stopGRPC() (end func()) {
 	hurry := time.AfterFunc(gracefulStop, c.grpc.Stop)
-	defer hurry.Stop()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); c.grpc.GracefulStop() }()
+	waitLastWords := func() {
+		select {
+		case <-stopped:
+		case <-time.After(lastWords):
+		}
+	}
 	select {
 	case <-stopped:
 	case <-c.calls.none():
-		hurry.Reset(lastWords) // only calls of health and reflection are still open
+		waitLastWords() // only standbys still follow, and calls of health and reflection are open
+	}
+	hurry.Stop()
+	return func() {
+		if len(c.feed.Standbys()) > 0 {
+			c.letFollow()
+			c.endFollows()
+			waitLastWords()
+		}
+		c.grpc.Stop()
 		<-stopped
 	}
+}
+
+// commitPending returns how long the disk has been busy with the commit under way. The time for which a commit waits for a standby does not count.
+func (c *Coordinator) commitPending() time.Duration {
+	waiting := c.feed.Waiting() // first, so that it is not longer
+	return max(0, c.engine.CommitPending()-waiting)
+}
+
+// letFollow waits until the standbys that are complete have everything that was committed, but not longer than lastCommits.
+func (c *Coordinator) letFollow() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastCommits)
+	defer cancel()
+	c.feed.Settle(ctx)
 }
 
 func (c *Coordinator) stopHTTP() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime/debug"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -38,14 +37,11 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 	read := make(chan error, 1)
 	go func() {
 		defer close(answers)
-		defer func() {
-			if p := recover(); p != nil { // the interceptors recover only panics of the goroutine that called this handler
-				s.cfg.Logger.ErrorContext(ctx, "panic in a handler", "panic", p, "stack", string(debug.Stack()))
-				read <- errPanic
-				abort(errPanic) // a frame may wait for its answer
-			}
-		}()
-		read <- s.readSubmits(taking, stream, window, answers)
+		err := s.recovered(ctx, func() error { return s.readSubmits(taking, stream, window, answers) })
+		read <- err
+		if errors.Is(err, errPanic) {
+			abort(errPanic) // a frame may wait for its answer
+		}
 	}()
 	for {
 		a, err := nextAnswer(ctx, taking, window, answers)
@@ -60,9 +56,6 @@ func (s *taskService) SubmitStream(stream grpc.BidiStreamingServer[lessorv1.Subm
 		}
 	}
 }
-
-// errPanic ends a stream whose frame made the reader panic. Its status is INTERNAL.
-var errPanic = errors.New("the reader of a submit stream panicked")
 
 // nextAnswer waits for the next answer, in the order of the frames. It returns io.EOF when all frames are answered and no more come, and the cause of the
 // end of taking when the frames that were taken before are answered. If ctx ends, it does not wait for them. A frame leaves the window when its turn has come.

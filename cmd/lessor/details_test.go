@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -110,6 +111,19 @@ func TestQuotas(t *testing.T) {
 	for value, want := range map[string]string{"100": "7 of 100", "5/s": "5/s", "5/s:20": "5/s:20", "none": ""} {
 		if got := quotaText(&lessorv1.Quota{Value: value, Used: 7}); got != want {
 			t.Errorf("%s: got %q, want %q", value, got, want)
+		}
+	}
+}
+
+// A standby is shown with what is lost if the coordinator's machine is lost now.
+func TestStandbys(t *testing.T) {
+	for want, s := range map[string]*lessorv1.Standby{
+		"to which the store is being copied: 2.0 KiB sent": {SentBytes: 2 << 10},
+		"which has everything":                             {Complete: true, SentBytes: 2 << 10},
+		"1.5s behind (3 commits)":                          {Complete: true, CommitsBehind: 3, Behind: durationpb.New(1500 * time.Millisecond)},
+	} {
+		if got := standbyText(s); got != want {
+			t.Errorf("%v: got %q, want %q", s, got, want)
 		}
 	}
 }

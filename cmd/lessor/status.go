@@ -35,6 +35,15 @@ func (c statusCmd) Run(a *app) error {
 		case s.GetDiskFull():
 			d.add("disk", "nearly full: new tasks are refused until there is room")
 		}
+		for _, one := range s.GetStandbys() {
+			d.add("standby", one.GetName()+", "+standbyText(one))
+		}
+		if wait := s.GetStandbyWait(); wait != nil {
+			if len(s.GetStandbys()) == 0 {
+				d.add("standby", "none follows")
+			}
+			d.add("results", resultsText(s.GetWaitsForStandby(), words.Span(wait.AsDuration())))
+		}
 		d.add("access", accessText(s.GetOpen()))
 		if ends := s.GetCredentialEndsAt(); ends != nil {
 			d.add("your credential", "good until "+clock(ends)+", for "+words.Span(ends.AsTime().Sub(s.GetServerTime().AsTime())))
@@ -44,6 +53,17 @@ func (c statusCmd) Run(a *app) error {
 		}
 		return d.flush()
 	})
+}
+
+// standbyText says how far a standby is.
+func standbyText(s *lessorv1.Standby) string {
+	switch {
+	case !s.GetComplete():
+		return "to which the store is being copied: " + words.Bytes(s.GetSentBytes()) + " sent"
+	case s.GetCommitsBehind() == 0:
+		return "which has everything"
+	}
+	return fmt.Sprintf("%s behind (%d commits)", words.Span(s.GetBehind().AsDuration()), s.GetCommitsBehind())
 }
 
 // quotaText says how much of a limit is used, or "" if there is no limit.
@@ -62,4 +82,12 @@ func accessText(open bool) string {
 		return "no credentials are required: everyone who reaches the listener acts for tenant \"default\""
 	}
 	return "credentials are required"
+}
+
+// resultsText says what --standby-wait does at present.
+func resultsText(waits bool, wait string) string {
+	if waits {
+		return "are told when a standby has them, too"
+	}
+	return "do not wait for a standby (--standby-wait " + wait + "), since none has everything: they may be on this machine only"
 }

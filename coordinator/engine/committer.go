@@ -93,6 +93,9 @@ func (c *committer) next(s *side) bool {
 	if current.tx != nil && current.err == nil {
 		current.err = current.tx.Sync()
 		current.took = time.Since(current.began)
+		if w, ok := current.tx.(store.Waiter); ok {
+			current.took -= w.Waited()
+		}
 	}
 	s.began.Store(nil)
 	c.end(current)

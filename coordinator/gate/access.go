@@ -61,7 +61,8 @@ var access = map[string]auth.Role{
 	lessorv1.AdminService_InstallPackage_FullMethodName:   operators,
 	lessorv1.AdminService_UninstallPackage_FullMethodName: operators,
 	lessorv1.AdminService_ListAuditEvents_FullMethodName:  operators,
-	lessorv1.AdminService_Backup_FullMethodName:           operators, // and only for the owner, see admit
+	lessorv1.AdminService_Backup_FullMethodName:           operators,
+	lessorv1.AdminService_FollowStore_FullMethodName:      operators,
 	lessorv1.AdminService_GetStatus_FullMethodName:        auth.Everybody,
 
 	lessorv1.AuthService_CreateToken_FullMethodName: operators,
@@ -72,6 +73,12 @@ var access = map[string]auth.Role{
 
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      auth.Everybody,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: auth.Everybody,
+}
+
+// forOwner lists the calls that only the tenant may make which owns the coordinator (Deps.Owner): they send the data of all tenants.
+var forOwner = map[string]bool{
+	lessorv1.AdminService_Backup_FullMethodName:      true,
+	lessorv1.AdminService_FollowStore_FullMethodName: true,
 }
 
 // unguarded lists the calls that need no credential. Health probes have no credential, and the answer to a probe says only whether the
@@ -101,7 +108,7 @@ func (g *Gate) admit(ctx context.Context, method string) (context.Context, Ident
 	if asks := access[method]; !who.Role.Has(asks) {
 		return nil, who, refusal.Status(&refusal.RoleError{What: path.Base(method), Has: who.Role, Asks: asks})
 	}
-	if method == lessorv1.AdminService_Backup_FullMethodName && who.Tenant != g.owner {
+	if forOwner[method] && who.Tenant != g.owner {
 		return nil, who, refusal.Status(refusal.ErrOwner)
 	}
 	return withIdentity(ctx, who), who, nil

@@ -42,6 +42,7 @@ var audited = map[string]bool{
 	lessorv1.AdminService_InstallPackage_FullMethodName:   true,
 	lessorv1.AdminService_UninstallPackage_FullMethodName: true,
 	lessorv1.AdminService_Backup_FullMethodName:           true, // the entry is durable before the first byte is sent
+	lessorv1.AdminService_FollowStore_FullMethodName:      true, // the entry is written while the first bytes are sent
 	lessorv1.AuthService_CreateToken_FullMethodName:       true,
 	lessorv1.AuthService_RevokeToken_FullMethodName:       true,
 	lessorv1.AuthService_RotateKey_FullMethodName:         true,
@@ -93,6 +94,13 @@ func (g *Gate) refuseByQuota(ctx context.Context, who Identity, method string, r
 	return err
 }
 
+// recordSoon records what nobody will repeat. If too much waits for the disk, it is counted.
+func (g *Gate) recordSoon(a records.Audit) {
+	if g.trail.Record(a) != nil {
+		g.trail.Note(a)
+	}
+}
+
 // turnAway records a call that the gate refuses, and returns err. A caller whose credential is valid, but who may not make the call, is charged for it, and
 // may get the error of the quota instead. Without a valid credential nothing is charged, or whoever has a revoked token could use up the quota of its tenant;
 // such calls are paced by their address. If the owner of the credential is not known, there is no entry in the audit, because an entry belongs to a
@@ -116,7 +124,9 @@ func (g *Gate) AuditPackage(ctx context.Context, worker string, end *lessorv1.Pk
 	a := newEntry(ctx, Identify(ctx), packageEvent, nil)
 	a.Object, a.Corr, a.Outcome = lease.PackageID(end.GetName(), end.GetVersion()), end.GetOperationId(), cmp.Or(code, records.OutcomeOK)
 	a.Detail = convert.Clip(words(&lessorv1.PackageResult{WorkerId: worker, Status: end.GetStatus()}), maxAuditDetail)
-	if !asked || g.trail.Record(a) != nil { // an error may mean that too much waits for the disk
+	if asked {
+		g.recordSoon(a)
+	} else {
 		g.trail.Note(a)
 	}
 }

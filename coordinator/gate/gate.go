@@ -27,7 +27,7 @@ type Deps struct {
 	Auth   *Auth       // nil: no credentials are required
 	Store  store.Store // holds the credentials that were issued
 	Keep   auth.Keeper // writes changes of the credentials
-	Owner  string      // the tenant whose operators may take backups, which hold the data of all tenants
+	Owner  string      // the tenant whose operators may take backups and run standbys, which hold the data of all tenants
 	Quotas *quota.Book
 	Trail  *audit.Trail // takes the audit entries
 	// OpenToken opens task tokens.
@@ -151,6 +151,9 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	if audited[info.FullMethod] {
 		entry := newEntry(ctx, who, info.FullMethod, nil)
 		in.first = func() error { return refusal.Status(g.trail.Record(entry)) }
+		if info.FullMethod == lessorv1.AdminService_FollowStore_FullMethodName { // the commit of the entry may wait for this very standby
+			in.first = func() error { go g.recordSoon(entry); return nil }
+		}
 		defer func() {
 			if err != nil && !in.told.Load() {
 				g.recordRefusal(entry, err)

@@ -22,6 +22,10 @@ const (
 	CodeBackupBusy = "E.BACKUP.BUSY"
 	CodeBackupLate = "E.BACKUP.TIMEOUT"
 
+	CodeStandbyBehind   = "E.STANDBY.BEHIND"
+	CodeStandbyReplaced = "E.STANDBY.REPLACED"
+	CodeStandbyName     = "E.STANDBY.NAME_TAKEN"
+
 	CodeToken       = "E.AUTH.INVALID_TOKEN"
 	CodeCertificate = "E.AUTH.MTLS_REQUIRED"
 	CodeForbidden   = "E.AUTH.FORBIDDEN"

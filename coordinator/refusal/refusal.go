@@ -20,6 +20,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // Waits after which a repeat may succeed, sent as RetryInfo.
@@ -42,12 +43,14 @@ var (
 	// ErrNoCertificate refuses a caller without a client certificate.
 	ErrNoCertificate = errors.New("a client certificate is required")
 	// ErrOwner refuses the operator of a tenant that does not own the coordinator, and does not say which one does (X2).
-	ErrOwner = errors.New("a backup contains the data of all tenants; only operators of the tenant named by serve --backup-tenant may take one")
+	ErrOwner = errors.New("backups and standbys have the data of all tenants; they are only for operators of the tenant named by serve --backup-tenant")
 
 	ErrBackupBusy  = errors.New("another backup is under way")
 	ErrBackupLate  = errors.New("the backup took longer than serve --backup-timeout allows and was cut off; discard what was received")
 	ErrBackupDisk  = errors.New("the disk of the coordinator is nearly full, and its store grows during a backup, which was cut off; discard what was received")
 	ErrBackupStall = errors.New("the reader of the backup stalled for longer than serve --backup-stall allows, and the backup was cut off; discard what was received")
+
+	ErrStandbyStall = errors.New("the standby read nothing for longer than serve --backup-stall allows, and was cut off")
 )
 
 // RoleError refuses a caller that has none of the roles that may make the call.
@@ -111,6 +114,12 @@ func Status(err error) error {
 		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil)
 	case errors.Is(err, ErrBackupLate), errors.Is(err, ErrBackupStall):
 		return New(codes.Aborted, CodeBackupLate, err.Error(), nil)
+	case errors.Is(err, standby.ErrBehind), errors.Is(err, ErrStandbyStall):
+		return New(codes.Aborted, CodeStandbyBehind, err.Error(), nil)
+	case errors.Is(err, standby.ErrReplaced):
+		return New(codes.Aborted, CodeStandbyReplaced, err.Error(), nil)
+	case errors.Is(err, standby.ErrNameTaken):
+		return New(codes.AlreadyExists, CodeStandbyName, err.Error(), nil)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // S4: every error has a gRPC code, a reason, a code in its metadata, and RetryInfo if waiting helps.
@@ -53,6 +54,9 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{err: fmt.Errorf("%w: disk on fire", engine.ErrStore), code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
 		{err: &store.CommitError{Err: errors.New("disk on fire")}, code: codes.Unavailable, reason: "STORE_FAILED", retry: time.Second},
 		{err: ErrBackupBusy, code: codes.ResourceExhausted, reason: "BACKUP_BUSY", retry: 10 * time.Second},
+		{err: fmt.Errorf("follow: %w", standby.ErrBehind), code: codes.Aborted, reason: "STANDBY_BEHIND"},
+		{err: standby.ErrNameTaken, code: codes.AlreadyExists, reason: "STANDBY_NAME_TAKEN"},
+		{err: standby.ErrReplaced, code: codes.Aborted, reason: "STANDBY_REPLACED"},
 		{err: errors.New("what?"), code: codes.Internal, reason: "INTERNAL"},
 	} {
 		t.Run(tt.reason, func(t *testing.T) {

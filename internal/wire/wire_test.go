@@ -82,6 +82,8 @@ func example(f protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfUint32(math.MaxUint32)
 	case protoreflect.Uint64Kind:
 		return protoreflect.ValueOfUint64(300)
+	case protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(1 << 63)
 	}
 	panic("no example of a " + f.Kind().String())
 }

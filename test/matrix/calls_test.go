@@ -101,7 +101,10 @@ var calls = map[string]callRow{
 	}},
 	"ListAuditEvents": {roles: operating, goodRequest: func(names) proto.Message { return &lessorv1.ListAuditEventsRequest{PageSize: 1} }},
 	"Backup":          {roles: auth.Nobody, goodRequest: func(names) proto.Message { return &lessorv1.BackupRequest{} }}, // neither tenant may read the store of all
-	"GetStatus":       {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
+	"FollowStore": {roles: auth.Nobody, goodRequest: func(names) proto.Message { // as for Backup
+		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: "standby", InstanceId: "instance"}}}
+	}},
+	"GetStatus": {roles: auth.Everybody, goodRequest: func(names) proto.Message { return &lessorv1.GetStatusRequest{} }},
 
 	"CreateToken": {roles: operating, goodRequest: func(names) proto.Message {
 		return &lessorv1.CreateTokenRequest{Role: lessorv1.Role_ROLE_WORKER, Subject: "made"}

@@ -58,6 +58,9 @@ var kinds = map[string]kind{
 	"UninstallPackageRequest.name":   "package",
 	"Package.name":                   "package",
 	"PkgEvent.name":                  "package",
+	"FollowStart.name":               plain, // the standbys are those of the coordinator
+	"StorePosition.run":              plain,
+	"StorePosition.number":           plain,
 	"operation_id":                   "request",
 	"WorkerInfo.name":                "worker",
 	"Sender.id":                      "worker",

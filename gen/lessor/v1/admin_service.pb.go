@@ -2159,6 +2159,12 @@ type GetStatusResponse struct {
 	CredentialEndsAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=credential_ends_at,json=credentialEndsAt,proto3" json:"credential_ends_at,omitempty"`
 	// True: the disk of the store is so full that no task is granted, either, until there is room: what is left is kept for the reports of tasks that run.
 	GrantsStopped bool `protobuf:"varint,13,opt,name=grants_stopped,json=grantsStopped,proto3" json:"grants_stopped,omitempty"`
+	// Standbys that follow, by name (FollowStore); only for callers of the tenant whose operators may take backups.
+	Standbys []*Standby `protobuf:"bytes,14,rep,name=standbys,proto3" json:"standbys,omitempty"`
+	// True: everything that was acknowledged is on a standby, too, because nothing is acknowledged before that (standby_wait). Only for the same callers.
+	WaitsForStandby bool `protobuf:"varint,15,opt,name=waits_for_standby,json=waitsForStandby,proto3" json:"waits_for_standby,omitempty"`
+	// How long an answer waits for a standby (serve --standby-wait); unset: not at all. Only for the same callers.
+	StandbyWait   *durationpb.Duration `protobuf:"bytes,16,opt,name=standby_wait,json=standbyWait,proto3" json:"standby_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2277,6 +2283,118 @@ func (x *GetStatusResponse) GetGrantsStopped() bool {
 	return false
 }
 
+func (x *GetStatusResponse) GetStandbys() []*Standby {
+	if x != nil {
+		return x.Standbys
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetWaitsForStandby() bool {
+	if x != nil {
+		return x.WaitsForStandby
+	}
+	return false
+}
+
+func (x *GetStatusResponse) GetStandbyWait() *durationpb.Duration {
+	if x != nil {
+		return x.StandbyWait
+	}
+	return nil
+}
+
+// Standby is a standby that follows.
+type Standby struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name that it has given.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// When it began to follow.
+	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
+	// True: it has everything but commits_behind, and can be promoted. False: the store is being copied to it.
+	Complete bool `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"`
+	// Age of the oldest commit that it has not acknowledged; unset if it has acknowledged all, or is not complete.
+	Behind *durationpb.Duration `protobuf:"bytes,4,opt,name=behind,proto3" json:"behind,omitempty"`
+	// How many commits it has not acknowledged; 0 if it is not complete.
+	CommitsBehind uint64 `protobuf:"varint,5,opt,name=commits_behind,json=commitsBehind,proto3" json:"commits_behind,omitempty"`
+	// Bytes of keys and values that were sent to it since it began to follow.
+	SentBytes     uint64 `protobuf:"varint,6,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standby) Reset() {
+	*x = Standby{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standby) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standby) ProtoMessage() {}
+
+func (x *Standby) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standby.ProtoReflect.Descriptor instead.
+func (*Standby) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Standby) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Standby) GetConnectedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ConnectedAt
+	}
+	return nil
+}
+
+func (x *Standby) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *Standby) GetBehind() *durationpb.Duration {
+	if x != nil {
+		return x.Behind
+	}
+	return nil
+}
+
+func (x *Standby) GetCommitsBehind() uint64 {
+	if x != nil {
+		return x.CommitsBehind
+	}
+	return 0
+}
+
+func (x *Standby) GetSentBytes() uint64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
 // Quota is a limit on what a tenant or a credential may use (X5). A call beyond it is refused with RESOURCE_EXHAUSTED and a reason made of QUOTA_
 // and the name of the limit in capitals.
 type Quota struct {
@@ -2295,7 +2413,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2425,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[28]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2438,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Quota) GetLimit() string {
@@ -2360,7 +2478,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2490,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[29]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2503,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 // BackupResponse is a part of the copy: once begin, then data until all is there, then end. A stream without end is no backup.
@@ -2405,7 +2523,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2535,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[30]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2548,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupResponse) GetPart() isBackupResponse_Part {
@@ -2509,7 +2627,7 @@ type BackupBegin struct {
 
 func (x *BackupBegin) Reset() {
 	*x = BackupBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2639,7 @@ func (x *BackupBegin) String() string {
 func (*BackupBegin) ProtoMessage() {}
 
 func (x *BackupBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[31]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2652,7 @@ func (x *BackupBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupBegin.ProtoReflect.Descriptor instead.
 func (*BackupBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupBegin) GetFormat() uint32 {
@@ -2578,7 +2696,7 @@ type BackupEnd struct {
 
 func (x *BackupEnd) Reset() {
 	*x = BackupEnd{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2708,7 @@ func (x *BackupEnd) String() string {
 func (*BackupEnd) ProtoMessage() {}
 
 func (x *BackupEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[32]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2721,7 @@ func (x *BackupEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupEnd.ProtoReflect.Descriptor instead.
 func (*BackupEnd) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackupEnd) GetBytes() uint64 {
@@ -2618,6 +2736,611 @@ func (x *BackupEnd) GetSha256() []byte {
 		return x.Sha256
 	}
 	return nil
+}
+
+// FollowStoreRequest is what a standby says: start once, first, then ack as often as it likes.
+type FollowStoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it says.
+	//
+	// Types that are valid to be assigned to Part:
+	//
+	//	*FollowStoreRequest_Start
+	//	*FollowStoreRequest_Ack
+	Part          isFollowStoreRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowStoreRequest) Reset() {
+	*x = FollowStoreRequest{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowStoreRequest) ProtoMessage() {}
+
+func (x *FollowStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowStoreRequest.ProtoReflect.Descriptor instead.
+func (*FollowStoreRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *FollowStoreRequest) GetPart() isFollowStoreRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *FollowStoreRequest) GetStart() *FollowStart {
+	if x != nil {
+		if x, ok := x.Part.(*FollowStoreRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *FollowStoreRequest) GetAck() *FollowAck {
+	if x != nil {
+		if x, ok := x.Part.(*FollowStoreRequest_Ack); ok {
+			return x.Ack
+		}
+	}
+	return nil
+}
+
+type isFollowStoreRequest_Part interface {
+	isFollowStoreRequest_Part()
+}
+
+type FollowStoreRequest_Start struct {
+	// First.
+	Start *FollowStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type FollowStoreRequest_Ack struct {
+	// Any number of times, after begin.
+	Ack *FollowAck `protobuf:"bytes,2,opt,name=ack,proto3,oneof"`
+}
+
+func (*FollowStoreRequest_Start) isFollowStoreRequest_Part() {}
+
+func (*FollowStoreRequest_Ack) isFollowStoreRequest_Part() {}
+
+// FollowStart says who follows, and from where.
+type FollowStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name under which the coordinator shows the standby; 1 to 256 bytes. While another standby follows under that name, the call ends with ALREADY_EXISTS.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Position of the state that the standby has. Not set: none, send everything.
+	Position *StorePosition `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	// What the standby calls itself over all of its connections, such as a random string; 1 to 256 bytes. A call with the name and the instance of an older one
+	// ends that one with ABORTED.
+	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowStart) Reset() {
+	*x = FollowStart{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowStart) ProtoMessage() {}
+
+func (x *FollowStart) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowStart.ProtoReflect.Descriptor instead.
+func (*FollowStart) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *FollowStart) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FollowStart) GetPosition() *StorePosition {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+func (x *FollowStart) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+// FollowAck says what the standby has made durable.
+type FollowAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of a mark. It and everything before it survive a loss of power of the standby.
+	Position      *StorePosition `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowAck) Reset() {
+	*x = FollowAck{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowAck) ProtoMessage() {}
+
+func (x *FollowAck) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowAck.ProtoReflect.Descriptor instead.
+func (*FollowAck) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *FollowAck) GetPosition() *StorePosition {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+// FollowStoreResponse is a part of what a standby gets: begin once, first, then changes and marks. It has at most some 256 KiB, or one change that is larger:
+// a value may have somewhat more than 64 MiB.
+type FollowStoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this part is.
+	//
+	// Types that are valid to be assigned to Part:
+	//
+	//	*FollowStoreResponse_Begin
+	//	*FollowStoreResponse_Changes
+	//	*FollowStoreResponse_Mark
+	Part          isFollowStoreResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowStoreResponse) Reset() {
+	*x = FollowStoreResponse{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowStoreResponse) ProtoMessage() {}
+
+func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowStoreResponse.ProtoReflect.Descriptor instead.
+func (*FollowStoreResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *FollowStoreResponse) GetPart() isFollowStoreResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *FollowStoreResponse) GetBegin() *FollowBegin {
+	if x != nil {
+		if x, ok := x.Part.(*FollowStoreResponse_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *FollowStoreResponse) GetChanges() *StoreChanges {
+	if x != nil {
+		if x, ok := x.Part.(*FollowStoreResponse_Changes); ok {
+			return x.Changes
+		}
+	}
+	return nil
+}
+
+func (x *FollowStoreResponse) GetMark() *StoreMark {
+	if x != nil {
+		if x, ok := x.Part.(*FollowStoreResponse_Mark); ok {
+			return x.Mark
+		}
+	}
+	return nil
+}
+
+type isFollowStoreResponse_Part interface {
+	isFollowStoreResponse_Part()
+}
+
+type FollowStoreResponse_Begin struct {
+	// First.
+	Begin *FollowBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type FollowStoreResponse_Changes struct {
+	// Changes, which belong to the next mark.
+	Changes *StoreChanges `protobuf:"bytes,2,opt,name=changes,proto3,oneof"`
+}
+
+type FollowStoreResponse_Mark struct {
+	// The changes so far are complete.
+	Mark *StoreMark `protobuf:"bytes,3,opt,name=mark,proto3,oneof"`
+}
+
+func (*FollowStoreResponse_Begin) isFollowStoreResponse_Part() {}
+
+func (*FollowStoreResponse_Changes) isFollowStoreResponse_Part() {}
+
+func (*FollowStoreResponse_Mark) isFollowStoreResponse_Part() {}
+
+// FollowBegin says what is to come.
+type FollowBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Format of the store. A standby of another format cannot follow.
+	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	// True if the whole store follows, and the standby must begin with an empty one; false if it goes on from the position of start.
+	Copy bool `protobuf:"varint,2,opt,name=copy,proto3" json:"copy,omitempty"`
+	// About how many bytes are to come, if copy is true.
+	StoreBytes    uint64 `protobuf:"varint,3,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowBegin) Reset() {
+	*x = FollowBegin{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowBegin) ProtoMessage() {}
+
+func (x *FollowBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowBegin.ProtoReflect.Descriptor instead.
+func (*FollowBegin) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *FollowBegin) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *FollowBegin) GetCopy() bool {
+	if x != nil {
+		return x.Copy
+	}
+	return false
+}
+
+func (x *FollowBegin) GetStoreBytes() uint64 {
+	if x != nil {
+		return x.StoreBytes
+	}
+	return 0
+}
+
+// StoreChanges are changes of records, in order.
+type StoreChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The changes.
+	Changes       []*StoreChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreChanges) Reset() {
+	*x = StoreChanges{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreChanges) ProtoMessage() {}
+
+func (x *StoreChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreChanges.ProtoReflect.Descriptor instead.
+func (*StoreChanges) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *StoreChanges) GetChanges() []*StoreChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// StoreChange is a change of one record.
+type StoreChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the keyspace.
+	Keyspace uint32 `protobuf:"varint,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	// Key within the keyspace.
+	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// New value, with its checksum; may be empty.
+	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// True if the record is deleted. Then value is empty.
+	Delete        bool `protobuf:"varint,4,opt,name=delete,proto3" json:"delete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreChange) Reset() {
+	*x = StoreChange{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreChange) ProtoMessage() {}
+
+func (x *StoreChange) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreChange.ProtoReflect.Descriptor instead.
+func (*StoreChange) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *StoreChange) GetKeyspace() uint32 {
+	if x != nil {
+		return x.Keyspace
+	}
+	return 0
+}
+
+func (x *StoreChange) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreChange) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *StoreChange) GetDelete() bool {
+	if x != nil {
+		return x.Delete
+	}
+	return false
+}
+
+// StoreMark says that the changes so far make a state, or a part of one while the store is being copied.
+type StoreMark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of the state.
+	Position *StorePosition `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
+	// True if the state is that of the store. False while it is being copied, and until checksums were sent for the first time. Acknowledge only what is complete.
+	Complete bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
+	// Checksums of the keyspaces by number, in some marks that are complete: those of the standby must be the same.
+	Sums          []uint64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreMark) Reset() {
+	*x = StoreMark{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreMark) ProtoMessage() {}
+
+func (x *StoreMark) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreMark.ProtoReflect.Descriptor instead.
+func (*StoreMark) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *StoreMark) GetPosition() *StorePosition {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+func (x *StoreMark) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *StoreMark) GetSums() []uint64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+// StorePosition says which state a store is in.
+type StorePosition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A random number, new at each start of a coordinator; not 0.
+	Run uint64 `protobuf:"fixed64,1,opt,name=run,proto3" json:"run,omitempty"`
+	// Number of the commit in that run.
+	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorePosition) Reset() {
+	*x = StorePosition{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorePosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorePosition) ProtoMessage() {}
+
+func (x *StorePosition) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorePosition.ProtoReflect.Descriptor instead.
+func (*StorePosition) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *StorePosition) GetRun() uint64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *StorePosition) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
@@ -2792,7 +3515,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xdc\x03\n" +
+	"\x10GetStatusRequest\"\xf6\x04\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -2809,7 +3532,18 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\bR\bdiskFull\x12(\n" +
 	"\x06quotas\x18\v \x03(\v2\x10.lessor.v1.QuotaR\x06quotas\x12H\n" +
 	"\x12credential_ends_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10credentialEndsAt\x12%\n" +
-	"\x0egrants_stopped\x18\r \x01(\bR\rgrantsStopped\"W\n" +
+	"\x0egrants_stopped\x18\r \x01(\bR\rgrantsStopped\x12.\n" +
+	"\bstandbys\x18\x0e \x03(\v2\x12.lessor.v1.StandbyR\bstandbys\x12*\n" +
+	"\x11waits_for_standby\x18\x0f \x01(\bR\x0fwaitsForStandby\x12<\n" +
+	"\fstandby_wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vstandbyWait\"\xf1\x01\n" +
+	"\aStandby\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
+	"\fconnected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12\x1a\n" +
+	"\bcomplete\x18\x03 \x01(\bR\bcomplete\x121\n" +
+	"\x06behind\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06behind\x12%\n" +
+	"\x0ecommits_behind\x18\x05 \x01(\x04R\rcommitsBehind\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\x06 \x01(\x04R\tsentBytes\"W\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x0e\n" +
 	"\x02of\x18\x02 \x01(\tR\x02of\x12\x14\n" +
@@ -2829,7 +3563,42 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"storeBytes\"9\n" +
 	"\tBackupEnd\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\fR\x06sha256*\xa0\x01\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"v\n" +
+	"\x12FollowStoreRequest\x12.\n" +
+	"\x05start\x18\x01 \x01(\v2\x16.lessor.v1.FollowStartH\x00R\x05start\x12(\n" +
+	"\x03ack\x18\x02 \x01(\v2\x14.lessor.v1.FollowAckH\x00R\x03ackB\x06\n" +
+	"\x04part\"x\n" +
+	"\vFollowStart\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
+	"\bposition\x18\x02 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\"A\n" +
+	"\tFollowAck\x124\n" +
+	"\bposition\x18\x01 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\"\xae\x01\n" +
+	"\x13FollowStoreResponse\x12.\n" +
+	"\x05begin\x18\x01 \x01(\v2\x16.lessor.v1.FollowBeginH\x00R\x05begin\x123\n" +
+	"\achanges\x18\x02 \x01(\v2\x17.lessor.v1.StoreChangesH\x00R\achanges\x12*\n" +
+	"\x04mark\x18\x03 \x01(\v2\x14.lessor.v1.StoreMarkH\x00R\x04markB\x06\n" +
+	"\x04part\"Z\n" +
+	"\vFollowBegin\x12\x16\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x12\x12\n" +
+	"\x04copy\x18\x02 \x01(\bR\x04copy\x12\x1f\n" +
+	"\vstore_bytes\x18\x03 \x01(\x04R\n" +
+	"storeBytes\"@\n" +
+	"\fStoreChanges\x120\n" +
+	"\achanges\x18\x01 \x03(\v2\x16.lessor.v1.StoreChangeR\achanges\"i\n" +
+	"\vStoreChange\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\rR\bkeyspace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12\x16\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"q\n" +
+	"\tStoreMark\x124\n" +
+	"\bposition\x18\x01 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x12\n" +
+	"\x04sums\x18\x03 \x03(\x06R\x04sums\"9\n" +
+	"\rStorePosition\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x06R\x03run\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number*\xa0\x01\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18WORKER_STATE_HANDSHAKING\x10\x01\x12\x1b\n" +
@@ -2843,7 +3612,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12WORKER_HEALTH_WARN\x10\x03\x12\x1b\n" +
 	"\x17WORKER_HEALTH_SUSPENDED\x10\x04\x12\x1a\n" +
 	"\x16WORKER_HEALTH_DEGRADED\x10\x05\x12\x1b\n" +
-	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xfd\a\n" +
+	"\x17WORKER_HEALTH_UNHEALTHY\x10\x062\xcf\b\n" +
 	"\fAdminService\x12I\n" +
 	"\n" +
 	"ListQueues\x12\x1c.lessor.v1.ListQueuesRequest\x1a\x1d.lessor.v1.ListQueuesResponse\x12C\n" +
@@ -2860,7 +3629,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x10UninstallPackage\x12\".lessor.v1.UninstallPackageRequest\x1a#.lessor.v1.UninstallPackageResponse\x12X\n" +
 	"\x0fListAuditEvents\x12!.lessor.v1.ListAuditEventsRequest\x1a\".lessor.v1.ListAuditEventsResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.lessor.v1.GetStatusRequest\x1a\x1c.lessor.v1.GetStatusResponse\x12?\n" +
-	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01BJB\x11AdminServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\x06Backup\x12\x18.lessor.v1.BackupRequest\x1a\x19.lessor.v1.BackupResponse0\x01\x12P\n" +
+	"\vFollowStore\x12\x1d.lessor.v1.FollowStoreRequest\x1a\x1e.lessor.v1.FollowStoreResponse(\x010\x01BJB\x11AdminServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_admin_service_proto_rawDescOnce sync.Once
@@ -2875,7 +3645,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
@@ -2907,101 +3677,126 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*ListWorkersResponse)(nil),      // 27: lessor.v1.ListWorkersResponse
 	(*GetStatusRequest)(nil),         // 28: lessor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),        // 29: lessor.v1.GetStatusResponse
-	(*Quota)(nil),                    // 30: lessor.v1.Quota
-	(*BackupRequest)(nil),            // 31: lessor.v1.BackupRequest
-	(*BackupResponse)(nil),           // 32: lessor.v1.BackupResponse
-	(*BackupBegin)(nil),              // 33: lessor.v1.BackupBegin
-	(*BackupEnd)(nil),                // 34: lessor.v1.BackupEnd
-	nil,                              // 35: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                              // 36: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                              // 37: lessor.v1.Worker.MetricsEntry
-	nil,                              // 38: lessor.v1.WorkerFilter.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 39: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),              // 40: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),              // 41: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 42: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 43: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 44: lessor.v1.Drain
-	(*Package)(nil),                  // 45: lessor.v1.Package
-	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
-	(PackageStatus)(0),               // 47: lessor.v1.PackageStatus
-	(*ListAuditEventsRequest)(nil),   // 48: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil),  // 49: lessor.v1.ListAuditEventsResponse
+	(*Standby)(nil),                  // 30: lessor.v1.Standby
+	(*Quota)(nil),                    // 31: lessor.v1.Quota
+	(*BackupRequest)(nil),            // 32: lessor.v1.BackupRequest
+	(*BackupResponse)(nil),           // 33: lessor.v1.BackupResponse
+	(*BackupBegin)(nil),              // 34: lessor.v1.BackupBegin
+	(*BackupEnd)(nil),                // 35: lessor.v1.BackupEnd
+	(*FollowStoreRequest)(nil),       // 36: lessor.v1.FollowStoreRequest
+	(*FollowStart)(nil),              // 37: lessor.v1.FollowStart
+	(*FollowAck)(nil),                // 38: lessor.v1.FollowAck
+	(*FollowStoreResponse)(nil),      // 39: lessor.v1.FollowStoreResponse
+	(*FollowBegin)(nil),              // 40: lessor.v1.FollowBegin
+	(*StoreChanges)(nil),             // 41: lessor.v1.StoreChanges
+	(*StoreChange)(nil),              // 42: lessor.v1.StoreChange
+	(*StoreMark)(nil),                // 43: lessor.v1.StoreMark
+	(*StorePosition)(nil),            // 44: lessor.v1.StorePosition
+	nil,                              // 45: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 46: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 47: lessor.v1.Worker.MetricsEntry
+	nil,                              // 48: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 50: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),              // 51: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 52: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 53: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 54: lessor.v1.Drain
+	(*Package)(nil),                  // 55: lessor.v1.Package
+	(*durationpb.Duration)(nil),      // 56: google.protobuf.Duration
+	(PackageStatus)(0),               // 57: lessor.v1.PackageStatus
+	(*ListAuditEventsRequest)(nil),   // 58: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 59: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	39, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	49, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	40, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	35, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	50, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	45, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	40, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	36, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	50, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	46, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	41, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	51, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	42, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	52, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	43, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	39, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	39, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	37, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	53, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	49, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	49, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	47, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	44, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	45, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	54, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	55, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
 	12, // 20: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	39, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	49, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 22: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	46, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	56, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 24: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	38, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	48, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
 	19, // 26: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	46, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	56, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 28: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	19, // 29: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	46, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	56, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 31: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	25, // 32: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	47, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	57, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
 	12, // 34: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	39, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	39, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	30, // 37: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	39, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	33, // 39: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	34, // 40: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	39, // 41: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	10, // 42: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 43: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 44: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 45: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 46: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 47: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 48: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 49: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 50: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 51: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	48, // 52: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 53: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	31, // 54: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	11, // 55: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 56: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 57: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 58: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 59: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 60: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 61: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 62: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 63: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 64: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	49, // 65: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 66: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	32, // 67: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	55, // [55:68] is the sub-list for method output_type
-	42, // [42:55] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	49, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	49, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	31, // 37: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	49, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	30, // 39: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
+	56, // 40: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	49, // 41: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	56, // 42: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	34, // 43: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	35, // 44: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	49, // 45: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	37, // 46: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	38, // 47: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	44, // 48: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	44, // 49: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	40, // 50: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	41, // 51: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	43, // 52: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	42, // 53: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	44, // 54: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	10, // 55: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 56: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 57: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 58: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 59: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 60: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 61: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 62: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 63: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 64: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	58, // 65: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 66: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	32, // 67: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	36, // 68: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 69: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 70: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 71: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 72: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 73: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 74: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 75: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 76: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 77: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 78: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	59, // 79: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 80: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 81: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	39, // 82: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	69, // [69:83] is the sub-list for method output_type
+	55, // [55:69] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -3015,10 +3810,19 @@ func file_lessor_v1_admin_service_proto_init() {
 	file_lessor_v1_task_proto_init()
 	file_lessor_v1_task_service_proto_init()
 	file_lessor_v1_admin_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_lessor_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*BackupResponse_Begin)(nil),
 		(*BackupResponse_Data)(nil),
 		(*BackupResponse_End)(nil),
+	}
+	file_lessor_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
+		(*FollowStoreRequest_Start)(nil),
+		(*FollowStoreRequest_Ack)(nil),
+	}
+	file_lessor_v1_admin_service_proto_msgTypes[37].OneofWrappers = []any{
+		(*FollowStoreResponse_Begin)(nil),
+		(*FollowStoreResponse_Changes)(nil),
+		(*FollowStoreResponse_Mark)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3026,7 +3830,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	AdminService_ListAuditEvents_FullMethodName  = "/lessor.v1.AdminService/ListAuditEvents"
 	AdminService_GetStatus_FullMethodName        = "/lessor.v1.AdminService/GetStatus"
 	AdminService_Backup_FullMethodName           = "/lessor.v1.AdminService/Backup"
+	AdminService_FollowStore_FullMethodName      = "/lessor.v1.AdminService/FollowStore"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -71,6 +72,11 @@ type AdminServiceClient interface {
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
 	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
+	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
+	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
+	// with OK if the caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent its last commit if the standby keeps up.
+	FollowStore(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowStoreRequest, FollowStoreResponse], error)
 }
 
 type adminServiceClient struct {
@@ -220,6 +226,19 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 
+func (c *adminServiceClient) FollowStore(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FollowStoreRequest, FollowStoreResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_FollowStore_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowStoreRequest, FollowStoreResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_FollowStoreClient = grpc.BidiStreamingClient[FollowStoreRequest, FollowStoreResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -257,6 +276,11 @@ type AdminServiceServer interface {
 	// One at a time: RESOURCE_EXHAUSTED with RetryInfo while another is under way. A backup that takes too long, or whose reader stands still, ends
 	// ABORTED; one for which the store grows while its disk is nearly full ends RESOURCE_EXHAUSTED.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// FollowStore keeps a standby equal to the store: it sends the whole store or, if the caller has a state that is recent enough, what has changed since,
+	// and then each commit, which may not be durable here yet. The caller acknowledges what it has made durable itself. It is for the same operators as Backup. A
+	// standby that takes in less than is committed ends with ABORTED, and gets a new copy when it calls again. So does one that stops reading; the call ends
+	// with OK if the caller closes its side. A coordinator that stops ends it with UNAVAILABLE, after it has sent its last commit if the standby keeps up.
+	FollowStore(grpc.BidiStreamingServer[FollowStoreRequest, FollowStoreResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -305,6 +329,9 @@ func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequ
 }
 func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) FollowStore(grpc.BidiStreamingServer[FollowStoreRequest, FollowStoreResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowStore not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -554,6 +581,13 @@ func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
+func _AdminService_FollowStore_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AdminServiceServer).FollowStore(&grpc.GenericServerStream[FollowStoreRequest, FollowStoreResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_FollowStoreServer = grpc.BidiStreamingServer[FollowStoreRequest, FollowStoreResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -615,6 +649,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Backup",
 			Handler:       _AdminService_Backup_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "FollowStore",
+			Handler:       _AdminService_FollowStore_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "lessor/v1/admin_service.proto",
