@@ -38,6 +38,7 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Measure a coordinator, and the machine under it."`
 	Backup  backupCmd  `cmd:"" help:"Back up the store of a running coordinator."`
 	Restore restoreCmd `cmd:"" help:"Restore a store from a backup."`
+	Standby standbyCmd `cmd:"" help:"Keep a copy of a running coordinator's store, and put it in its place."`
 	Compact compactCmd `cmd:"" help:"Shrink the file of a store while no coordinator runs."`
 	Verify  verifyCmd  `cmd:"" help:"Check a store, while no coordinator runs, or a backup for damage."`
 	Version versionCmd `cmd:"" help:"Show the version."`

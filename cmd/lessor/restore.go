@@ -34,14 +34,34 @@ type restored struct {
 	Epoch  uint32 `json:"epoch"`
 	Tasks  uint64 `json:"tasks"`
 	Leases uint64 `json:"leases"`
+
+	LastCommit *time.Time `json:"last_commit,omitempty"` // before the restore, if the store tells
 }
 
-func (r restored) String() string {
-	ending := "no lease of the backup was open"
+// text says what was made of a source: a backup, or the copy of a standby.
+func (r restored) text(source string) string {
+	ending := "no lease of the " + source + " was open"
 	if r.Leases > 0 {
-		ending = "the first start ends " + counted(r.Leases, "open lease") + " of the backup"
+		ending = "the first start ends " + counted(r.Leases, "open lease") + " of the " + source
 	}
-	return fmt.Sprintf("%s: %s, epoch %d; %s", r.Data, counted(r.Tasks, "task"), r.Epoch, ending)
+	text := fmt.Sprintf("%s: %s, epoch %d; %s", r.Data, counted(r.Tasks, "task"), r.Epoch, ending)
+	if r.LastCommit != nil {
+		text += "; its last commit came at " + r.LastCommit.Format(lastCommitForm)
+	}
+	return text
+}
+
+// prepare returns what verifies a store and begins a new epoch in it.
+func (r *restored) prepare(a *app) func(*boltstore.Store) error {
+	return func(st *boltstore.Store) error {
+		v, err := verifyOrFail(st)
+		if err != nil {
+			return err
+		}
+		r.Format, r.Tasks, r.Leases, r.LastCommit = v.Format, v.Tasks, v.Leases, v.LastCommit
+		r.Epoch, err = beginEpoch(a, st)
+		return err
+	}
 }
 
 func (c restoreCmd) Run(a *app) error {
@@ -52,22 +72,14 @@ func (c restoreCmd) Run(a *app) error {
 		return fail(exitCannotStart, "name a file that lessor backup wrote", "cannot read the backup: %v", err)
 	}
 	done := restored{Data: c.Data}
-	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, func(st *boltstore.Store) error {
-		v, err := verifyOrFail(st)
-		if err != nil {
-			return err
-		}
-		done.Format, done.Tasks, done.Leases = v.Format, v.Tasks, v.Leases
-		done.Epoch, err = beginEpoch(a, st)
-		return err
-	})
+	err := boltstore.Restore(c.File, c.Data, boltstore.Options{}, done.prepare(a))
 	if f, broken := brokenStore(err); broken {
 		return fail(exitFailed, "lessor verify tells more; try an older backup", "%s cannot be restored: %s", c.File, f.Problem)
 	}
 	if err != nil {
 		return storeError(c.Data, err)
 	}
-	return unheard(a.line(done, done.String()), "", "the store in %s was restored", c.Data)
+	return unheard(a.line(done, done.text("backup")), "", "the store in %s was restored", c.Data)
 }
 
 // requireClock refuses a clock that was never set. Epochs count from 2024 (see lease.RestoredEpoch): by such a clock, another restore of the same backup would
@@ -91,7 +103,7 @@ func checkReadable(name string) error {
 	return file.Close()
 }
 
-// beginEpoch gives the restored store a new epoch (A11).
+// beginEpoch gives a store that was restored or promoted a new epoch (A11).
 func beginEpoch(a *app, st store.Store) (epoch uint32, err error) {
 	var b store.Batch
 	now := lease.WallOf(time.Now())

@@ -21,6 +21,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/store/reserve"
+	"github.com/lessor-dev/lessor/store/standby"
 )
 
 // serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
@@ -40,6 +41,7 @@ type serveCmd struct {
 	Quotas   quotaFlags   `embed:""`
 	Max      maxFlags     `embed:"" prefix:"max-"`
 	Backup   backupFlags  `embed:"" prefix:"backup-"`
+	Standby  standbyFlags `embed:"" prefix:"standby-"`
 
 	CallbackURL  string        `name:"callback-url" placeholder:"URL" help:"URL at which workers that report over HTTP reach this coordinator (the address of --http, with https:// if TLS is on)."`
 	TaskTokenTTL time.Duration `name:"task-token-ttl" type:"positive" placeholder:"DURATION" help:"How long a task token is valid, at most 2h (1h); at least ten minutes longer than its lease."`
@@ -57,9 +59,15 @@ Examples:
 
 // backupFlags bound AdminService.Backup.
 type backupFlags struct {
-	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups, which contain the data of all tenants."`
+	Tenant  string        `type:"nonempty" default:"default" placeholder:"NAME" help:"Tenant whose operators may take backups and run standbys, which contain the data of all tenants."`
 	Timeout time.Duration `type:"positive" default:"1h" placeholder:"DURATION" help:"Longest time of a backup; while a backup runs, the file of the store grows with every change."`
-	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup may stall."`
+	Stall   time.Duration `type:"positive" default:"30s" placeholder:"DURATION" help:"How long the reader of a backup, or a standby, may stall."`
+}
+
+// standbyFlags are about standbys that follow.
+type standbyFlags struct {
+	Buffer size          `type:"positive" default:"64MiB" placeholder:"SIZE" help:"Most bytes of commits that are kept in memory for standbys; one that lacks more gets a new copy."`
+	Wait   time.Duration `type:"positive" placeholder:"DURATION" help:"Tell no result before a standby has it on its disk, too; but if that takes longer than DURATION, do not wait until a standby has caught up again. Without it, nothing waits."`
 }
 
 // limits are the sizes that an operator may set (S7).
@@ -207,7 +215,8 @@ func (c serveCmd) settings(log *slog.Logger) (cfg coordinator.Config, err error)
 		Callbacks: coordinator.Callbacks{
 			URL: c.CallbackURL, TokenTTL: c.TaskTokenTTL,
 		},
-		Backup: coordinator.Backup(c.Backup),
+		Backup:   coordinator.Backup(c.Backup),
+		Standbys: standby.Options{Buffer: int64(c.Standby.Buffer), Wait: c.Standby.Wait},
 		Limits: lease.Limits{
 			Payload: int(c.Limit.Payload), Output: int(c.Limit.Output), Checkpoint: int(c.Limit.Checkpoint), Discarded: int(c.Limit.Discarded),
 			Batch: c.Limit.Batch,

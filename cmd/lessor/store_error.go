@@ -39,11 +39,20 @@ func storeError(dir string, err error) error {
 		full    *store.NotEmptyError
 		lost    *store.LostError
 		torn    *store.TornError
+		copied  *store.StandbyError
+		other   *store.NotStandbyError
+		none    *store.NoCopyError
 		told    *failure
 	)
 	switch {
 	case errors.As(err, &told):
 		return told
+	case errors.As(err, &copied):
+		return fail(exitCannotStart, fmt.Sprintf(`if the old coordinator has stopped for good, make the copy a store with "lessor standby promote %s"; otherwise name another directory`, dir), "%v", copied)
+	case errors.As(err, &other):
+		return fail(exitCannotStart, "name the --data directory of lessor standby run; a store needs no promotion: lessor serve", "%v", other)
+	case errors.As(err, &none):
+		return fail(exitCannotStart, "promote another standby, or restore a backup; if the coordinator still runs, wait until the copy is complete", "%v", none)
 	case errors.As(err, &half) && half.Store != "":
 		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore or compaction runs, remove %s; otherwise name an empty directory",
 			filepath.Join(half.Dir, half.Store), filepath.Join(half.Dir, half.Name)), "%v", half)

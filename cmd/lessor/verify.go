@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/boltstore"
+	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/verify"
 )
 
@@ -53,12 +55,21 @@ type verdict struct {
 	Tasks    uint64 `json:"tasks"`
 	Leases   uint64 `json:"leases"`
 	Findings int    `json:"findings"`
+
+	LastCommit *time.Time `json:"last_commit,omitempty"` // only of a store that has or had a standby, and of the copies of standbys
 }
 
 func (v verdict) String() string {
-	return fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"), v.Format, v.Epoch,
+	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"), v.Format, v.Epoch,
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
+	if v.LastCommit != nil {
+		text += ", last commit at " + v.LastCommit.Format(lastCommitForm)
+	}
+	return text
 }
+
+// lastCommitForm is precise enough to tell which of two standbys has more.
+const lastCommitForm = "2006-01-02T15:04:05.000Z07:00"
 
 func (c verifyCmd) Run(a *app) error {
 	var v verdict
@@ -107,6 +118,10 @@ func verifyOpenStore(st store.Store, v *verdict, found func(finding) error) erro
 			}
 		})
 		v.Epoch, v.Records, v.Tasks, v.Leases = sum.Epoch, sum.Records, sum.Tasks, sum.Leases
+		if _, at, unread := records.PositionOf(r); unread == nil && at != 0 { // verify.Store has a finding if it cannot be read
+			when := at.Time().UTC()
+			v.LastCommit = &when
+		}
 		return err
 	})
 	return errors.Join(err, printing)

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lessor-dev/lessor/coordinator/refusal"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/memstore"
+	"github.com/lessor-dev/lessor/store/records"
+	"github.com/lessor-dev/lessor/store/standby"
+)
+
+// memPlace keeps the stores of a standby in memory. Each has a checksum of 7 for every keyspace.
+type memPlace struct{ complete, copying store.Store }
+
+func (p *memPlace) Complete() store.Store { return p.complete }
+
+func (p *memPlace) Empty() (store.Store, error) {
+	p.copying = summed{memstore.New()}
+	return p.copying, nil
+}
+
+func (p *memPlace) Replace() error {
+	p.complete, p.copying = p.copying, nil
+	return nil
+}
+
+type summed struct{ store.Store }
+
+func (s summed) View(fn func(store.Reader) error) error {
+	return s.Store.View(func(r store.Reader) error { return fn(summedReader{r}) })
+}
+
+type summedReader struct{ store.Reader }
+
+func (summedReader) Sums() (sums [store.NumKeyspaces]uint64, err error) {
+	for i := range sums {
+		sums[i] = 7
+	}
+	return sums, nil
+}
+
+// scripted is a coordinator whose calls to FollowStore are served by one function after another.
+type scripted struct {
+	lessorv1.UnimplementedAdminServiceServer
+	calls chan func(*scriptedCall) error
+}
+
+func (s *scripted) FollowStore(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]) error {
+	m, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	return (<-s.calls)(&scriptedCall{stream: stream, start: m.GetStart()})
+}
+
+type scriptedCall struct {
+	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
+	start  *lessorv1.FollowStart
+}
+
+func (c *scriptedCall) begin(isCopy bool) {
+	c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{
+		Begin: &lessorv1.FollowBegin{Format: store.Current().Format(), Copy: isCopy, StoreBytes: 4096},
+	}})
+}
+
+// commit sends a change that makes the position number n, and its mark; sum is the checksum of each keyspace.
+func (c *scriptedCall) commit(n uint64, sum uint64) {
+	var b store.Batch
+	records.PutPosition(&b, records.Position{Run: 1, Number: n}, 1)
+	op := b.At(0)
+	c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Changes{
+		Changes: &lessorv1.StoreChanges{Changes: []*lessorv1.StoreChange{{Keyspace: uint32(op.Keyspace), Key: op.Key, Value: op.Value}}},
+	}})
+	c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Mark{
+		Mark: &lessorv1.StoreMark{Position: &lessorv1.StorePosition{Run: 1, Number: n}, Complete: true, Sums: []uint64{sum}},
+	}})
+}
+
+func (c *scriptedCall) send(m *lessorv1.FollowStoreResponse) { _ = c.stream.Send(m) } // the standby may have gone
+
+// acked waits for an acknowledgement, and returns its number.
+func (c *scriptedCall) acked() uint64 {
+	m, _ := c.stream.Recv()
+	return m.GetAck().GetPosition().GetNumber()
+}
+
+// followScript runs a follower against a coordinator with these calls, until the last one ends or the follower does. It returns what the follower has
+// returned and logged.
+func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged string, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		lis, server, service := bufconn.Listen(1<<20), grpc.NewServer(), &scripted{calls: make(chan func(*scriptedCall) error, len(calls))}
+		lessorv1.RegisterAdminServiceServer(server, service)
+		go func() { _ = server.Serve(lis) }()
+		defer server.Stop()
+		cl, dialErr := dial("passthrough:///coordinator", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if dialErr != nil {
+			t.Fatal(dialErr)
+		}
+		defer func() { _ = cl.Close() }()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i, call := range calls {
+			service.calls <- func(c *scriptedCall) error {
+				if i == len(calls)-1 {
+					defer cancel()
+				}
+				return call(c)
+			}
+		}
+		var log strings.Builder
+		f := newFollower(cl.admin, "second", &memPlace{}, slog.New(slog.NewTextHandler(&log, nil)))
+		err = f.run(ctx)
+		if closing := f.close(); closing != nil {
+			t.Error(closing)
+		}
+		logged = log.String()
+	})
+	return logged, err
+}
+
+// A standby has nothing at first, and gets a copy. After each outage it says which state it has made durable and goes on from there, with growing waits, and
+// tells of the outage once.
+func TestStandbyGoesOnWhereItWas(t *testing.T) {
+	away := status.Error(codes.Unavailable, "restarting")
+	var left time.Time
+	want := leastFollowWait
+	waits := func(*scriptedCall) error {
+		if got := time.Since(left); got != want {
+			t.Errorf("it came back after %v, want %v", got, want)
+		}
+		left, want = time.Now(), min(2*want, mostFollowWait)
+		return away
+	}
+	log, err := followScript(t, func(c *scriptedCall) error {
+		if c.start.GetName() != "second" || c.start.GetPosition() != nil {
+			t.Errorf("start is %v, want the name and no position", c.start)
+		}
+		c.begin(true)
+		c.commit(5, 7)
+		if got := c.acked(); got != 5 {
+			t.Errorf("acknowledged %d, want 5", got)
+		}
+		left = time.Now()
+		return away
+	}, waits, waits, waits, waits, waits, waits, waits, waits, waits, func(c *scriptedCall) error {
+		if p := c.start.GetPosition(); p.GetRun() != 1 || p.GetNumber() != 5 {
+			t.Errorf("start is %v, want position 5 of run 1", c.start)
+		}
+		c.begin(false)
+		c.commit(6, 7)
+		if got := c.acked(); got != 6 {
+			t.Errorf("acknowledged %d, want 6", got)
+		}
+		return away
+	})
+	if err != nil {
+		t.Errorf("run: %v, want nil", err)
+	}
+	if n := strings.Count(log, "restarting"); n != 1 {
+		t.Errorf("the outage was logged %d times, want once:\n%s", n, log)
+	}
+}
+
+// A standby whose records differ from those of the coordinator asks for a full copy.
+func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
+	log, err := followScript(t, func(c *scriptedCall) error {
+		c.begin(true)
+		c.commit(1, 7)
+		c.acked()
+		c.commit(2, 8)
+		<-c.stream.Context().Done()
+		return nil
+	}, func(c *scriptedCall) error {
+		if c.start.GetPosition() != nil {
+			t.Errorf("start is %v, want no position", c.start)
+		}
+		return nil
+	})
+	if err != nil || !strings.Contains(log, "made anew") {
+		t.Errorf("run: %v, want nil; the log is\n%s", err, log)
+	}
+}
+
+// A refusal ends a standby that no coordinator has accepted; later it may pass, when a token is renewed. Another standby of the same name would come back as
+// often as this one, and another format does not pass.
+func TestWhatEndsAStandby(t *testing.T) {
+	refused := func(*scriptedCall) error { return status.Error(codes.Unauthenticated, "no such token") }
+	accepted := func(c *scriptedCall) error {
+		c.begin(true)
+		c.commit(1, 7)
+		c.acked()
+		return nil
+	}
+	format := func(change int) func(c *scriptedCall) error {
+		return func(c *scriptedCall) error {
+			c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{
+				Begin: &lessorv1.FollowBegin{Format: uint32(int(store.Current().Format()) + change), Copy: true},
+			}})
+			<-c.stream.Context().Done()
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		calls []func(*scriptedCall) error
+		code  int
+		text  string // "": it goes on
+	}{
+		"refused":         {calls: []func(*scriptedCall) error{refused, accepted}, code: exitFailed, text: "no such token"},
+		"refused later":   {calls: []func(*scriptedCall) error{accepted, refused, accepted}},
+		"unknown call":    {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return status.Error(codes.Unimplemented, "unknown") }, accepted}, code: exitFailed, text: "does not know this call"},
+		"name taken":      {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return refusal.Status(standby.ErrNameTaken) }, accepted}},
+		"too far behind":  {calls: []func(*scriptedCall) error{accepted, func(*scriptedCall) error { return refusal.Status(standby.ErrBehind) }, accepted}},
+		"older standby":   {calls: []func(*scriptedCall) error{format(1), accepted}, code: exitCannotStart, text: "this lessor, which is older, has"},
+		"newer standby":   {calls: []func(*scriptedCall) error{format(-1), accepted}, code: exitCannotStart, text: "this lessor, which is newer, has"},
+		"begin that lies": {calls: []func(*scriptedCall) error{func(c *scriptedCall) error { c.begin(false); return nil }, accepted}, code: exitStore, text: "no complete copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, err := followScript(t, c.calls...)
+			got := &failure{}
+			if err != nil {
+				got = explain(standbyError(following{Coordinator: "c", Name: "n"}, err))
+			}
+			if got.code != c.code || (c.text == "") != (err == nil) || !strings.Contains(got.text, c.text) {
+				t.Errorf("it ended with code %d, %q; want %d, %q. The log is\n%s", got.code, got.text, c.code, c.text, log)
+			}
+		})
+	}
+}
