@@ -196,8 +196,8 @@ func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
 	}
 }
 
-// A refusal ends a standby that no coordinator has accepted; later it may pass, when a token is renewed. Another standby of the same name would come back as
-// often as this one, and another format does not pass.
+// A refusal ends a standby that no coordinator has accepted; later it may pass, when a token is renewed. Another standby of the same name may leave, which the
+// log says how to bring about; another format does not pass.
 func TestWhatEndsAStandby(t *testing.T) {
 	refused := func(*scriptedCall) error { return status.Error(codes.Unauthenticated, "no such token") }
 	accepted := func(c *scriptedCall) error {
@@ -234,6 +234,9 @@ func TestWhatEndsAStandby(t *testing.T) {
 			got := &failure{}
 			if err != nil {
 				got = explain(standbyError(following{Coordinator: "c", Name: "n"}, err))
+			}
+			if name == "name taken" && !strings.Contains(log, "give each standby a --name of its own") {
+				t.Errorf("the log does not say what to do:\n%s", log)
 			}
 			if got.code != c.code || (c.text == "") != (err == nil) || !strings.Contains(got.text, c.text) {
 				t.Errorf("it ended with code %d, %q; want %d, %q. The log is\n%s", got.code, got.text, c.code, c.text, log)

@@ -166,6 +166,9 @@ func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
 
 // existsHint names the task that exists already.
 func existsHint(s *status.Status) string {
+	if reasonOf(s) == "STANDBY_NAME_TAKEN" {
+		return "give each standby a --name of its own"
+	}
 	id := detail.Of[*errdetails.ErrorInfo](s).GetMetadata()["task_id"]
 	if id == "" {
 		return ""
