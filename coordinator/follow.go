@@ -73,7 +73,7 @@ func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.Foll
 	defer follower.Close()
 	out := &followSink{ctx: ctx, log: s.cfg.Logger.With("standby", name), stall: s.cfg.Backup.Stall, send: stream.Send}
 	go func() {
-		end(s.recovered(ctx, func() error { return s.readAcks(stream, name, follower, out) }))
+		end(s.recovered(ctx, func() error { return s.readAcks(stream, follower, out) }))
 	}()
 	err = follower.Run(ctx, start.from, out)
 	level, why := slog.LevelWarn, err.Error()
@@ -129,7 +129,7 @@ func readPosition(f *convert.Fields, path string, p *lessorv1.StorePosition) rec
 }
 
 // readAcks passes on what a standby acknowledges, and returns why it does not go on.
-func (s *adminService) readAcks(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse], name string,
+func (s *adminService) readAcks(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
 	follower *standby.Follower, out *followSink,
 ) error {
 	complete := false
@@ -153,20 +153,11 @@ func (s *adminService) readAcks(stream grpc.BidiStreamingServer[lessorv1.FollowS
 		if follower.Ack(at) != nil {
 			return &lease.FieldError{Field: "ack.position", Problem: "was not sent"}
 		}
-		if !complete && s.isComplete(name) {
+		if !complete && follower.Status().Complete {
 			complete = true
 			out.log.Info("a standby is complete")
 		}
 	}
-}
-
-func (s *adminService) isComplete(name string) bool {
-	for _, one := range s.feed.Standbys() {
-		if one.Name == name {
-			return one.Complete
-		}
-	}
-	return false
 }
 
 // standbysProto converts what is known of the standbys that follow.

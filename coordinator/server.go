@@ -170,9 +170,9 @@ func (c *Coordinator) register(admin *adminService, inside *local) {
 }
 
 // Serve serves gRPC, and HTTP unless httpLis is nil, until ctx ends. Then it stops in this order: it refuses new calls, ends the streams,
-// answers the calls under way, commits everything it has accepted, sends that to the standbys that keep up, and returns nil. An error that wraps engine.ErrStore means that the store
-// failed. The process must then exit, because only a new start, which reads the disk, can find out what was committed. Serve may be called
-// only once.
+// answers the calls under way, commits everything it has accepted, sends that to the standbys that keep up, and returns nil. An error that wraps
+// engine.ErrStore means that the store failed. The process must then exit, because only a new start, which reads the disk, can find out what was
+// committed. Serve may be called only once.
 func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) error {
 	c.warnIfOpen(ctx, grpcLis.Addr())
 	grpcLis = c.connLimiter.Listener(grpcLis)

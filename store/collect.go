@@ -19,3 +19,16 @@ func (c *collectedTx) Write() error { return nil }
 func (c *collectedTx) Sync() error { return c.commit(&c.all) }
 
 func (c *collectedTx) Rollback() {}
+
+// CommitInSteps is Commit for a store that commits in steps.
+func CommitInSteps(ctx context.Context, st Store, b *Batch) error {
+	t, err := st.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	t.Apply(b)
+	if err := t.Write(); err != nil {
+		return err
+	}
+	return t.Sync()
+}

@@ -41,12 +41,6 @@ func noConnectionError(reason string) error {
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
 }
 
-// closedByAge reports whether the coordinator closed the connection because of its age. That happens to every worker from time to time and
-// is no reason for an alarm. gRPC reports the reason only as a word in its message.
-func closedByAge(err error) bool {
-	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
-}
-
 // frameError is an error frame of the coordinator.
 type frameError struct{ frame *lessorv1.Error }
 

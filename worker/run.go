@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // Run connects, takes tasks and runs their handlers until ctx ends or an operator drains the worker, and then drains. A drain has these
@@ -88,7 +90,7 @@ func (w *Worker) connClosed() bool {
 // pause waits between two sessions.
 func (w *Worker) pause(cause error, wait time.Duration) {
 	w.move(broken)
-	if closedByAge(cause) {
+	if detail.ClosedByAge(cause) {
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
 	} else {
 		w.log.Warn("session ended, reconnecting", "error", cause, "wait", wait)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
@@ -66,9 +66,6 @@ func forget[T any](c chan T) {
 	}
 }
 
-// connectionAge is in the error of a stream that the coordinator has ended because each connection ends after about an hour, for its credentials to be checked again.
-const connectionAge = `"max_age"`
-
 // replicaError is an error of the replica: of its store, or of what was sent to it.
 type replicaError struct{ error }
 
@@ -86,7 +83,7 @@ func (f *follower) run(ctx context.Context) error {
 		if f.final(err) {
 			return err
 		}
-		if strings.Contains(err.Error(), connectionAge) {
+		if detail.ClosedByAge(err) {
 			wait = leastFollowWait
 			continue
 		}

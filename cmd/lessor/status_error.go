@@ -164,7 +164,7 @@ func retryDelay(s *status.Status) (wait time.Duration, asked bool) {
 	return info.GetRetryDelay().AsDuration(), info != nil
 }
 
-// existsHint names the task that exists already.
+// existsHint names the task that exists already, or says what to do about a name that is taken.
 func existsHint(s *status.Status) string {
 	if reasonOf(s) == "STANDBY_NAME_TAKEN" {
 		return "give each standby a --name of its own"

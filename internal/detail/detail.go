@@ -51,3 +51,9 @@ func Cut(ctx context.Context, err error) bool {
 		return false
 	}
 }
+
+// ClosedByAge reports whether the coordinator closed the connection because of its age. That happens to every client with a long stream from time to time and
+// is no reason for an alarm. gRPC reports the reason only as a word in its message.
+func ClosedByAge(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), `"max_age"`)
+}

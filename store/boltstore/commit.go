@@ -23,15 +23,7 @@ type commit struct {
 
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, b *store.Batch) error {
-	c, err := s.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	c.Apply(b)
-	if err := c.Write(); err != nil {
-		return err
-	}
-	return c.Sync()
+	return store.CommitInSteps(ctx, s, b)
 }
 
 // Begin implements store.Store.

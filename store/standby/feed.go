@@ -142,15 +142,7 @@ func (f *Feed) Peek(fn func(store.Reader) error) error { return store.Peek(f.Sto
 
 // Commit implements store.Store.
 func (f *Feed) Commit(ctx context.Context, b *store.Batch) error {
-	t, err := f.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	t.Apply(b)
-	if err := t.Write(); err != nil {
-		return err
-	}
-	return t.Sync()
+	return store.CommitInSteps(ctx, f, b)
 }
 
 // Begin implements store.Store.

@@ -292,7 +292,14 @@ func (fl *Follower) Close() { fl.feed.detach(fl) }
 // complete reports whether the standby has acknowledged a complete copy. The caller holds the lock of the feed.
 func (fl *Follower) complete() bool { return fl.whole && fl.known && fl.acked >= fl.completeAt }
 
-// status is for Feed.Standbys. The caller holds the lock of the feed.
+// Status returns how far the standby is.
+func (fl *Follower) Status() Status {
+	fl.feed.mu.Lock()
+	defer fl.feed.mu.Unlock()
+	return fl.status()
+}
+
+// status is Status. The caller holds the lock of the feed.
 func (fl *Follower) status() Status {
 	f := fl.feed
 	s := Status{Name: fl.name, Since: fl.since, Complete: fl.complete(), Sent: fl.bytes}
