@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -242,10 +243,11 @@ func requireSameFormat(theirs uint32) error {
 		"the store of the coordinator has format %d, and this lessor, which is %s, has format %d", theirs, which, ours)
 }
 
+// opsOf converts changes. A keyspace beyond all that there can be becomes the last of these, which the replica refuses.
 func opsOf(changes []*lessorv1.StoreChange) []store.Op {
 	ops := make([]store.Op, len(changes))
 	for i, c := range changes {
-		ops[i] = store.Op{Keyspace: store.Keyspace(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
+		ops[i] = store.Op{Keyspace: store.Keyspace(min(c.GetKeyspace(), math.MaxUint8)), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
 	}
 	return ops
 }

@@ -220,13 +220,21 @@ func TestWhatEndsAStandby(t *testing.T) {
 		code  int
 		text  string // "": it goes on
 	}{
-		"refused":         {calls: []func(*scriptedCall) error{refused, accepted}, code: exitFailed, text: "no such token"},
-		"refused later":   {calls: []func(*scriptedCall) error{accepted, refused, accepted}},
-		"unknown call":    {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return status.Error(codes.Unimplemented, "unknown") }, accepted}, code: exitFailed, text: "does not know this call"},
-		"name taken":      {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return refusal.Status(standby.ErrNameTaken) }, accepted}},
-		"too far behind":  {calls: []func(*scriptedCall) error{accepted, func(*scriptedCall) error { return refusal.Status(standby.ErrBehind) }, accepted}},
-		"older standby":   {calls: []func(*scriptedCall) error{format(1), accepted}, code: exitCannotStart, text: "this lessor, which is older, has"},
-		"newer standby":   {calls: []func(*scriptedCall) error{format(-1), accepted}, code: exitCannotStart, text: "this lessor, which is newer, has"},
+		"refused":        {calls: []func(*scriptedCall) error{refused, accepted}, code: exitFailed, text: "no such token"},
+		"refused later":  {calls: []func(*scriptedCall) error{accepted, refused, accepted}},
+		"unknown call":   {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return status.Error(codes.Unimplemented, "unknown") }, accepted}, code: exitFailed, text: "does not know this call"},
+		"name taken":     {calls: []func(*scriptedCall) error{func(*scriptedCall) error { return refusal.Status(standby.ErrNameTaken) }, accepted}},
+		"too far behind": {calls: []func(*scriptedCall) error{accepted, func(*scriptedCall) error { return refusal.Status(standby.ErrBehind) }, accepted}},
+		"older standby":  {calls: []func(*scriptedCall) error{format(1), accepted}, code: exitCannotStart, text: "this lessor, which is older, has"},
+		"newer standby":  {calls: []func(*scriptedCall) error{format(-1), accepted}, code: exitCannotStart, text: "this lessor, which is newer, has"},
+		"unknown keyspace": {calls: []func(*scriptedCall) error{func(c *scriptedCall) error {
+			c.begin(true)
+			c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Changes{
+				Changes: &lessorv1.StoreChanges{Changes: []*lessorv1.StoreChange{{Keyspace: 256, Key: []byte("k")}}},
+			}})
+			<-c.stream.Context().Done()
+			return nil
+		}, accepted}, code: exitStore, text: "there is no keyspace 255"},
 		"begin that lies": {calls: []func(*scriptedCall) error{func(c *scriptedCall) error { c.begin(false); return nil }, accepted}, code: exitStore, text: "no complete copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
