@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -34,6 +35,9 @@ func build(run func() int) (int, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // so that the user of Stranger can run the program
 		return 0, err
 	}
+	if err := checkRoom(dir); err != nil {
+		return 0, err
+	}
 	binary = filepath.Join(dir, "lessor")
 	// Each package of tests has its own binary. go build would link each of them; of what go run links the build cache keeps a copy.
 	args := append([]string{"run", "-exec", "cp", "-tags", "faults"}, raceFlag...)
@@ -46,6 +50,21 @@ func build(run func() int) (int, error) {
 		return code, nil
 	}
 	return 0, goleak.Find()
+}
+
+// leastRoom is the free space that the tests of a package need, in bytes: four times the disk reserve below which a coordinator accepts no tasks.
+const leastRoom = 256 << 20
+
+// checkRoom returns an error if the tests would fail for want of space only, each for another reason.
+func checkRoom(dir string) error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return err
+	}
+	if free := float64(disk.Bavail) * float64(disk.Bsize); free < leastRoom { // the types of both differ from system to system
+		return fmt.Errorf("the disk of %s has %.0f MiB of free space; the tests need %d MiB", dir, free/(1<<20), leastRoom>>20)
+	}
+	return nil
 }
 
 // BuildPlain builds a command of this module as users have it, without the race detector and the memory that it needs, and returns its path.

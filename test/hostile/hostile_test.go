@@ -29,7 +29,9 @@ func TestHostileClients(t *testing.T) {
 	base := h.goroutines(t)
 	slow := h.startSlowClients(t)
 	for _, a := range attacks {
-		t.Run(a.name, func(t *testing.T) { h.runAttack(t, client, a) })
+		if !t.Run(a.name, func(t *testing.T) { h.runAttack(t, client, a) }) {
+			t.FailNow() // what follows would only hide the reason
+		}
 		h.checkAlive(t)
 	}
 	slow.end(t)
