@@ -106,7 +106,7 @@ func (t *tap) busy() time.Duration {
 const maxMessage = 64 << 20
 
 func (t *tap) server() *grpc.Server {
-	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true} // as with a coordinator: docs/protocol.md, the channel
+	pings := keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true} // as with a coordinator: docs/workers.md, the channel
 	return grpc.NewServer(grpc.UnknownServiceHandler(t.carry), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(pings))
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
+const workers = "../../docs/workers.md"
+
 var (
 	pythonBlock = regexp.MustCompile("(?s)\n```python\n(.*?)\n```\n")
 	// pythonName matches a name in a module that protoc makes: the file of the module, and the name.
@@ -18,15 +20,15 @@ var (
 	pythonArgument = regexp.MustCompile(`(?:^|, )(\w+)=`)
 )
 
-// The Python of docs/protocol.md, which no check runs, has the modules, names, fields and calls of the protos.
-func TestPythonOfTheProtocol(t *testing.T) {
-	page, err := os.ReadFile(protocol)
+// The Python of docs/workers.md, which no check runs, has the modules, names, fields and calls of the protos.
+func TestPython(t *testing.T) {
+	page, err := os.ReadFile(workers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	block := pythonBlock.FindSubmatch(page)
 	if block == nil {
-		t.Fatalf("%s has no Python", protocol)
+		t.Fatalf("%s has no Python", workers)
 	}
 	text := string(block[1])
 	for _, at := range pythonName.FindAllStringSubmatchIndex(text, -1) {
