@@ -79,9 +79,10 @@
 //
 // Timers run short functions that take the mutex. An attempt has one timer for the end of its lease and its next heartbeat, one for
 // the end of a cancel's grace, one after which its handler counts as stuck, and one that flushes its output. A drain has timers for
-// its stages, and the context of the installer one for the time limit. A stream has timers that limit opening and sending. When an attempt or a drain ends, it stops its timers. The writer has
-// one timer for all that it has to send again; that timer runs only while a frame waits for an acknowledgement. Another one ends a
-// lull. A wait before a refused report or heartbeat is queued again, or before feedback goes on, has a timer that nobody stops.
+// its stages, and the context of the installer one for the time limit. A stream has timers that limit opening and sending. When an
+// attempt or a drain ends, it stops its timers. The writer has one timer for all that it has to send again; that timer runs only while
+// a frame waits for an acknowledgement. Another one ends a lull. A wait before a refused report or heartbeat is queued again, or before
+// feedback goes on, has a timer that nobody stops.
 //
 // The phases of an attempt (attempt.go) only move forward:
 //

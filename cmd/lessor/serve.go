@@ -67,7 +67,7 @@ type backupFlags struct {
 // standbyFlags are about standbys that follow.
 type standbyFlags struct {
 	Buffer size          `type:"positive" default:"64MiB" placeholder:"SIZE" help:"Most bytes of commits that are kept in memory for standbys; one that lacks more gets a new copy."`
-	Wait   time.Duration `type:"positive" placeholder:"DURATION" help:"Tell no result before a standby has it on its disk, too; but if that takes longer than DURATION, do not wait until a standby has caught up again. Without it, nothing waits."`
+	Wait   time.Duration `type:"positive" placeholder:"DURATION" help:"Tell no result before a standby has it on its disk, too; if one takes longer than DURATION, stop waiting, until a standby has caught up again. Without it, nothing waits."`
 }
 
 // limits are the sizes that an operator may set (S7).
