@@ -71,7 +71,7 @@ func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.Foll
 		return refusal.Status(err)
 	}
 	defer follower.Close()
-	out := &followSink{ctx: ctx, log: s.cfg.Logger.With("standby", name), stall: s.cfg.Backup.Stall, send: stream.Send}
+	out := &followSink{ctx: ctx, log: s.cfg.Logger.With("standby", name), copies: start.from.Copied != nil, stall: s.cfg.Backup.Stall, send: stream.Send}
 	go func() {
 		end(s.recovered(ctx, func() error { return s.readAcks(stream, follower, out) }))
 	}()
@@ -93,7 +93,7 @@ func (s *adminService) FollowStore(stream grpc.BidiStreamingServer[lessorv1.Foll
 // followStart is the first message of a standby.
 type followStart struct {
 	name, instance string
-	from           records.Position
+	from           standby.Start
 }
 
 // readStart reads the first message of a standby.
@@ -113,7 +113,13 @@ func (s *adminService) readStart(stream grpc.BidiStreamingServer[lessorv1.Follow
 	start.name = f.Required("start.name", m.GetStart().GetName())
 	start.instance = f.Required("start.instance_id", m.GetStart().GetInstanceId())
 	if p := m.GetStart().GetPosition(); p != nil {
-		start.from = readPosition(f, "start.position", p)
+		start.from.At = readPosition(f, "start.position", p)
+	}
+	if c := m.GetStart().GetCopied(); c != nil {
+		start.from.Copied = readCursor(f, "start.copied", c)
+		if m.GetStart().GetPosition() == nil {
+			f.Fail("start.position", "is required with start.copied")
+		}
 	}
 	if f.Err != nil { // as a nil error of another type, it would not be nil
 		return start, f.Err
@@ -126,6 +132,13 @@ func readPosition(f *convert.Fields, path string, p *lessorv1.StorePosition) rec
 		f.Fail(path+".run", "must not be 0")
 	}
 	return records.Position{Run: p.GetRun(), Number: p.GetNumber()}
+}
+
+func readCursor(f *convert.Fields, path string, c *lessorv1.StoreCursor) *standby.Cursor {
+	if c.GetKeyspace() > uint32(store.NumKeyspaces) {
+		f.Fail(path+".keyspace", "is %d; the limit is %d", c.GetKeyspace(), store.NumKeyspaces)
+	}
+	return &standby.Cursor{Keyspace: store.Keyspace(c.GetKeyspace()), Key: c.GetKey()}
 }
 
 // readAcks passes on what a standby acknowledges, and returns why it does not go on.
@@ -176,16 +189,17 @@ func standbysProto(all []standby.Status) []*lessorv1.Standby {
 
 // followSink sends what a Follower has for its standby.
 type followSink struct {
-	ctx   context.Context //nolint:containedctx // the context of the call; a followSink serves only one call
-	log   *slog.Logger
-	stall time.Duration // how long the standby may need for a followFrame
-	send  func(*lessorv1.FollowStoreResponse) error
-	last  int // bytes of changes in the last response
+	ctx    context.Context //nolint:containedctx // the context of the call; a followSink serves only one call
+	log    *slog.Logger
+	copies bool          // the standby has a part of a copy
+	stall  time.Duration // how long the standby may need for a followFrame
+	send   func(*lessorv1.FollowStoreResponse) error
+	last   int // bytes of changes in the last response
 }
 
 // Begin implements standby.Sink.
 func (f *followSink) Begin(b standby.Begin) error {
-	f.log.Info("a standby follows", "copy", b.Copy)
+	f.log.Info("a standby follows", "copy", b.Copy || f.copies)
 	begin := &lessorv1.FollowBegin{Format: b.Format, Copy: b.Copy, StoreBytes: uint64(b.StoreBytes)}
 	return f.pass(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{Begin: begin}}, 0)
 }
@@ -229,6 +243,9 @@ func changesProto(ops []store.Op) *lessorv1.StoreChanges {
 // Mark implements standby.Sink.
 func (f *followSink) Mark(m standby.Mark) error {
 	mark := &lessorv1.StoreMark{Position: &lessorv1.StorePosition{Run: m.At.Run, Number: m.At.Number}, Complete: m.Complete, Sums: m.Sums}
+	if m.Copied != nil {
+		mark.Copied = &lessorv1.StoreCursor{Keyspace: uint32(m.Copied.Keyspace), Key: m.Copied.Key}
+	}
 	return f.pass(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Mark{Mark: mark}}, 0)
 }
 

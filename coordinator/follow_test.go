@@ -69,12 +69,18 @@ func contentOf(t *testing.T, st store.Store) content {
 // follow begins to follow, from a position; nil: from none.
 func (r *rig) follow(ctx context.Context, t *testing.T, name string, from *lessorv1.StorePosition) *testStandby {
 	t.Helper()
+	return r.followFrom(ctx, t, &lessorv1.FollowStart{Name: name, InstanceId: "instance", Position: from})
+}
+
+// followFrom begins to follow.
+func (r *rig) followFrom(ctx context.Context, t *testing.T, start *lessorv1.FollowStart) *testStandby {
+	t.Helper()
 	stream, err := r.admin.FollowStore(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &testStandby{AdminService_FollowStoreClient: stream, has: newContent()}
-	s.say(t, &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: &lessorv1.FollowStart{Name: name, InstanceId: "instance", Position: from}}})
+	s.say(t, &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}})
 	return s
 }
 
@@ -293,6 +299,39 @@ func TestCommitsWaitForAStandbyThatComesBack(t *testing.T) {
 	})
 }
 
+// A copy that was cut off goes on where it was, also with what has changed since then, and sends nothing twice.
+func TestCopyGoesOn(t *testing.T) {
+	st := memstore.New()
+	serve(t, st, func(t *testing.T, r *rig) {
+		for range 20 {
+			r.submit(t, func(s *lessorv1.TaskSpec) { s.Payload = make([]byte, 100_000) })
+		}
+		ctx, cut := context.WithCancel(t.Context())
+		s := r.follow(ctx, t, "second", nil)
+		s.receive(t, func(m *lessorv1.StoreMark) bool {
+			return m.GetCopied().GetKeyspace() == uint32(store.Spec) && len(s.has[store.Spec]) > 5
+		})
+		copied, got := s.mark, s.has
+		cut()
+		synctest.Wait()
+		r.submit(t, nil)
+		s = r.followFrom(t.Context(), t, &lessorv1.FollowStart{
+			Name: "second", InstanceId: "instance", Position: copied.GetPosition(), Copied: copied.GetCopied(),
+		})
+		s.has = got
+		before := len(got[store.Spec])
+		s.receive(t, (*lessorv1.StoreMark).GetComplete)
+		s.receiveNewest(t, st)
+		s.wantEqual(t, st)
+		if s.begin.GetCopy() {
+			t.Error("the standby was told to begin anew")
+		}
+		if len(got[store.Spec]) <= before {
+			t.Errorf("the standby had %d specs when it was cut off, of %d, want a part", before, len(got[store.Spec]))
+		}
+	})
+}
+
 // A standby says first who it is, and then only what it has. Anything else is refused, with the field.
 func TestWhatAStandbySays(t *testing.T) {
 	start := func(name string, at *lessorv1.StorePosition) *lessorv1.FollowStoreRequest {
@@ -301,6 +340,11 @@ func TestWhatAStandbySays(t *testing.T) {
 	ack := func(at *lessorv1.StorePosition) *lessorv1.FollowStoreRequest {
 		return &lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Ack{Ack: &lessorv1.FollowAck{Position: at}}}
 	}
+	part := func(at *lessorv1.StorePosition, c *lessorv1.StoreCursor) *lessorv1.FollowStoreRequest {
+		m := start("b", at)
+		m.GetStart().Copied = c
+		return m
+	}
 	newer := start("b", nil)
 	newer.GetStart().ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
 	serve(t, memstore.New(), func(t *testing.T, r *rig) {
@@ -308,13 +352,18 @@ func TestWhatAStandbySays(t *testing.T) {
 			says  []*lessorv1.FollowStoreRequest
 			field string
 		}{
-			"nothing":                    {nil, "start"},
-			"an empty message":           {[]*lessorv1.FollowStoreRequest{{}}, "start"},
-			"ack first":                  {[]*lessorv1.FollowStoreRequest{ack(&lessorv1.StorePosition{Run: 1})}, "start"},
-			"no name":                    {[]*lessorv1.FollowStoreRequest{start("", nil)}, "start.name"},
-			"a long name":                {[]*lessorv1.FollowStoreRequest{start(text(257), nil)}, "start.name"},
-			"a name of two lines":        {[]*lessorv1.FollowStoreRequest{start("a\nb", nil)}, "start.name"},
-			"a position without a run":   {[]*lessorv1.FollowStoreRequest{start("b", &lessorv1.StorePosition{Number: 7})}, "start.position.run"},
+			"nothing":                  {nil, "start"},
+			"an empty message":         {[]*lessorv1.FollowStoreRequest{{}}, "start"},
+			"ack first":                {[]*lessorv1.FollowStoreRequest{ack(&lessorv1.StorePosition{Run: 1})}, "start"},
+			"no name":                  {[]*lessorv1.FollowStoreRequest{start("", nil)}, "start.name"},
+			"a long name":              {[]*lessorv1.FollowStoreRequest{start(text(257), nil)}, "start.name"},
+			"a name of two lines":      {[]*lessorv1.FollowStoreRequest{start("a\nb", nil)}, "start.name"},
+			"a position without a run": {[]*lessorv1.FollowStoreRequest{start("b", &lessorv1.StorePosition{Number: 7})}, "start.position.run"},
+			"a part of nothing":        {[]*lessorv1.FollowStoreRequest{part(nil, &lessorv1.StoreCursor{Keyspace: 3})}, "start.position"},
+			"a part beyond the end": {
+				[]*lessorv1.FollowStoreRequest{part(&lessorv1.StorePosition{Run: 1}, &lessorv1.StoreCursor{Keyspace: uint32(store.NumKeyspaces) + 1})},
+				"start.copied.keyspace",
+			},
 			"a field of a newer standby": {[]*lessorv1.FollowStoreRequest{newer}, "start"},
 			"start again":                {[]*lessorv1.FollowStoreRequest{start("b", nil), start("b", nil)}, "ack"},
 			"ack of nothing":             {[]*lessorv1.FollowStoreRequest{start("b", nil), ack(nil)}, "ack.position.run"},

@@ -39,11 +39,10 @@ type follower struct {
 	log        *slog.Logger
 	onComplete func() // called when the copy is complete after the begin of a stream
 
-	accepted bool   // a coordinator has answered begin, so the settings are right
-	problem  string // what was logged last about why it does not follow; empty: it follows, or has not tried
-	// Of the stream, from its begin on:
-	began  time.Time
-	copies bool
+	accepted bool      // a coordinator has answered begin, so the settings are right
+	problem  string    // what was logged last about why it does not follow; empty: it follows, or has not tried
+	copying  bool      // from the begin of the copy until it is complete
+	began    time.Time // the copy
 }
 
 type followStream = grpc.BidiStreamingClient[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
@@ -133,7 +132,7 @@ func (f *follower) note(err error) {
 
 // follow follows over one stream. The first try of an outage fails at once, to tell why; later ones wait for the connection.
 func (f *follower) follow(ctx context.Context) error {
-	from, err := f.replica.Position()
+	from, err := f.replica.Start()
 	if err != nil {
 		return replicaError{err}
 	}
@@ -149,10 +148,7 @@ func (f *follower) follow(ctx context.Context) error {
 		return err
 	}
 	close(begun)
-	start := &lessorv1.FollowStart{Name: f.name, InstanceId: f.instance}
-	if from != (records.Position{}) {
-		start.Position = &lessorv1.StorePosition{Run: from.Run, Number: from.Number}
-	}
+	start := f.startProto(from)
 	_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}}) // Recv returns the error
 	acking := make(chan error)
 	go func() {
@@ -165,6 +161,18 @@ func (f *follower) follow(ctx context.Context) error {
 	err = f.receive(stream)
 	cancel()
 	return cmp.Or(<-acking, err)
+}
+
+// startProto says what the standby has.
+func (f *follower) startProto(from standby.Start) *lessorv1.FollowStart {
+	start := &lessorv1.FollowStart{Name: f.name, InstanceId: f.instance}
+	if from.At != (records.Position{}) {
+		start.Position = &lessorv1.StorePosition{Run: from.At.Run, Number: from.At.Number}
+	}
+	if c := from.Copied; c != nil {
+		start.Copied = &lessorv1.StoreCursor{Keyspace: uint32(c.Keyspace), Key: c.Key}
+	}
+	return start
 }
 
 // hurry cancels a stream after stop, at once if it has not begun, or else when it has not ended by itself within goodbyeTime. The caller must call ended.
@@ -222,9 +230,13 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 	if err := requireSameFormat(b.GetFormat()); err != nil {
 		return err
 	}
-	f.accepted, f.problem, f.began, f.copies = true, "", time.Now(), b.GetCopy()
-	if f.copies {
+	f.accepted, f.problem = true, ""
+	switch {
+	case b.GetCopy():
+		f.copying, f.began = true, time.Now()
 		f.log.Info("the store is being copied", "store", words.Bytes(b.GetStoreBytes()))
+	case f.copying:
+		f.log.Info("the copy goes on where it was")
 	}
 	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes())})
 }
@@ -243,19 +255,26 @@ func requireSameFormat(theirs uint32) error {
 		"the store of the coordinator has format %d, and this lessor, which is %s, has format %d", theirs, which, ours)
 }
 
-// opsOf converts changes. A keyspace beyond all that there can be becomes the last of these, which the replica refuses.
+// opsOf converts changes.
 func opsOf(changes []*lessorv1.StoreChange) []store.Op {
 	ops := make([]store.Op, len(changes))
 	for i, c := range changes {
-		ops[i] = store.Op{Keyspace: store.Keyspace(min(c.GetKeyspace(), math.MaxUint8)), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
+		ops[i] = store.Op{Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
 	}
 	return ops
 }
 
 func markOf(m *lessorv1.StoreMark) standby.Mark {
 	at := m.GetPosition()
-	return standby.Mark{At: records.Position{Run: at.GetRun(), Number: at.GetNumber()}, Complete: m.GetComplete(), Sums: m.GetSums()}
+	mark := standby.Mark{At: records.Position{Run: at.GetRun(), Number: at.GetNumber()}, Complete: m.GetComplete(), Sums: m.GetSums()}
+	if c := m.GetCopied(); c != nil {
+		mark.Copied = &standby.Cursor{Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey()}
+	}
+	return mark
 }
+
+// keyspaceOf converts the number of a keyspace. One beyond all that there can be becomes the last of these, which nobody has.
+func keyspaceOf(n uint32) store.Keyspace { return store.Keyspace(min(n, math.MaxUint8)) }
 
 // sendAcks sends one newest position after another. It returns nil when ctx or the stream ends, which receive notices, and the error of the replica if it fails.
 func (f *follower) sendAcks(ctx context.Context, stop <-chan struct{}, stream followStream) error {
@@ -283,7 +302,8 @@ func (f *follower) sendAcks(ctx context.Context, stop <-chan struct{}, stream fo
 
 // complete tells that the copy is complete. The replica acknowledges nothing before that.
 func (f *follower) complete() {
-	if f.copies {
+	if f.copying {
+		f.copying = false
 		f.log.Info("the copy is complete", "took", time.Since(f.began).Round(time.Millisecond))
 	} else {
 		f.log.Info("the copy follows again, and went on where it was")

@@ -176,6 +176,42 @@ func TestStandbyGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
+// A copy that was cut off goes on where it was. It is complete once, however often it was cut off.
+func TestStandbyGoesOnWithItsCopy(t *testing.T) {
+	part := func(c *scriptedCall, n uint64, copied *lessorv1.StoreCursor) error {
+		c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Mark{
+			Mark: &lessorv1.StoreMark{Position: &lessorv1.StorePosition{Run: 1, Number: n}, Copied: copied},
+		}})
+		return status.Error(codes.Unavailable, "a line that breaks")
+	}
+	had := func(c *scriptedCall, n uint64, key string) {
+		if s := c.start; s.GetPosition().GetNumber() != n || s.GetCopied().GetKeyspace() != 4 || string(s.GetCopied().GetKey()) != key {
+			t.Errorf("start is %v, want position %d, and what was copied up to %q", s, n, key)
+		}
+		c.begin(false)
+	}
+	log, err := followScript(t, func(c *scriptedCall) error {
+		c.begin(true)
+		return part(c, 3, &lessorv1.StoreCursor{Keyspace: 4, Key: []byte("k")})
+	}, func(c *scriptedCall) error {
+		had(c, 3, "k")
+		return part(c, 5, nil)
+	}, func(c *scriptedCall) error {
+		had(c, 5, "k")
+		c.commit(6, 7)
+		c.acked()
+		return status.Error(codes.Unavailable, "a line that breaks")
+	}, func(c *scriptedCall) error {
+		if s := c.start; s.GetPosition().GetNumber() != 6 || s.GetCopied() != nil {
+			t.Errorf("start is %v, want position 6, complete", s)
+		}
+		return nil
+	})
+	if err != nil || strings.Count(log, "the store is being copied") != 1 || strings.Count(log, "the copy goes on where it was") != 2 || strings.Count(log, "the copy is complete") != 1 {
+		t.Errorf("run: %v, want nil; the log is\n%s", err, log)
+	}
+}
+
 // A standby whose records differ from those of the coordinator asks for a full copy.
 func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
 	log, err := followScript(t, func(c *scriptedCall) error {

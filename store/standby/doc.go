@@ -11,5 +11,5 @@
 // checksums of all keyspaces are compared (store.Summer), which also finds what another program has changed.
 //
 // A copy needs no snapshot: the follower reads the store a piece at a time and sends, before each piece, the commits that its state has. Applied in the
-// same order, that is a copy of the last state, although no two pieces have the same one.
+// same order, that is a copy of the last state, although no two pieces have the same one. And so a copy whose line was cut goes on behind its last piece.
 package standby

@@ -1,6 +1,7 @@
 package standby
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -32,9 +33,9 @@ type Follower struct {
 	sent uint64 // the newest commit that was sent
 }
 
-// Run sends what the standby lacks that is at from, which is zero if it has nothing, and then each commit, until ctx ends, to fails, or the store does. The
-// error is never nil. Run may be called once.
-func (fl *Follower) Run(ctx context.Context, from records.Position, to Sink) error {
+// Run sends what the standby lacks that has from, and then each commit, until ctx ends, to fails, or the store does. The error is never nil. Run may be called
+// once.
+func (fl *Follower) Run(ctx context.Context, from Start, to Sink) error {
 	fl.to = to
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -48,13 +49,21 @@ func (fl *Follower) Run(ctx context.Context, from records.Position, to Sink) err
 	return fl.run(ctx, from)
 }
 
-func (fl *Follower) run(ctx context.Context, from records.Position) error {
-	resumes, size := fl.resume(from), fl.feed.Stats()
+func (fl *Follower) run(ctx context.Context, from Start) error {
+	resumes, size := fl.resume(from.At), fl.feed.Stats()
 	if err := fl.to.Begin(Begin{Format: store.Current().Format(), Copy: !resumes, StoreBytes: size.FileBytes - size.FreeBytes}); err != nil {
 		return err
 	}
 	if !resumes {
-		if err := fl.copy(ctx); err != nil {
+		at, err := fl.view(ctx, func(store.Reader) error { return nil })
+		if err != nil {
+			return err
+		}
+		fl.sent = at // every piece has these commits in it
+		from.Copied = new(Cursor)
+	}
+	if from.Copied != nil {
+		if err := fl.copy(ctx, *from.Copied); err != nil {
 			return err
 		}
 	}
@@ -87,46 +96,43 @@ func (fl *Follower) resume(from records.Position) bool {
 	return true
 }
 
-// copy sends the whole store: the records of each keyspace in order of their keys, a piece at a time, and before each piece the commits that it has in it.
-func (fl *Follower) copy(ctx context.Context) error {
-	at, err := fl.view(ctx, func(store.Reader) error { return nil })
-	if err != nil {
-		return err
-	}
-	fl.sent = at // all pieces have these commits in them
-	for ks := range store.Keyspace(store.NumKeyspaces) {
-		for from := []byte{}; from != nil; {
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
-			var piece *store.Batch
-			at, err := fl.view(ctx, func(r store.Reader) (err error) {
-				piece, from, err = readPiece(store.Polite(r), ks, from)
-				return err
-			})
-			if err == nil {
-				err = fl.sendTo(ctx, at)
-			}
-			if err == nil {
-				err = fl.send(piece, Mark{At: fl.feed.position(at)})
-			}
-			if err != nil {
-				return err
-			}
+// copy sends all records from one on, a piece at a time, and before each piece the commits that it has in it.
+func (fl *Follower) copy(ctx context.Context, from Cursor) error {
+	for int(from.Keyspace) < store.NumKeyspaces {
+		if err := context.Cause(ctx); err != nil {
+			return err
 		}
+		var (
+			piece *store.Batch
+			next  Cursor
+		)
+		at, err := fl.view(ctx, func(r store.Reader) (err error) {
+			piece, next, err = readPiece(store.Polite(r), from)
+			return err
+		})
+		if err == nil {
+			err = fl.sendTo(ctx, at)
+		}
+		if err == nil {
+			err = fl.send(piece, Mark{At: fl.feed.position(at), Copied: &next})
+		}
+		if err != nil {
+			return err
+		}
+		from = next
 	}
 	return nil
 }
 
-// readPiece copies records from a key on, and returns the key after them; nil if there are no more.
-func readPiece(r store.Reader, ks store.Keyspace, from []byte) (piece *store.Batch, next []byte, err error) {
-	piece = new(store.Batch)
-	err = r.Scan(ks, from, nil, func(key, value []byte) bool {
+// readPiece copies records of one keyspace from a place on, and returns the place after them.
+func readPiece(r store.Reader, from Cursor) (piece *store.Batch, next Cursor, err error) {
+	piece, next = new(store.Batch), Cursor{Keyspace: from.Keyspace + 1}
+	err = r.Scan(from.Keyspace, from.Key, nil, func(key, value []byte) bool {
 		if piece.Bytes() >= pieceBytes {
-			next = append([]byte{}, key...)
+			next = Cursor{Keyspace: from.Keyspace, Key: bytes.Clone(key)}
 			return false
 		}
-		piece.Put(ks, key, value)
+		piece.Put(from.Keyspace, key, value)
 		return true
 	})
 	return piece, next, err

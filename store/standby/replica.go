@@ -54,8 +54,10 @@ type Replica struct {
 	place  Place
 	ack    func(records.Position)
 	fail   func(error)
-	to     store.Store // the one that is followed or copied to
-	copies bool        // to is the store of Place.Empty
+	to     store.Store      // the one that is followed or copied to
+	copies bool             // to is the store of Place.Empty
+	copied *Cursor          // how much of it is durable; nil: nothing, or it does not help any more
+	at     records.Position // of what is durable of it
 	next   *store.Batch
 	done   chan struct{}
 
@@ -84,22 +86,25 @@ func NewReplica(p Place, ack func(records.Position), fail func(error)) *Replica 
 	return r
 }
 
-// Position is where the complete store is; zero if there is none, or if it has been found to differ from the coordinator's. It waits until what was received
-// is durable.
-func (r *Replica) Position() (p records.Position, err error) {
+// Start returns what the replica has: of a copy that was begun, or else of the complete store, unless that has been found to differ from the coordinator's. It
+// waits until what was received is durable.
+func (r *Replica) Start() (s Start, err error) {
 	r.mu.Lock()
 	r.settle()
 	diverged := r.diverged
 	r.mu.Unlock()
+	if r.copied != nil {
+		return Start{At: r.at, Copied: r.copied}, nil
+	}
 	st := r.place.Complete()
 	if st == nil || diverged {
-		return records.Position{}, nil
+		return Start{}, nil
 	}
 	err = st.View(func(reader store.Reader) (err error) {
-		p, _, err = records.PositionOf(reader)
+		s.At, _, err = records.PositionOf(reader)
 		return err
 	})
-	return p, err
+	return s, err
 }
 
 // settle waits until nothing is being committed, and nothing waits for that. The caller holds the lock.
@@ -117,11 +122,16 @@ func (r *Replica) Begin(b Begin) error {
 	if r.err != nil && !errors.As(r.err, new(*DivergedError)) {
 		return r.err
 	}
-	r.err, r.next, r.copies = nil, new(store.Batch), b.Copy
+	r.err, r.next = nil, new(store.Batch)
 	if b.Copy {
+		r.copies, r.copied = true, nil
 		r.to, r.err = r.place.Empty()
 		return r.err
 	}
+	if r.copied != nil {
+		return nil // the copy goes on
+	}
+	r.copies = false
 	if r.to = r.place.Complete(); r.to == nil || r.diverged {
 		return errors.New("the coordinator goes on, but there is no complete copy to go on with")
 	}
@@ -191,6 +201,7 @@ func (r *Replica) run() {
 		if err != nil {
 			r.err, r.queue, r.bytes = err, nil, 0
 			r.diverged = r.diverged || errors.As(err, new(*DivergedError)) && !r.copies
+			r.copied = nil
 		}
 		r.changed.Broadcast()
 		r.mu.Unlock()
@@ -239,6 +250,9 @@ func (r *Replica) commit(group []received) error {
 		return err
 	}
 	if !last.Complete {
+		if r.copies {
+			r.progress(group)
+		}
 		return nil
 	}
 	if r.copies {
@@ -248,13 +262,23 @@ func (r *Replica) commit(group []received) error {
 		if err := r.place.Replace(); err != nil {
 			return err
 		}
-		r.to, r.copies = r.place.Complete(), false
+		r.to, r.copies, r.copied = r.place.Complete(), false, nil
 		r.mu.Lock()
 		r.diverged = false
 		r.mu.Unlock()
 	}
 	r.ack(last.At)
 	return nil
+}
+
+// progress notes how far the copy is with a group.
+func (r *Replica) progress(group []received) {
+	for _, one := range group {
+		if one.mark.Copied != nil {
+			r.copied = one.mark.Copied
+		}
+		r.at = one.mark.At
+	}
 }
 
 // compare compares the checksums of the store with those of a mark.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"hash/crc32"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -27,13 +27,12 @@ func (s summed) View(fn func(store.Reader) error) error {
 
 type summing struct{ store.Reader }
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // quick also with the race detector
+
 func (r summing) Sums() (sums [store.NumKeyspaces]uint64, err error) {
 	for ks := range sums {
 		err = errors.Join(err, r.Scan(store.Keyspace(ks), nil, nil, func(key, value []byte) bool {
-			h := fnv.New64a()
-			fmt.Fprintf(h, "%q=", key)
-			_, _ = h.Write(value)
-			sums[ks] += h.Sum64()
+			sums[ks] += uint64(crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value))
 			return true
 		}))
 	}
@@ -139,15 +138,20 @@ func (r *rig) restart() {
 	r.open()
 }
 
-// slowLine is a sink to which each mark takes that long.
+// slowLine is a sink to which each mark takes that long, until ctx ends.
 type slowLine struct {
 	Sink
+	ctx   context.Context //nolint:containedctx // the line is cut with it
 	takes time.Duration
 }
 
 func (s slowLine) Mark(m Mark) error {
 	if s.takes > 0 {
-		time.Sleep(s.takes)
+		select {
+		case <-time.After(s.takes):
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
 	}
 	return s.Sink.Mark(m)
 }
@@ -190,7 +194,7 @@ func (r *rig) put(ks store.Keyspace, key, value string) {
 func (r *rig) connect() {
 	r.Helper()
 	ctx, cancel := context.WithCancelCause(r.Context())
-	from, err := r.replica.Position()
+	from, err := r.replica.Start()
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -201,7 +205,7 @@ func (r *rig) connect() {
 	r.newest.Store(fl)
 	r.failed.Store(&cancel)
 	left := make(chan error, 1)
-	go func() { left <- fl.Run(ctx, from, slowLine{r.replica, r.line}) }()
+	go func() { left <- fl.Run(ctx, from, slowLine{r.replica, ctx, r.line}) }()
 	r.left, r.cut = left, func(err error) {
 		cancel(err)
 		fl.Close()

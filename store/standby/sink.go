@@ -5,6 +5,18 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
+// Start is what a standby has.
+type Start struct {
+	At     records.Position // every commit up to this one; zero: nothing
+	Copied *Cursor          // a copy that is not complete: of what was not changed since it began, it has the records before this one; nil: everything
+}
+
+// Cursor is a place in the order of all records: by keyspace, then by key.
+type Cursor struct {
+	Keyspace store.Keyspace
+	Key      []byte
+}
+
 // Sink takes what a Follower sends: Begin first and once, then changes and marks. An error ends the Follower.
 type Sink interface {
 	Begin(Begin) error
@@ -16,7 +28,7 @@ type Sink interface {
 // Begin says what is to come.
 type Begin struct {
 	Format     uint32 // of the store
-	Copy       bool   // the whole store follows; otherwise what has changed since the position that the standby has
+	Copy       bool   // the whole store follows; otherwise what the standby lacks to what it said that it has
 	StoreBytes int64  // about how much is to come, if Copy is true
 }
 
@@ -24,5 +36,6 @@ type Begin struct {
 type Mark struct {
 	At       records.Position
 	Complete bool     // all of the store has been copied
+	Copied   *Cursor  // how far the copy is now; nil: as far as before
 	Sums     []uint64 // what the checksums of all keyspaces must be; nil: not compared this time
 }

@@ -158,6 +158,101 @@ func TestRandomCuts(t *testing.T) {
 	}
 }
 
+// A copy whose line is cut goes on where it was, with the commits that were made meanwhile.
+func TestCopyGoesOnAfterACut(t *testing.T) {
+	for range 5 {
+		seed := rand.Uint64()
+		inBubble(t, Options{}, func(r *rig) {
+			t.Logf("seed %d", seed)
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			big := strings.Repeat("x", 60_000)
+			for i := range 40 {
+				r.put([]store.Keyspace{store.Spec, store.Task, store.Ready}[i%3], "k"+strconv.Itoa(i), big)
+			}
+			r.line = 10 * time.Millisecond
+			cuts := 0
+			for r.connect(); r.place.Complete() == nil && cuts < 100; cuts++ {
+				time.Sleep(time.Duration(30+rnd.IntN(50)) * time.Millisecond)
+				_ = r.disconnect()
+				for range rnd.IntN(5) {
+					r.commit(func(b *store.Batch) { randomChanges(rnd, b) })
+				}
+				r.connect()
+			}
+			time.Sleep(time.Second)
+			r.wantEqual()
+			if r.place.begun() != 1 || cuts < 2 {
+				t.Errorf("%d copies were begun, with %d cuts, want 1, with at least 2", r.place.begun(), cuts)
+			}
+		})
+	}
+}
+
+// A copy that was begun is of no use when the commits since then are no longer kept, when the coordinator has crashed, or when another program has changed the
+// store: it begins anew.
+func TestCopyBeginsAnew(t *testing.T) {
+	big := strings.Repeat("x", 100_000)
+	for _, tt := range []struct {
+		name     string
+		while    func(r *rig) // what happens while the line is cut
+		diverges bool         // the copy goes on first, and is found to differ
+	}{
+		{"too many commits", func(r *rig) {
+			for i := range 20 {
+				r.put(store.Task, strconv.Itoa(i), big)
+			}
+		}, false},
+		{"a crash", func(r *rig) {
+			r.put(store.Task, "missed", "1")
+			r.mem = r.mem.Reopen()
+			r.open()
+		}, false},
+		{"another program, behind the copy", func(r *rig) {
+			r.mem = r.mem.Reopen()
+			r.write(store.Spec, "k", "changed")
+			r.open()
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, Options{Buffer: 1 << 20}, func(r *rig) {
+				r.put(store.Spec, "k", "1")
+				for i := range 20 {
+					r.put(store.Task, strconv.Itoa(i), big)
+				}
+				r.line = 10 * time.Millisecond
+				r.connect()
+				time.Sleep(75 * time.Millisecond)
+				_ = r.disconnect()
+				if start, err := r.replica.Start(); err != nil || start.Copied == nil || start.Copied.Keyspace != store.Task {
+					t.Fatalf("the standby has %+v (%v), want a part of the copy", start, err)
+				}
+				tt.while(r)
+				r.connect()
+				begun := 2
+				if tt.diverges {
+					if err := r.ended(); !errors.As(err, new(*DivergedError)) {
+						t.Fatalf("the standby ended with %v, want a DivergedError", err)
+					}
+					_ = r.disconnect()
+				} else {
+					time.Sleep(5 * time.Millisecond)
+					_ = r.disconnect()
+					if start, err := r.replica.Start(); err != nil || start != (Start{}) {
+						t.Errorf("the standby has %+v (%v), want nothing: the first piece of the new copy has not come yet", start, err)
+					}
+					begun++
+				}
+				r.connect()
+				time.Sleep(time.Second)
+				r.wantEqual()
+				if r.place.begun() != begun {
+					t.Errorf("%d copies were begun, want %d", r.place.begun(), begun)
+				}
+			})
+		})
+	}
+}
+
 // A crash of the coordinator before the standby has everything costs a copy, since the commits that it lacks are no longer kept.
 func TestCrashOfTheCoordinatorLosesWhatWasKept(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -228,7 +323,7 @@ func TestSlowStandbyIsCutOff(t *testing.T) {
 		defer fl.Close()
 		stuck := make(chan struct{})
 		left := make(chan error, 1)
-		go func() { left <- fl.Run(r.Context(), records.Position{}, stuckSink{stuck}) }()
+		go func() { left <- fl.Run(r.Context(), Start{}, stuckSink{stuck}) }()
 		synctest.Wait()
 		for range 100 {
 			r.put(store.Task, "a", strings.Repeat("x", 100))

@@ -2834,7 +2834,9 @@ type FollowStart struct {
 	Position *StorePosition `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// What the standby calls itself over all of its connections, such as a random string; 1 to 256 bytes. A call with the name and the instance of an older one
 	// ends that one with ABORTED.
-	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Set if the standby has only a part of a copy: the newest copied of its marks. Then position is that of the newest mark. Both must be durable.
+	Copied        *StoreCursor `protobuf:"bytes,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2890,6 +2892,68 @@ func (x *FollowStart) GetInstanceId() string {
 	return ""
 }
 
+func (x *FollowStart) GetCopied() *StoreCursor {
+	if x != nil {
+		return x.Copied
+	}
+	return nil
+}
+
+// StoreCursor is a place in the order of all records: by keyspace, then by key.
+type StoreCursor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the keyspace.
+	Keyspace uint32 `protobuf:"varint,1,opt,name=keyspace,proto3" json:"keyspace,omitempty"`
+	// Key within the keyspace.
+	Key           []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreCursor) Reset() {
+	*x = StoreCursor{}
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreCursor) ProtoMessage() {}
+
+func (x *StoreCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreCursor.ProtoReflect.Descriptor instead.
+func (*StoreCursor) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *StoreCursor) GetKeyspace() uint32 {
+	if x != nil {
+		return x.Keyspace
+	}
+	return 0
+}
+
+func (x *StoreCursor) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 // FollowAck says what the standby has made durable.
 type FollowAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2901,7 +2965,7 @@ type FollowAck struct {
 
 func (x *FollowAck) Reset() {
 	*x = FollowAck{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +2977,7 @@ func (x *FollowAck) String() string {
 func (*FollowAck) ProtoMessage() {}
 
 func (x *FollowAck) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[36]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +2990,7 @@ func (x *FollowAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowAck.ProtoReflect.Descriptor instead.
 func (*FollowAck) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FollowAck) GetPosition() *StorePosition {
@@ -2954,7 +3018,7 @@ type FollowStoreResponse struct {
 
 func (x *FollowStoreResponse) Reset() {
 	*x = FollowStoreResponse{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3030,7 @@ func (x *FollowStoreResponse) String() string {
 func (*FollowStoreResponse) ProtoMessage() {}
 
 func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[37]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3043,7 @@ func (x *FollowStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowStoreResponse.ProtoReflect.Descriptor instead.
 func (*FollowStoreResponse) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FollowStoreResponse) GetPart() isFollowStoreResponse_Part {
@@ -3046,7 +3110,7 @@ type FollowBegin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Format of the store. A standby of another format cannot follow.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// True if the whole store follows, and the standby must begin with an empty one; false if it goes on from the position of start.
+	// True if the whole store follows, and the standby must begin with an empty one; false if it goes on with what start said that it has.
 	Copy bool `protobuf:"varint,2,opt,name=copy,proto3" json:"copy,omitempty"`
 	// About how many bytes are to come, if copy is true.
 	StoreBytes    uint64 `protobuf:"varint,3,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
@@ -3056,7 +3120,7 @@ type FollowBegin struct {
 
 func (x *FollowBegin) Reset() {
 	*x = FollowBegin{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3132,7 @@ func (x *FollowBegin) String() string {
 func (*FollowBegin) ProtoMessage() {}
 
 func (x *FollowBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[38]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3145,7 @@ func (x *FollowBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowBegin.ProtoReflect.Descriptor instead.
 func (*FollowBegin) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FollowBegin) GetFormat() uint32 {
@@ -3116,7 +3180,7 @@ type StoreChanges struct {
 
 func (x *StoreChanges) Reset() {
 	*x = StoreChanges{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3192,7 @@ func (x *StoreChanges) String() string {
 func (*StoreChanges) ProtoMessage() {}
 
 func (x *StoreChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[39]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3205,7 @@ func (x *StoreChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChanges.ProtoReflect.Descriptor instead.
 func (*StoreChanges) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreChanges) GetChanges() []*StoreChange {
@@ -3168,7 +3232,7 @@ type StoreChange struct {
 
 func (x *StoreChange) Reset() {
 	*x = StoreChange{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3244,7 @@ func (x *StoreChange) String() string {
 func (*StoreChange) ProtoMessage() {}
 
 func (x *StoreChange) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[40]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3257,7 @@ func (x *StoreChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreChange.ProtoReflect.Descriptor instead.
 func (*StoreChange) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreChange) GetKeyspace() uint32 {
@@ -3232,14 +3296,16 @@ type StoreMark struct {
 	// True if the state is that of the store. False while it is being copied, and until checksums were sent for the first time. Acknowledge only what is complete.
 	Complete bool `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
 	// Checksums of the keyspaces by number, in some marks that are complete: those of the standby must be the same.
-	Sums          []uint64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	Sums []uint64 `protobuf:"fixed64,3,rep,packed,name=sums,proto3" json:"sums,omitempty"`
+	// The copy now has the records before this one; not set: as before. A standby whose stream ends can go on from there.
+	Copied        *StoreCursor `protobuf:"bytes,4,opt,name=copied,proto3" json:"copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreMark) Reset() {
 	*x = StoreMark{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3317,7 @@ func (x *StoreMark) String() string {
 func (*StoreMark) ProtoMessage() {}
 
 func (x *StoreMark) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[41]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3330,7 @@ func (x *StoreMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMark.ProtoReflect.Descriptor instead.
 func (*StoreMark) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreMark) GetPosition() *StorePosition {
@@ -3288,6 +3354,13 @@ func (x *StoreMark) GetSums() []uint64 {
 	return nil
 }
 
+func (x *StoreMark) GetCopied() *StoreCursor {
+	if x != nil {
+		return x.Copied
+	}
+	return nil
+}
+
 // StorePosition says which state a store is in.
 type StorePosition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3301,7 +3374,7 @@ type StorePosition struct {
 
 func (x *StorePosition) Reset() {
 	*x = StorePosition{}
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3386,7 @@ func (x *StorePosition) String() string {
 func (*StorePosition) ProtoMessage() {}
 
 func (x *StorePosition) ProtoReflect() protoreflect.Message {
-	mi := &file_lessor_v1_admin_service_proto_msgTypes[42]
+	mi := &file_lessor_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3399,7 @@ func (x *StorePosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePosition.ProtoReflect.Descriptor instead.
 func (*StorePosition) Descriptor() ([]byte, []int) {
-	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_lessor_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StorePosition) GetRun() uint64 {
@@ -3567,12 +3640,16 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x12FollowStoreRequest\x12.\n" +
 	"\x05start\x18\x01 \x01(\v2\x16.lessor.v1.FollowStartH\x00R\x05start\x12(\n" +
 	"\x03ack\x18\x02 \x01(\v2\x14.lessor.v1.FollowAckH\x00R\x03ackB\x06\n" +
-	"\x04part\"x\n" +
+	"\x04part\"\xa8\x01\n" +
 	"\vFollowStart\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\bposition\x18\x02 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\x12\x1f\n" +
 	"\vinstance_id\x18\x03 \x01(\tR\n" +
-	"instanceId\"A\n" +
+	"instanceId\x12.\n" +
+	"\x06copied\x18\x04 \x01(\v2\x16.lessor.v1.StoreCursorR\x06copied\";\n" +
+	"\vStoreCursor\x12\x1a\n" +
+	"\bkeyspace\x18\x01 \x01(\rR\bkeyspace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"A\n" +
 	"\tFollowAck\x124\n" +
 	"\bposition\x18\x01 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\"\xae\x01\n" +
 	"\x13FollowStoreResponse\x12.\n" +
@@ -3591,11 +3668,12 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\bkeyspace\x18\x01 \x01(\rR\bkeyspace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12\x16\n" +
-	"\x06delete\x18\x04 \x01(\bR\x06delete\"q\n" +
+	"\x06delete\x18\x04 \x01(\bR\x06delete\"\xa1\x01\n" +
 	"\tStoreMark\x124\n" +
 	"\bposition\x18\x01 \x01(\v2\x18.lessor.v1.StorePositionR\bposition\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x12\n" +
-	"\x04sums\x18\x03 \x03(\x06R\x04sums\"9\n" +
+	"\x04sums\x18\x03 \x03(\x06R\x04sums\x12.\n" +
+	"\x06copied\x18\x04 \x01(\v2\x16.lessor.v1.StoreCursorR\x06copied\"9\n" +
 	"\rStorePosition\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x06R\x03run\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number*\xa0\x01\n" +
@@ -3645,7 +3723,7 @@ func file_lessor_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_lessor_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(WorkerState)(0),                 // 0: lessor.v1.WorkerState
 	(WorkerHealth)(0),                // 1: lessor.v1.WorkerHealth
@@ -3685,118 +3763,121 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	(*BackupEnd)(nil),                // 35: lessor.v1.BackupEnd
 	(*FollowStoreRequest)(nil),       // 36: lessor.v1.FollowStoreRequest
 	(*FollowStart)(nil),              // 37: lessor.v1.FollowStart
-	(*FollowAck)(nil),                // 38: lessor.v1.FollowAck
-	(*FollowStoreResponse)(nil),      // 39: lessor.v1.FollowStoreResponse
-	(*FollowBegin)(nil),              // 40: lessor.v1.FollowBegin
-	(*StoreChanges)(nil),             // 41: lessor.v1.StoreChanges
-	(*StoreChange)(nil),              // 42: lessor.v1.StoreChange
-	(*StoreMark)(nil),                // 43: lessor.v1.StoreMark
-	(*StorePosition)(nil),            // 44: lessor.v1.StorePosition
-	nil,                              // 45: lessor.v1.Queue.FairnessWeightsEntry
-	nil,                              // 46: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	nil,                              // 47: lessor.v1.Worker.MetricsEntry
-	nil,                              // 48: lessor.v1.WorkerFilter.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 49: google.protobuf.Timestamp
-	(*RetryPolicy)(nil),              // 50: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),              // 51: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 52: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 53: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 54: lessor.v1.Drain
-	(*Package)(nil),                  // 55: lessor.v1.Package
-	(*durationpb.Duration)(nil),      // 56: google.protobuf.Duration
-	(PackageStatus)(0),               // 57: lessor.v1.PackageStatus
-	(*ListAuditEventsRequest)(nil),   // 58: lessor.v1.ListAuditEventsRequest
-	(*ListAuditEventsResponse)(nil),  // 59: lessor.v1.ListAuditEventsResponse
+	(*StoreCursor)(nil),              // 38: lessor.v1.StoreCursor
+	(*FollowAck)(nil),                // 39: lessor.v1.FollowAck
+	(*FollowStoreResponse)(nil),      // 40: lessor.v1.FollowStoreResponse
+	(*FollowBegin)(nil),              // 41: lessor.v1.FollowBegin
+	(*StoreChanges)(nil),             // 42: lessor.v1.StoreChanges
+	(*StoreChange)(nil),              // 43: lessor.v1.StoreChange
+	(*StoreMark)(nil),                // 44: lessor.v1.StoreMark
+	(*StorePosition)(nil),            // 45: lessor.v1.StorePosition
+	nil,                              // 46: lessor.v1.Queue.FairnessWeightsEntry
+	nil,                              // 47: lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	nil,                              // 48: lessor.v1.Worker.MetricsEntry
+	nil,                              // 49: lessor.v1.WorkerFilter.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
+	(*RetryPolicy)(nil),              // 51: lessor.v1.RetryPolicy
+	(*BatchResult)(nil),              // 52: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 53: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 54: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 55: lessor.v1.Drain
+	(*Package)(nil),                  // 56: lessor.v1.Package
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(PackageStatus)(0),               // 58: lessor.v1.PackageStatus
+	(*ListAuditEventsRequest)(nil),   // 59: lessor.v1.ListAuditEventsRequest
+	(*ListAuditEventsResponse)(nil),  // 60: lessor.v1.ListAuditEventsResponse
 }
 var file_lessor_v1_admin_service_proto_depIdxs = []int32{
-	49, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	50, // 0: lessor.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
-	50, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
-	45, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
+	51, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
+	46, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
 	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
 	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	50, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	46, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	51, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	47, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
 	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	51, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	52, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
 	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	52, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	53, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
 	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	53, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	49, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	49, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	47, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	54, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	50, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	50, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	48, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
 	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	54, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	55, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	55, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	56, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
 	12, // 20: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	49, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	50, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
 	12, // 22: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	56, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	57, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
 	12, // 24: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	48, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	49, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
 	19, // 26: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	56, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	57, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 28: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	19, // 29: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	56, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	57, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
 	24, // 31: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
 	25, // 32: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	57, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	58, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
 	12, // 34: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	49, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	49, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	50, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	50, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
 	31, // 37: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	49, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	50, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
 	30, // 39: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	56, // 40: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	49, // 41: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	56, // 42: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	57, // 40: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	50, // 41: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	57, // 42: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
 	34, // 43: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
 	35, // 44: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	49, // 45: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	50, // 45: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
 	37, // 46: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	38, // 47: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	44, // 48: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	44, // 49: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	40, // 50: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	41, // 51: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	43, // 52: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	42, // 53: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	44, // 54: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	10, // 55: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 56: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 57: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 58: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 59: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 60: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 61: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 62: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 63: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 64: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	58, // 65: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 66: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	32, // 67: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 68: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 69: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 70: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 71: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 72: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 73: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 74: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 75: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 76: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 77: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 78: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	59, // 79: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 80: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 81: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	39, // 82: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	69, // [69:83] is the sub-list for method output_type
-	55, // [55:69] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	39, // 47: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	45, // 48: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	38, // 49: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	45, // 50: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	41, // 51: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	42, // 52: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	44, // 53: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	43, // 54: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	45, // 55: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	38, // 56: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 57: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 58: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 59: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 60: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 61: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 62: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 63: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 64: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 65: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 66: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	59, // 67: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 68: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	32, // 69: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	36, // 70: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 71: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 72: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 73: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 74: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 75: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 76: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 77: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 78: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 79: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 80: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	60, // 81: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 82: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 83: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	40, // 84: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	71, // [71:85] is the sub-list for method output_type
+	57, // [57:71] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
@@ -3819,7 +3900,7 @@ func file_lessor_v1_admin_service_proto_init() {
 		(*FollowStoreRequest_Start)(nil),
 		(*FollowStoreRequest_Ack)(nil),
 	}
-	file_lessor_v1_admin_service_proto_msgTypes[37].OneofWrappers = []any{
+	file_lessor_v1_admin_service_proto_msgTypes[38].OneofWrappers = []any{
 		(*FollowStoreResponse_Begin)(nil),
 		(*FollowStoreResponse_Changes)(nil),
 		(*FollowStoreResponse_Mark)(nil),
@@ -3830,7 +3911,7 @@ func file_lessor_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_admin_service_proto_rawDesc), len(file_lessor_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
