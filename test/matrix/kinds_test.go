@@ -61,6 +61,8 @@ var kinds = map[string]kind{
 	"FollowStart.name":               plain, // the standbys are those of the coordinator
 	"StorePosition.run":              plain,
 	"StorePosition.number":           plain,
+	"StoreCursor.keyspace":           plain,
+	"StoreCursor.key":                plain,
 	"operation_id":                   "request",
 	"WorkerInfo.name":                "worker",
 	"Sender.id":                      "worker",
