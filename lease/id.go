@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
@@ -26,6 +27,14 @@ const (
 type TaskID struct {
 	Space uint32
 	Seq   uint64
+}
+
+// Compare returns a negative number, 0 or a positive one if id is less than, equal to or greater than other: by space, and in a space by sequence.
+func (id TaskID) Compare(other TaskID) int {
+	if id.Space != other.Space {
+		return cmp.Compare(id.Space, other.Space)
+	}
+	return cmp.Compare(id.Seq, other.Seq)
 }
 
 var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -26,17 +26,16 @@ func TestTaskIDRoundTrip(t *testing.T) {
 	}
 }
 
-// TaskID.String promises texts that sort as the ids do: by space, then by sequence.
+// TaskID.String promises texts that sort as TaskID.Compare does: by space, then by sequence.
 func TestTaskIDSortsAsText(t *testing.T) {
-	less := func(a, b TaskID) bool { return a.Space < b.Space || a.Space == b.Space && a.Seq < b.Seq }
 	for range 1000 {
 		a, b := randomTaskID(), randomTaskID()
 		if rand.IntN(2) == 0 {
 			b.Space = a.Space
 		}
-		if less(a, b) != (a.String() < b.String()) {
-			t.Errorf("space %d, seq %d is less than space %d, seq %d: %v; for their texts %s and %s this is %v, want the same",
-				a.Space, a.Seq, b.Space, b.Seq, less(a, b), a, b, a.String() < b.String())
+		if a.Compare(b) != strings.Compare(a.String(), b.String()) {
+			t.Errorf("space %d, seq %d compared to space %d, seq %d is %d; for their texts %s and %s this is %d, want the same",
+				a.Space, a.Seq, b.Space, b.Seq, a.Compare(b), a, b, strings.Compare(a.String(), b.String()))
 		}
 	}
 }

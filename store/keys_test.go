@@ -50,16 +50,12 @@ func checkOrder[T comparable](
 	}
 }
 
-func compareTasks(a, b lease.TaskID) int {
-	return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
-}
-
 // The keys of tasks sort by space, then by sequence.
 func TestTaskKeys(t *testing.T) {
 	checkOrder(t, randomTaskID,
 		func(id lease.TaskID) []byte { return store.AppendTaskKey(nil, id) },
 		func(key []byte) (lease.TaskID, error) { return store.ParseTaskKey(store.Task, key) },
-		compareTasks)
+		lease.TaskID.Compare)
 }
 
 // The keys of attempts sort by task, then by number.
@@ -75,7 +71,7 @@ func TestAttemptKeys(t *testing.T) {
 			a.task, a.n, err = store.ParseAttemptKey(store.Ledger, key)
 			return a, err
 		},
-		func(a, b attempt) int { return cmp.Or(compareTasks(a.task, b.task), cmp.Compare(a.n, b.n)) })
+		func(a, b attempt) int { return cmp.Or(a.task.Compare(b.task), cmp.Compare(a.n, b.n)) })
 }
 
 // The keys of a segment sort by segment, then by hash.
@@ -193,7 +189,7 @@ func TestTimerKeys(t *testing.T) {
 		func(k store.TimerKey) []byte { return k.Append(nil) },
 		store.ParseTimerKey,
 		func(a, b store.TimerKey) int {
-			return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), compareTasks(a.Task, b.Task))
+			return cmp.Or(cmp.Compare(a.Clock, b.Clock), cmp.Compare(a.Due, b.Due), a.Task.Compare(b.Task))
 		})
 	if _, err := store.ParseTimerKey(append([]byte{9}, make([]byte, 20)...)); err == nil {
 		t.Error("the key of a timer on an unknown clock is accepted")

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -246,8 +245,6 @@ func (e *Engine) LeasesOf(ctx context.Context, tenant, session string) ([]lease.
 		if t == nil || t.wants.Space.Tenant != tenant {
 			return nil, nil
 		}
-		return slices.SortedFunc(maps.Keys(t.leases), func(a, b lease.TaskID) int {
-			return cmp.Or(cmp.Compare(a.Space, b.Space), cmp.Compare(a.Seq, b.Seq))
-		}), nil
+		return slices.SortedFunc(maps.Keys(t.leases), lease.TaskID.Compare), nil
 	})
 }

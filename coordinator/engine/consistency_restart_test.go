@@ -194,12 +194,7 @@ func (e *Engine) leasesOfRequests() map[string][]lease.TaskID {
 	all := map[string][]lease.TaskID{}
 	for k, r := range e.requests {
 		if len(r.leases) > 0 {
-			all[fmt.Sprint(k)] = slices.SortedFunc(slices.Values(r.leases), func(a, b lease.TaskID) int {
-				if idLess(a, b) {
-					return -1
-				}
-				return 1
-			})
+			all[fmt.Sprint(k)] = slices.SortedFunc(slices.Values(r.leases), lease.TaskID.Compare)
 		}
 	}
 	return all

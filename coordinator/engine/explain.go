@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -70,7 +69,7 @@ func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	}
 	var oldest []lease.TaskID
 	for id := range k.holders { // there may be a million, too many to sort them all on the loop
-		at, _ := slices.BinarySearchFunc(oldest, id, func(a, b lease.TaskID) int { return cmp.Compare(a.Seq, b.Seq) })
+		at, _ := slices.BinarySearchFunc(oldest, id, lease.TaskID.Compare)
 		if at < most {
 			oldest = slices.Insert(oldest, at, id)
 			oldest = oldest[:min(most, len(oldest))]

@@ -21,14 +21,7 @@ func timerLess(a, b timerKey) bool {
 	if a.due != b.due {
 		return a.due < b.due
 	}
-	return idLess(a.task, b.task)
-}
-
-func idLess(a, b lease.TaskID) bool {
-	if a.Space != b.Space {
-		return a.Space < b.Space
-	}
-	return a.Seq < b.Seq
+	return a.task.Compare(b.task) < 0
 }
 
 // timeline finds the timer that is due next on one of the two clocks, without a scan of the tasks (T8). The timers of leased tasks change with
@@ -54,8 +47,10 @@ func (t *timeline) next() (k timerKey, ok bool) {
 	if first, found := t.rest.first(); found && (!ok || timerLess(first, k)) {
 		k, ok = first, true
 	}
-	if first, found := t.recent.First(t.clock); found && (!ok || first.Due < k.due || first.Due == k.due && idLess(first.Task, k.task)) {
-		k, ok = timerKey{first.Due, first.Task}, true
+	if first, found := t.recent.First(t.clock); found {
+		if first := (timerKey{first.Due, first.Task}); !ok || timerLess(first, k) {
+			k, ok = first, true
+		}
 	}
 	return k, ok
 }

@@ -48,13 +48,10 @@ type timer struct {
 
 func newTimers() timers {
 	return btree.NewBTreeGOptions(func(a, b timer) bool {
-		switch {
-		case a.due != b.due:
+		if a.due != b.due {
 			return a.due < b.due
-		case a.task.Space != b.task.Space:
-			return a.task.Space < b.task.Space
 		}
-		return a.task.Seq < b.task.Seq
+		return a.task.Compare(b.task) < 0
 	}, btree.Options{NoLocks: true})
 }
 
