@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"fmt"
 )
@@ -170,6 +171,31 @@ func (s *step) leaseEnded(k Ticket) (Answer, bool) {
 	return Answer{}, false
 }
 
+// describeEnd says in words how and when the last lease ended. The answer to a report that comes too late has it as detail.
+func (t *Task) describeEnd() string {
+	return t.causeOfEnd() + " at " + t.Last.At.Time().Format(clockTime)
+}
+
+func (t *Task) causeOfEnd() string {
+	switch t.Last.Cause {
+	case LeaseExpired:
+		return "the lease expired"
+	case DispatchUnacked:
+		return "the grant was not acknowledged in time"
+	case CoordinatorRecovered:
+		return "a recovery of the coordinator ended the lease"
+	case TaskCancelled:
+		return "the task was cancelled"
+	case CancelTimeout:
+		return "cancel_grace passed"
+	case DeadlineExceeded: // the history says which of the two, as long as it has the event
+		return cmp.Or(t.endDetail(), "attempt_timeout or the deadline passed")
+	case Revoked:
+		return "the lease was revoked"
+	}
+	return ""
+}
+
 func rejected(reason Reason, detail string) Answer {
 	return Answer{Verdict: VerdictRejected, Reason: reason, Detail: detail}
 }
@@ -193,77 +219,4 @@ func (s *step) withTaskState(a Answer, attempt uint32) Answer {
 		a.CancelReason = t.Cancel.Reason
 	}
 	return a
-}
-
-// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is good (V1) and its output is not over the
-// inline limit (V11).
-func (r *Report) Acceptable(l Limits) bool { return r.check(l) == nil && !r.tooLarge(l) }
-
-func (r *Report) tooLarge(l Limits) bool { return r.Result != nil && len(r.Result.Output) > l.Output }
-
-// check checks the form of a report (V1).
-func (r *Report) check(l Limits) *FieldError {
-	switch {
-	case r.Invalid != nil:
-		return r.Invalid
-	case r.Kind < KindStart || r.Kind > KindAck:
-		return bad("report", "has an unknown kind")
-	case r.TaskID == "":
-		return bad("task_id", "must not be empty")
-	case r.LeaseID == "":
-		return bad("lease_id", "must not be empty")
-	case r.Kind == KindFail && r.Failure == nil:
-		return bad("error", "is missing")
-	case r.Failure != nil:
-		return r.Failure.check(l)
-	case r.Result != nil:
-		return r.Result.check(l)
-	case len(r.Checkpoint) > l.Checkpoint:
-		return bad("checkpoint", "has %d bytes; the limit is %d", len(r.Checkpoint), l.Checkpoint)
-	case r.Delay < 0 || r.Delay > MaxDelay:
-		return bad("delay", "is %v; the range is 0 to %v", r.Delay, MaxDelay)
-	}
-	return nil
-}
-
-func (f *Failure) check(l Limits) *FieldError {
-	switch {
-	case f.Category > CategoryCancelled:
-		return bad("error.category", "is %d, which is not a known category", f.Category)
-	case len(f.Message) > l.Stack:
-		return bad("error.message", "has %d bytes; the limit is %d", len(f.Message), l.Stack)
-	case len(f.Stack) > l.Stack:
-		return bad("error.stack_trace", "has %d bytes; the limit is %d", len(f.Stack), l.Stack)
-	case f.RetryAfter < 0:
-		return bad("error.retry_after", "is %v; it cannot be negative", f.RetryAfter)
-	case len(f.Partial) > l.Checkpoint:
-		return bad("partial_progress", "has %d bytes; the limit is %d", len(f.Partial), l.Checkpoint)
-	}
-	return nil
-}
-
-// MaxArtifacts is how many artifacts a report may have.
-const MaxArtifacts = 64
-
-func (r *Result) check(l Limits) *FieldError {
-	if len(r.Artifacts) > MaxArtifacts {
-		return bad("artifacts", "has %d entries; the limit is %d", len(r.Artifacts), MaxArtifacts)
-	}
-	for i := range r.Artifacts {
-		a := &r.Artifacts[i]
-		field := fmt.Sprintf("artifacts[%d].", i)
-		if a.ResourceID == "" {
-			return bad(field+"resource_id", "must not be empty")
-		}
-		if err := CheckID(field+"resource_id", a.ResourceID, l); err != nil {
-			return err
-		}
-		if a.SizeBytes < 0 {
-			return bad(field+"size_bytes", "is %d; it cannot be negative", a.SizeBytes)
-		}
-		if err := checkLabels(field+"metadata", a.Metadata, l.Labels, l); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -63,6 +64,37 @@ func (r *Report) result() *Result {
 	return r.Result
 }
 
+// Acceptable reports whether a report is not refused for itself, whatever its lease is: its form is good (V1) and its output is not over the
+// inline limit (V11).
+func (r *Report) Acceptable(l Limits) bool { return r.check(l) == nil && !r.tooLarge(l) }
+
+func (r *Report) tooLarge(l Limits) bool { return r.Result != nil && len(r.Result.Output) > l.Output }
+
+// check checks the form of a report (V1).
+func (r *Report) check(l Limits) *FieldError {
+	switch {
+	case r.Invalid != nil:
+		return r.Invalid
+	case r.Kind < KindStart || r.Kind > KindAck:
+		return bad("report", "has an unknown kind")
+	case r.TaskID == "":
+		return bad("task_id", "must not be empty")
+	case r.LeaseID == "":
+		return bad("lease_id", "must not be empty")
+	case r.Kind == KindFail && r.Failure == nil:
+		return bad("error", "is missing")
+	case r.Failure != nil:
+		return r.Failure.check(l)
+	case r.Result != nil:
+		return r.Result.check(l)
+	case len(r.Checkpoint) > l.Checkpoint:
+		return bad("checkpoint", "has %d bytes; the limit is %d", len(r.Checkpoint), l.Checkpoint)
+	case r.Delay < 0 || r.Delay > MaxDelay:
+		return bad("delay", "is %v; the range is 0 to %v", r.Delay, MaxDelay)
+	}
+	return nil
+}
+
 // Result is what a Complete carries.
 type Result struct {
 	Output    []byte
@@ -73,6 +105,29 @@ type Result struct {
 // Empty reports whether the result holds nothing.
 func (r *Result) Empty() bool {
 	return len(r.Output) == 0 && len(r.Artifacts) == 0 && len(r.Metrics) == 0
+}
+
+func (r *Result) check(l Limits) *FieldError {
+	if len(r.Artifacts) > MaxArtifacts {
+		return bad("artifacts", "has %d entries; the limit is %d", len(r.Artifacts), MaxArtifacts)
+	}
+	for i := range r.Artifacts {
+		a := &r.Artifacts[i]
+		field := fmt.Sprintf("artifacts[%d].", i)
+		if a.ResourceID == "" {
+			return bad(field+"resource_id", "must not be empty")
+		}
+		if err := CheckID(field+"resource_id", a.ResourceID, l); err != nil {
+			return err
+		}
+		if a.SizeBytes < 0 {
+			return bad(field+"size_bytes", "is %d; it cannot be negative", a.SizeBytes)
+		}
+		if err := checkLabels(field+"metadata", a.Metadata, l.Labels, l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withWorker returns the result with the given worker in all artifacts that name no worker: such an artifact is on the worker that made it. It
@@ -89,6 +144,9 @@ func (r *Result) withWorker(worker string) *Result {
 	}
 	return &filled
 }
+
+// MaxArtifacts is how many artifacts a report may have.
+const MaxArtifacts = 64
 
 // Artifact describes a result that is stored outside Lessor, or in the output itself (Inline).
 type Artifact struct {
@@ -112,6 +170,22 @@ type Failure struct {
 	Phase   string
 	Partial []byte
 	Metrics map[string]float64
+}
+
+func (f *Failure) check(l Limits) *FieldError {
+	switch {
+	case f.Category > CategoryCancelled:
+		return bad("error.category", "is %d, which is not a known category", f.Category)
+	case len(f.Message) > l.Stack:
+		return bad("error.message", "has %d bytes; the limit is %d", len(f.Message), l.Stack)
+	case len(f.Stack) > l.Stack:
+		return bad("error.stack_trace", "has %d bytes; the limit is %d", len(f.Stack), l.Stack)
+	case f.RetryAfter < 0:
+		return bad("error.retry_after", "is %v; it cannot be negative", f.RetryAfter)
+	case len(f.Partial) > l.Checkpoint:
+		return bad("partial_progress", "has %d bytes; the limit is %d", len(f.Partial), l.Checkpoint)
+	}
+	return nil
 }
 
 // Digest identifies the content of a report: half of a SHA-256.

@@ -1,9 +1,6 @@
 package lease
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // Task is one version of a task. Versions are values: the rules never write to a version that they were given, but return a new one. So any
 // goroutine may read a version, and two versions can be compared.
@@ -92,20 +89,6 @@ type Ended struct {
 	AckedAt     Wall // 0: never
 	StartedAt   Wall // 0: never
 	HeartbeatAt Wall // the last one; 0: none
-}
-
-// describeEnd says in words how and when the last lease ended. The answer to a report that comes too late has it as detail.
-func (t *Task) describeEnd() string {
-	words := map[Reason]string{
-		LeaseExpired: "the lease expired", DispatchUnacked: "the grant was not acknowledged in time",
-		CoordinatorRecovered: "a recovery of the coordinator ended the lease", TaskCancelled: "the task was cancelled",
-		CancelTimeout: "cancel_grace passed", DeadlineExceeded: "attempt_timeout or the deadline passed",
-		Revoked: "the lease was revoked",
-	}[t.Last.Cause]
-	if t.Last.Cause == DeadlineExceeded {
-		words = cmp.Or(t.endDetail(), words) // which of the two, unless that is no longer in the history
-	}
-	return words + " at " + t.Last.At.Time().Format(clockTime)
 }
 
 // CancelRequest is a cancel that somebody asked for in this round.
