@@ -44,8 +44,8 @@ type Reason uint8
 
 // The reasons, in the order and with the numbers of the wire. Add a new one at the end, and to Verdict and String below.
 const (
-	NoReason Reason = iota
-	None
+	NoReason Reason = iota // not set
+	None                   // of COMMITTED
 	InvalidRequest
 	UnknownTask
 	InvalidLease
