@@ -79,7 +79,7 @@
 //	space.go queue.go                          workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	timeline.go                                the timers of each clock: of leased tasks, recent ones (package store/timerindex), the first of those on disk
-//	match.go flow.go pool.go                   whose turn it is, and which task it gets
+//	match.go flow.go pool.go search.go         whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"slices"
-
-	"github.com/lessor-dev/lessor/lease"
-)
+import "github.com/lessor-dev/lessor/lease"
 
 // workerKey names a worker.
 type workerKey struct{ tenant, worker string }
@@ -223,46 +219,4 @@ func (e *Engine) loseFirstParked(l parkedLine, worker string) {
 
 func (e *Engine) loseResource(s *space, p place, worker string) {
 	e.step(lease.LoseResource{Task: lease.TaskID{Space: s.number, Seq: p.seq}, Worker: worker, After: e.cfg.ResourceWait})
-}
-
-// hasRoom reports whether a worker would take a task of a pool now, as far as can be told before so much was tried. It adds to looks the number of takers of
-// the worker at which it looks.
-func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
-	w := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
-	if w == nil {
-		return false
-	}
-	for t := range w.takers {
-		*looks++
-		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t, end) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check, until so much was tried.
-func (e *Engine) hasTaskFor(p *pool, t *taker, end int) bool {
-	if !t.wants.limitsByTask() {
-		return true
-	}
-	for f := p.next(nil); f != nil && e.tried < end; f = p.next(f) {
-		if l, _ := e.firstInLineup(f.pools[p], t, mostPassed); l != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
-
-// releasePreferred is called after a grant has used some of the taker's room, and after a task for which it had room could not be granted. It marks the queues
-// that have tasks for which this taker's worker goes first, because other takers may get them now. Nothing else makes this necessary: while the worker had room
-// for such a task, it got the task itself.
-func (e *Engine) releasePreferred(t *taker) {
-	for _, q := range t.queues {
-		if len(q.pools.preferred[t.wants.Worker]) > 0 {
-			e.markForMatch(q)
-		}
-	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"slices"
 
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -62,6 +63,8 @@ func (t *taker) free() int {
 	return t.slots - len(t.leases)
 }
 
+func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
+
 // offer adds a taker that has room to the available takers of its queues, and marks these queues for matching.
 func (e *Engine) offer(t *taker) {
 	if t.free() <= 0 {
@@ -115,6 +118,17 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	e.handOver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {
 		e.releasePreferred(t)
+	}
+}
+
+// releasePreferred is called after a grant has used some of the taker's room, and after a task for which it had room could not be granted. It marks the queues
+// that have tasks for which this taker's worker goes first, because other takers may get them now. Nothing else makes this necessary: while the worker had room
+// for such a task, it got the task itself.
+func (e *Engine) releasePreferred(t *taker) {
+	for _, q := range t.queues {
+		if len(q.pools.preferred[t.wants.Worker]) > 0 {
+			e.markForMatch(q)
+		}
 	}
 }
 

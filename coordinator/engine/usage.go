@@ -119,30 +119,3 @@ func (e *Engine) recountUsage(t *taker) {
 		e.addUsage(t, id)
 	}
 }
-
-// mostPassed is how many tasks of a line, or lines of a lineup, the engine checks for a taker that has no room for the first ones. mostSearched is how many it
-// checks in all flows together: there may be as many flows as tasks. The tasks that it passes over stay for other takers.
-var (
-	mostPassed   = 64
-	mostSearched = maxBatchChanges
-)
-
-// firstInLine returns the place of the first task of a line for which the taker has room; it looks at so many. A task that it passes over counts as tried,
-// because it may have to be read from the store.
-func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
-	if !t.wants.limitsByTask() {
-		return l.head.first()
-	}
-	looked := 0
-	l.head.entries.Scan(func(p place) bool {
-		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
-		if task == nil || t.suits(task, e.dataSize(task)) || e.keyIsFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
-			at, ok = p, true
-		} else {
-			e.tried++
-		}
-		looked++
-		return !ok && looked < most
-	})
-	return at, ok
-}
