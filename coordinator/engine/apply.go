@@ -167,3 +167,9 @@ func (e *Engine) notify(holder *taker, t *lease.Task, reason lease.Reason, detai
 		d.notices = append(d.notices, Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace})
 	}
 }
+
+// These ask about a version of a task, which is nil before the task was made and after it was removed.
+func isLeased(t *lease.Task) bool { return t != nil && t.Lease != nil }
+func isParked(t *lease.Task) bool { return t != nil && t.Parked }
+func isReady(t *lease.Task) bool  { return t != nil && t.State() == lease.Ready }
+func isInLine(t *lease.Task) bool { return isReady(t) && !t.Parked }

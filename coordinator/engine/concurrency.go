@@ -119,14 +119,6 @@ func (e *Engine) mayHaveRoom(k *concurrencyKey) {
 	e.toUnpark[k] = struct{}{}
 }
 
-func isLeased(t *lease.Task) bool { return t != nil && t.Lease != nil }
-
-func isParked(t *lease.Task) bool { return t != nil && t.Parked }
-
-func isReady(t *lease.Task) bool { return t != nil && t.State() == lease.Ready }
-
-func isInLine(t *lease.Task) bool { return isReady(t) && !t.Parked }
-
 // behind reports whether a task that is before this one in its line is parked under the same concurrency key.
 func (e *Engine) behind(l *line, id lease.TaskID, p place) bool {
 	if len(l.queue.space.keys) == 0 {

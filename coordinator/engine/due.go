@@ -64,7 +64,7 @@ func (e *Engine) extendLeases(d time.Duration) {
 	e.extended += d
 	bytes := e.batch.bytes
 	for id, entry := range e.set.tasks {
-		if entry.task != nil && entry.task.Lease != nil {
+		if isLeased(entry.task) {
 			e.step(lease.Stall{Task: id, By: d})
 		}
 	}

@@ -81,7 +81,7 @@ func (n *ResolvedFeed) After(dropped ResolvedFeed) ResolvedFeed {
 
 // leasedAs reports whether the task has a live lease for the attempt.
 func leasedAs(t *lease.Task, attempt uint32) bool {
-	return t != nil && t.Lease != nil && t.Lease.Attempt == attempt
+	return isLeased(t) && t.Lease.Attempt == attempt
 }
 
 // join returns a copy of known with the news added. It does not write to known, because readers may use known.

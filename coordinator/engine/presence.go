@@ -76,7 +76,7 @@ func (e *Engine) addUnaryLease(k workerKey) {
 
 // callerOf returns the worker that has the live lease of a task, if the lease belongs to no session.
 func callerOf(t *lease.Task) workerKey {
-	if t == nil || t.Lease == nil || t.Lease.Session != "" {
+	if !isLeased(t) || t.Lease.Session != "" {
 		return workerKey{}
 	}
 	return workerKey{t.Tenant, t.Lease.Worker}

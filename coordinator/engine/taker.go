@@ -105,7 +105,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	before := e.set.leased(id) // not nil: the index entry is wrong, and the lease is that of another taker
 	e.step(grant)
 	task := e.set.task(id)
-	if task == nil || task.Lease == nil || before != nil && before.Lease.Attempt == task.Lease.Attempt {
+	if !isLeased(task) || before != nil && before.Lease.Attempt == task.Lease.Attempt {
 		l.head.remove(p) // even if the index entry is wrong: such an entry must not block the line
 		e.relist(l)
 		if t.wants.limitsByTask() {

@@ -100,7 +100,7 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 
 // leased returns the newest version of a task if it has a lease, or else nil.
 func (w *workset) leased(id lease.TaskID) *lease.Task {
-	if entry := w.find(id); entry != nil && entry.task != nil && entry.task.Lease != nil {
+	if entry := w.find(id); entry != nil && isLeased(entry.task) {
 		return entry.task
 	}
 	return nil
@@ -184,10 +184,10 @@ func (w *workset) put(b *batch, c *lease.Change) {
 	b.add(entry, c)
 	entry.task = c.New
 	batch := b.number
-	if c.Old != nil && c.Old.Lease != nil {
+	if isLeased(c.Old) {
 		w.live--
 	}
-	if c.New != nil && c.New.Lease != nil {
+	if isLeased(c.New) {
 		w.live++
 	}
 	for _, done := range c.Ledger {
@@ -229,10 +229,9 @@ func (w *workset) durable(batch uint64, c *change) {
 // version of the task.
 func (w *workset) trim(entry *taskEntry) {
 	t := entry.task
-	leased := t != nil && t.Lease != nil
 	waits := t != nil && t.Rest == lease.Ready && !entry.onDisk && len(w.tasks)-w.live <= maxIdle
 	switch {
-	case !leased && !waits:
+	case !isLeased(t) && !waits:
 		delete(w.tasks, entry.id)
 		if w.latest == entry {
 			w.latest = nil
