@@ -97,7 +97,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		feed: feed, endFollows: endFollows,
 	}
 	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
-	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
+	tokens := convert.Tokens{Signer: tasktoken.New(eng.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
 	if c.gate, err = gate.New(gate.Deps{
 		Auth: cfg.Auth, Store: st, Keep: keeper(eng), Owner: cfg.Backup.Tenant, Quotas: quotas, Trail: c.trail, OpenToken: tokenOpener(eng, tokens),
 	}); err != nil {

@@ -178,8 +178,8 @@ func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c 
 // Now reads both clocks.
 func (e *Engine) Now() lease.Now { return e.clock.now() }
 
-// Key derives a secret key for a purpose from the secret key of the store; see lease.Authority.Derive.
-func (e *Engine) Key(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
+// DeriveKey derives a secret key for a purpose from the secret key of the store; see lease.Authority.Derive.
+func (e *Engine) DeriveKey(purpose string) []byte { return e.rules.Authority.Derive(purpose) }
 
 // LeaseID returns the id of the lease that h identifies, which need not be live any more.
 func (e *Engine) LeaseID(h lease.Holding) string { return e.rules.Authority.Issue(h.Tenant, h.Ticket) }

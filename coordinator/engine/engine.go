@@ -120,7 +120,7 @@ type Engine struct {
 	orphans  orphans
 	requests requests
 	takers   map[*taker]struct{}     // sessions, and unary requests that wait
-	served   []*taker                // calls of unary requests that were granted something and have no answer yet
+	toAnswer []*taker                // calls of unary requests that were granted something and have no answer yet
 	workers  map[workerKey]*presence // workers that are present, or for which pinned tasks wait
 
 	// Matching.
@@ -237,9 +237,9 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}
 }
 
-// hear takes all that the committer has to say. Run's select takes one thing of several at random: while the loop has no rest, it would leave the committer, and
-// with it the answers to the callers, waiting for many rounds.
-func (e *Engine) hear() {
+// pollCommitter takes all that the committer has sent. Run's select takes one thing of several at random: while the loop has no rest, it would leave the
+// committer, and with it the answers to the callers, waiting for many rounds.
+func (e *Engine) pollCommitter() {
 	for {
 		select {
 		case <-e.committer.wants:
@@ -271,10 +271,10 @@ func (e *Engine) wakeable() <-chan struct{} {
 
 func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
 
-// round hears the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if the
-// committer has asked for one.
+// round polls the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if
+// the committer has asked for one.
 func (e *Engine) round() {
-	e.hear()
+	e.pollCommitter()
 	e.submitBatch()
 	if e.batch.full() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases

@@ -138,7 +138,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 		return
 	}
 	if len(t.granted) == 0 {
-		e.served = append(e.served, t)
+		e.toAnswer = append(e.toAnswer, t)
 	}
 	t.granted = append(t.granted, g)
 	t.bytes += g.Bytes

@@ -138,7 +138,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 		t.granted = append(t.granted, e.newGranted(e.set.task(id)))
 	}
 	if len(t.granted) > 0 {
-		e.served = append(e.served, t)
+		e.toAnswer = append(e.toAnswer, t)
 		return
 	}
 	e.attend(t)
@@ -221,11 +221,11 @@ func (e *Engine) doneWaiting(t *taker) {
 
 // answerCallers answers the calls that were granted something.
 func (e *Engine) answerCallers() {
-	for i, t := range e.served {
+	for i, t := range e.toAnswer {
 		e.answerCaller(t)
-		e.served[i] = nil
+		e.toAnswer[i] = nil
 	}
-	e.served = e.served[:0]
+	e.toAnswer = e.toAnswer[:0]
 }
 
 // abandon ends a call whose caller has disconnected before the hand-over, and requeues what the call was granted (W5).

@@ -161,7 +161,7 @@ func (w *world) start() {
 	cfg := Config{HeartbeatInterval: heartbeats, IdleTimeout: idle, SendTimeout: sendWithin}
 	cfg.Health.Missed = w.misses
 	cfg.Fill()
-	tokens := convert.Tokens{Signer: tasktoken.New(eng.Key(tasktoken.Purpose), time.Hour)}
+	tokens := convert.Tokens{Signer: tasktoken.New(eng.DeriveKey(tasktoken.Purpose), time.Hour)}
 	assigner := &convert.Assigner{Tokens: tokens}
 	streams := New(Deps{
 		Config: cfg, Limits: lease.DefaultLimits(), Version: "test", Logger: slog.New(slog.DiscardHandler), Engine: eng, Quotas: w.quotas, Tokens: tokens,

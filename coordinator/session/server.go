@@ -65,7 +65,7 @@ type Server struct {
 
 // New returns a server of streams.
 func New(d Deps) *Server {
-	s := &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.Key("session token")}}
+	s := &Server{Deps: d, resumes: newResumeTable(), tokens: tokens{d.Engine.DeriveKey("session token")}}
 	s.resumes.packagesLost = s.packagesLost
 	return s
 }
