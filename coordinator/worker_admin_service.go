@@ -151,7 +151,7 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 	joined, ending := false, map[*session.Session]bool{}
 	instances := make([]string, len(some))
 	for i, ss := range some {
-		joined = ss.Bar() || joined
+		joined = ss.BlockJoin() || joined
 		ending[ss] = true
 		instances[i] = lease.InstanceOf(ss.ID())
 	}
@@ -160,7 +160,7 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 		return nil, err
 	}
 	all = some
-	for _, other := range s.sessions.Having(removed) {
+	for _, other := range s.sessions.OfMembers(removed) {
 		if !ending[other] {
 			all = append(all, other)
 		}

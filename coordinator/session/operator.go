@@ -60,17 +60,17 @@ func (ss *Session) updateDrain(r *Registry) {
 	}
 }
 
-// Bar keeps the session from joining the engine if it has not joined yet, so that it gets no leases any more. It reports whether the session has joined
+// BlockJoin keeps the session from joining the engine if it has not joined yet, so that it gets no leases any more. It reports whether the session has joined
 // before. The caller kicks the session afterwards.
-func (ss *Session) Bar() (joined bool) {
+func (ss *Session) BlockJoin() (joined bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.left = true
 	return ss.member != nil
 }
 
-// Having returns the open sessions of members that are all of one worker, sorted by id. A member whose session has ended has none.
-func (r *Registry) Having(members []*engine.Member) []*Session {
+// OfMembers returns the open sessions of members that are all of one worker, sorted by id. A member whose session has ended has none.
+func (r *Registry) OfMembers(members []*engine.Member) []*Session {
 	if len(members) == 0 {
 		return nil
 	}

@@ -652,7 +652,7 @@ func (w *world) operates() {
 			return err
 		})
 		some[0].Kick("by chance", 0, true)
-		for _, other := range w.open.Having(removed) {
+		for _, other := range w.open.OfMembers(removed) {
 			other.Kick("by chance", 0, true)
 		}
 	case n == 2:

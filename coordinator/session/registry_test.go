@@ -174,19 +174,19 @@ func TestSessionsOfMembers(t *testing.T) {
 		}
 	}
 	var got []*engine.Member
-	for _, ss := range r.Having(members) {
+	for _, ss := range r.OfMembers(members) {
 		got = append(got, ss.member)
 	}
 	if want := []*engine.Member{members[0], members[1], members[2], members[5]}; !slices.Equal(got, want) { // 1, 2, 4, 8
 		t.Errorf("%d sessions are found, want those of members 1, 2, 4 and 8", len(got))
 	}
-	if none := r.Having(nil); len(none) != 0 {
+	if none := r.OfMembers(nil); len(none) != 0 {
 		t.Errorf("%d sessions of no members", len(none))
 	}
 }
 
-// BenchmarkHaving finds the sessions of many members of a worker. One operation is one of them. The cost must not rise with their number, as in BenchmarkDrain.
-func BenchmarkHaving(b *testing.B) {
+// BenchmarkOfMembers finds the sessions of many members of a worker. One operation is one of them. The cost must not rise with their number, as in BenchmarkDrain.
+func BenchmarkOfMembers(b *testing.B) {
 	for _, sessions := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
 			r := NewRegistry()
@@ -196,7 +196,7 @@ func BenchmarkHaving(b *testing.B) {
 				r.add(&Session{id: all[i].Session, member: all[i], view: view{info: &lessorv1.WorkerInfo{Name: "w"}}})
 			}
 			for left := b.N; left > 0; left -= sessions {
-				r.Having(all[:min(left, sessions)])
+				r.OfMembers(all[:min(left, sessions)])
 			}
 		})
 	}
