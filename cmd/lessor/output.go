@@ -48,8 +48,9 @@ func (a *app) line(v any, text string) error {
 	return err
 }
 
-// table prints rows in columns. The columns of later rows are at least as wide as those of rows that were flushed before them. If a row is wider than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does
-// each column for which no row has room. If the output is not a terminal, a row is always one line.
+// table prints rows in columns. The columns of later rows are at least as wide as those of rows that were flushed before them. If a row is wider
+// than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does each column for which no row has room.
+// If the output is not a terminal, a row is always one line.
 type table struct {
 	w      io.Writer
 	width  int // of the terminal; 0: not a terminal

@@ -39,8 +39,8 @@ func Client(files Files) (*tls.Config, error) {
 }
 
 // Transport returns the credentials with which gRPC connects. They read the files for each connection, so changed files take effect with the
-// next connection, unless one of the files is a pipe. If the files cannot be read then, for example while somebody replaces them, the credentials use what they read last. The
-// error is about the first read.
+// next connection, unless one of the files is a pipe. If the files cannot be read then, for example while somebody replaces them, the
+// credentials use what they read last. The error is about the first read.
 func Transport(files Files) (credentials.TransportCredentials, error) {
 	cfg, err := Client(files)
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-// MakeIndependent adds to b what makes a copy of a store independent of the original. It sets a new epoch, so that the first start ends the leases of the copy
-// (A11). In each space, it skips the sequences that the original may have used after the copy was made. It marks all rate limits as used up, because nobody
-// knows what was granted since (T13), and removes the position. MakeIndependent returns the new epoch. A store that was never served has no epoch; then MakeIndependent adds nothing and
-// returns 0.
+// MakeIndependent adds to b what makes a copy of a store independent of the original. It sets a new epoch, so that the first start ends the
+// leases of the copy (A11). In each space, it skips the sequences that the original may have used after the copy was made. It marks all rate
+// limits as used up, because nobody knows what was granted since (T13), and removes the position. MakeIndependent returns the new epoch. A store
+// that was never served has no epoch; then MakeIndependent adds nothing and returns 0.
 func MakeIndependent(b *store.Batch, r store.Reader, now lease.Wall) (epoch uint32, err error) {
 	identity, found, err := ReadIdentity(r)
 	if !found {

@@ -72,10 +72,11 @@ func New(conn grpc.ClientConnInterface) *Client {
 	return c
 }
 
-// Submit creates one task and returns when the task is durable. The task belongs to the trace of ctx, if that has a span, unless the spec names another. The result's created is false if an earlier call with the same
-// idempotency_key has created the task, or an earlier try of this call whose answer was lost. The error is a status with the code and field that
-// SubmitTask would have given; the package comment says which codes mean that the outcome is unknown. Do not change the spec until Submit has
-// returned. The spec may have at most 4 MiB less 1 KiB; if the coordinator accepts larger ones, submit them with SubmitTask.
+// Submit creates one task and returns when the task is durable. The task belongs to the trace of ctx, if that has a span, unless the spec names
+// another. The result's created is false if an earlier call with the same idempotency_key has created the task, or an earlier try of this call
+// whose answer was lost. The error is a status with the code and field that SubmitTask would have given; the package comment says which codes
+// mean that the outcome is unknown. Do not change the spec until Submit has returned. The spec may have at most 4 MiB less 1 KiB; if the
+// coordinator accepts larger ones, submit them with SubmitTask.
 func (c *Client) Submit(ctx context.Context, spec *lessorv1.TaskSpec) (*lessorv1.SubmitResult, error) {
 	raw, err := encode(ctx, spec)
 	if err != nil {

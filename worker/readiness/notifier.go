@@ -12,8 +12,8 @@ import (
 // was said last arrives last.
 //
 // A call tries up to four times, at most 5 s each: after an answer of 500 and above, or without an answer, it waits 100, 200 and 400 ms. So it
-// takes 21 s at most, from its turn on. It fails with a *StatusError if the supervisor answered, with an error that wraps ctx.Err() if ctx ended first, and else with
-// what kept the supervisor from answering. No error contains the token.
+// takes 21 s at most, from its turn on. It fails with a *StatusError if the supervisor answered, with an error that wraps ctx.Err() if ctx ended
+// first, and else with what kept the supervisor from answering. No error contains the token.
 type Notifier struct {
 	base         *url.URL
 	token        *string // a pointer, so that printing a Notifier does not show the token
