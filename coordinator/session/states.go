@@ -71,9 +71,10 @@ var stateNames = [...]string{
 // remedies say, for each state, what to do about a frame that the state does not allow.
 var remedies = [...]string{
 	opening: "send handshake, then register", handshaking: "send register; a stream has one handshake",
-	registered: "open a separate stream for each session", heartbeating: "open a separate stream for each session", draining: "open a separate stream for each session",
-	closed: "open a separate stream for each session",
+	registered: ownStream, heartbeating: ownStream, draining: ownStream, closed: ownStream,
 }
+
+const ownStream = "open a separate stream for each session"
 
 func kindOf(m *lessorv1.SessionRequest) frameKind {
 	switch m.GetPayload().(type) {
