@@ -166,7 +166,7 @@ func (f *Filter) MatchesSpec(s *lease.Spec) bool {
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
 		(f.key == "" || s.ConcurrencyKey == f.key) &&
-		hasLabels(s.Labels, f.labels)
+		HasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
@@ -174,7 +174,8 @@ func (f *Filter) Selects() bool {
 	return f.queue != "" || f.Run != "" || f.typ != "" || f.host != "" || f.key != "" || len(f.states) > 0 || len(f.labels) > 0
 }
 
-func hasLabels(have, want map[string]string) bool {
+// HasLabels reports whether have contains each label of want with the same value.
+func HasLabels(have, want map[string]string) bool {
 	for k, v := range want {
 		if got, ok := have[k]; !ok || got != v {
 			return false

@@ -201,14 +201,9 @@ func (r *Registry) Select(tenant string, f Filter) []*Session {
 func (ss *Session) matches(f Filter) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	for k, v := range f.Labels {
-		if got, ok := ss.caps.GetLabels()[k]; !ok || got != v {
-			return false
-		}
-	}
 	selects := func(want, got string) bool { return want == "" || want == got }
 	return ss.state != handshaking && selects(f.Worker, ss.info.GetName()) && selects(f.Session, ss.id) && selects(f.Workspace, ss.wants.Space.Workspace) &&
-		selects(f.Pool, ss.pool) && (f.Queue == "" || slices.Contains(ss.wants.Queues, f.Queue))
+		selects(f.Pool, ss.pool) && (f.Queue == "" || slices.Contains(ss.wants.Queues, f.Queue)) && convert.HasLabels(ss.caps.GetLabels(), f.Labels)
 }
 
 // CountOf returns how many sessions of a tenant are open.
