@@ -27,10 +27,10 @@ type roleCheck struct {
 }
 
 // inBrowser returns the check for pages that people open in a browser, which asks them for the token as a password. The name beside it does not matter.
-func (d roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
-	d.challenge = `Basic realm="Lessor: the token is the password", charset="UTF-8"`
+func (c roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
+	c.challenge = `Basic realm="Lessor: the token is the password", charset="UTF-8"`
 	return func(next http.Handler) http.Handler {
-		checked := d.require(asks, next)
+		checked := c.require(asks, next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, token, ok := r.BasicAuth(); ok {
 				r = r.Clone(r.Context())
@@ -43,11 +43,11 @@ func (d roleCheck) inBrowser(asks auth.Role) func(http.Handler) http.Handler {
 
 // require returns a handler that calls next if the caller has one of the roles in asks (X2), and answers with an error otherwise. If the credential of the
 // caller ends during the request, it closes the connection without the rest of the answer (X3).
-func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
+func (c roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := httpapi.AsCall(r)
 		path := strings.TrimSuffix(strings.TrimPrefix(r.Pattern, "GET "), "{$}") // people read it
-		in, leave, err := d.gate.Request(ctx, path, asks)
+		in, leave, err := c.gate.Request(ctx, path, asks)
 		if err == nil {
 			defer leave()
 			serveUntilEnded(w, r.WithContext(in), next)
@@ -60,9 +60,9 @@ func (d roleCheck) require(asks auth.Role, next http.Handler) http.Handler {
 		case codes.ResourceExhausted:
 			code, level = http.StatusTooManyRequests, slog.LevelDebug
 		default:
-			w.Header().Set("WWW-Authenticate", cmp.Or(d.challenge, "Bearer"))
+			w.Header().Set("WWW-Authenticate", cmp.Or(c.challenge, "Bearer"))
 		}
-		d.log.Log(ctx, level, "request refused", append([]any{
+		c.log.Log(ctx, level, "request refused", append([]any{
 			"type", r.Pattern, "peer.address", r.RemoteAddr, "status", code, "code", refusal.CodeOf(err), "error", told.Message(),
 		}, logging.ExtractFields(ctx)...)...)
 		answer(w, code, told.Message()+"\n")
