@@ -121,10 +121,10 @@ type Counts struct{ Ready, Parked, Scheduled, Leased uint64 }
 
 // TenantCounts are the numbers of what a tenant has in all its spaces.
 type TenantCounts struct {
-	Unended uint64 // tasks that have not ended
-	Leases  uint64 // live leases
-	spaces  int    // spaces that have a number
-	set     int    // what was set on queues; see settingsOf
+	Unended  uint64 // tasks that have not ended
+	Leases   uint64 // live leases
+	spaces   int    // spaces that have a number
+	settings int    // settings of queues, as settingsOf counts them
 }
 
 // Watching says what to watch: a task, or a run of a space. Neither the run nor the space needs to have a task yet.

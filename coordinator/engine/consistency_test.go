@@ -169,7 +169,7 @@ func (i *inspection) checkCounts() {
 		of := has[s.name.Tenant]
 		of.spaces++
 		for _, q := range s.queues {
-			of.set += settingsOf(q.settings)
+			of.settings += settingsOf(q.settings)
 		}
 		has[s.name.Tenant] = of
 	}

@@ -138,7 +138,7 @@ func (e *Engine) loadSettings(r store.Reader) error {
 			return err
 		}
 		q.settings = s
-		q.space.tenant.set += settingsOf(s)
+		q.space.tenant.settings += settingsOf(s)
 		return nil
 	})
 }

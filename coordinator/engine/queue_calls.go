@@ -61,9 +61,9 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 			return QueueInfo{}, false, err
 		}
 		more := settingsOf(&settings) - settingsOf(before)
-		if n := e.tenants[name.Tenant]; more > 0 && n != nil && n.set+more > maxSet {
+		if n := e.tenants[name.Tenant]; more > 0 && n != nil && n.settings+more > maxSettings {
 			return QueueInfo{}, false, &lease.FieldError{
-				Field: "name", Problem: fmt.Sprintf("would get settings beyond the limit of %d queues with settings, and fairness weights, of a tenant", maxSet),
+				Field: "name", Problem: fmt.Sprintf("would get settings beyond the limit of %d queues with settings, and fairness weights, of a tenant", maxSettings),
 			}
 		}
 		s := e.spaceOf(name)
@@ -72,16 +72,16 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 			return QueueInfo{}, false, err
 		}
 		e.dir.add(s.name, s.number)
-		s.tenant.set += more
+		s.tenant.settings += more
 		return e.applySettings(e.queue(s, queue), &settings), true, nil
 	})
 }
 
-// maxSet is how much a tenant may set on all its queues, as settingsOf counts it. Settings are never forgotten, nor are their queues, so without a limit a tenant
-// could use up the memory, at each start again.
-const maxSet = 100_000
+// maxSettings is how many settings a tenant may have on all its queues, as settingsOf counts them. Settings are never forgotten, nor are their
+// queues, so without a limit a tenant could use up the memory, at each start again.
+const maxSettings = 100_000
 
-// settingsOf returns how much was set on a queue: the queue itself and each fairness weight count as one.
+// settingsOf returns how many settings a queue has: the queue itself and each fairness weight count as one.
 func settingsOf(s *lease.Settings) int {
 	if s == &noSettings {
 		return 0

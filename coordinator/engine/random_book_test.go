@@ -474,7 +474,7 @@ func (w *world) looks() {
 			}
 		}
 		n, err := w.TenantCounts(w.Context(), tenant)
-		if n.spaces, n.set = 0, 0; err != nil || n != want {
+		if n.spaces, n.settings = 0, 0; err != nil || n != want {
 			w.Errorf("tenant %q is told of %+v (%v), and has %+v", tenant, n, err, want)
 		}
 	}

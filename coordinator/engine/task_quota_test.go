@@ -238,20 +238,20 @@ func TestLimitOfSettings(t *testing.T) {
 			{"acme", "first", weigh("c", "d"), 0, true},
 			{"acme", "first", weigh("c"), 0, true},
 			{"acme", "second", pause, 1, true},
-			{"other", "first", pause, maxSet, true},
+			{"other", "first", pause, maxSettings, true},
 		} {
 			others := 0
 			onLoop(r, func() int { // to set so much takes long
 				n := r.countsOf(c.tenant)
-				others = maxSet - c.left - n.set
-				n.set += others
+				others = maxSettings - c.left - n.settings
+				n.settings += others
 				return 0
 			})
 			_, err := r.UpdateQueue(r.Context(), Space{c.tenant, "w"}, c.queue, c.change)
 			if field := (*lease.FieldError)(nil); (err == nil) != c.allowed || err != nil && !errors.As(err, &field) {
 				r.Errorf("update %d: %v, want it to be allowed: %t", i, err, c.allowed)
 			}
-			onLoop(r, func() int { r.tenants[c.tenant].set -= others; return 0 })
+			onLoop(r, func() int { r.tenants[c.tenant].settings -= others; return 0 })
 		}
 	})
 }
