@@ -31,7 +31,8 @@ type CorruptError struct {
 	Problem  string
 }
 
-func corrupt(ks Keyspace, key []byte, problem string) error {
+// Corrupt returns a *CorruptError with a copy of key.
+func Corrupt(ks Keyspace, key []byte, problem string) error {
 	return &CorruptError{Keyspace: ks, Key: bytes.Clone(key), Problem: problem}
 }
 

@@ -151,7 +151,7 @@ func ParseFormat(value []byte) (uint32, error) {
 		return 0, err
 	}
 	if len(payload) != 4 || binary.BigEndian.Uint32(payload) == 0 {
-		return 0, corrupt(Meta, key, "it is not a format number")
+		return 0, Corrupt(Meta, key, "it is not a format number")
 	}
 	return binary.BigEndian.Uint32(payload), nil
 }

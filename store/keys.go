@@ -23,7 +23,7 @@ const (
 	taskSize  = spaceSize + 8
 )
 
-func parseError(ks Keyspace, key []byte) error { return corrupt(ks, key, "the key has no such form") }
+func parseError(ks Keyspace, key []byte) error { return Corrupt(ks, key, "the key has no such form") }
 
 // AppendTenantKey appends the key of something that belongs to a tenant: name is a workspace in Space, or an id in SigningKey and Token. Names hold no
 // control characters, so the separator is unambiguous. The keys of one tenant are adjacent.

@@ -22,9 +22,9 @@ func seal(ks Keyspace, key []byte, version byte, value []byte) {
 func Open(ks Keyspace, key, value []byte) (version byte, payload []byte, err error) {
 	switch {
 	case len(value) < SealSize:
-		return 0, nil, corrupt(ks, key, fmt.Sprintf("a value of %d bytes is too short", len(value)))
+		return 0, nil, Corrupt(ks, key, fmt.Sprintf("a value of %d bytes is too short", len(value)))
 	case !Sealed(ks, key, value):
-		return 0, nil, corrupt(ks, key, "the checksum does not match")
+		return 0, nil, Corrupt(ks, key, "the checksum does not match")
 	}
 	return value[0], value[SealSize:], nil
 }

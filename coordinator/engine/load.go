@@ -104,7 +104,7 @@ func requireMeta(r store.Reader) error {
 	}
 	for _, key := range []string{store.MetaIdentity, store.MetaClock} {
 		if r.Get(store.Meta, []byte(key)) == nil {
-			return &store.CorruptError{Keyspace: store.Meta, Key: []byte(key), Problem: "there are workspaces, but not this record"}
+			return store.Corrupt(store.Meta, []byte(key), "there are workspaces, but not this record")
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (e *Engine) loadSpaces(r store.Reader) error {
 func (e *Engine) loadQueue(number uint32, name string) (*queue, error) {
 	s := e.spaces[number]
 	if s == nil {
-		return nil, &store.CorruptError{Keyspace: store.Queue, Key: store.AppendNameKey(nil, number, name), Problem: "its workspace does not exist"}
+		return nil, store.Corrupt(store.Queue, store.AppendNameKey(nil, number, name), "its workspace does not exist")
 	}
 	return e.queue(s, name), nil
 }

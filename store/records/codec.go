@@ -1,7 +1,6 @@
 package records
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
 	"sync"
@@ -246,7 +245,7 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 	c := reader(ver, payload)
 	fields(c, v)
 	if c.broken || len(c.in) > 0 {
-		err = corrupt(ks, key, "the record does not fit its fields")
+		err = store.Corrupt(ks, key, "the record does not fit its fields")
 	}
 	c.release()
 	return err
@@ -256,11 +255,7 @@ func decode[T any](ks store.Keyspace, key, value []byte, v *T, fields func(*code
 func open(ks store.Keyspace, key, value []byte) (ver byte, payload []byte, err error) {
 	ver, payload, err = store.Open(ks, key, value)
 	if err == nil && (ver == 0 || ver > version) {
-		err = corrupt(ks, key, "the record has a version that this version of Lessor does not know")
+		err = store.Corrupt(ks, key, "the record has a version that this version of Lessor does not know")
 	}
 	return ver, payload, err
-}
-
-func corrupt(ks store.Keyspace, key []byte, problem string) error {
-	return &store.CorruptError{Keyspace: ks, Key: bytes.Clone(key), Problem: problem}
 }

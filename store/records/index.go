@@ -153,7 +153,7 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 		case err != nil:
 			return err
 		case !found:
-			return corrupt(ks, first, "its task does not exist")
+			return store.Corrupt(ks, first, "its task does not exist")
 		}
 		if err := fn(id, t.Spec); err != nil {
 			return err
@@ -179,7 +179,7 @@ func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *l
 		key := store.AppendTaskKey(nil, id)
 		t, err := taskWithoutLease(r, id, key, r.Get(store.Spec, key), withoutPayload)
 		if err == nil && t == nil {
-			err = corrupt(store.Ready, first, "its task does not exist")
+			err = store.Corrupt(store.Ready, first, "its task does not exist")
 		}
 		if err != nil || !fn(after, t) {
 			return err

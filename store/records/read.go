@@ -42,7 +42,7 @@ func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields 
 	case spec == nil && changed == nil:
 		return nil, nil
 	case spec == nil:
-		return nil, corrupt(store.Spec, key, "a task has no spec")
+		return nil, store.Corrupt(store.Spec, key, "a task has no spec")
 	}
 	t := &lease.Task{ID: id, Spec: new(lease.Spec)}
 	if err := decode(store.Spec, key, spec, t, fields); err != nil {
@@ -52,7 +52,7 @@ func taskWithoutLease(r store.Reader, id lease.TaskID, key, spec []byte, fields 
 	case changed == nil && specHasState(spec[0]): // spec[0] is the version, see store.Batch.PutSealed
 		return t, nil
 	case changed == nil:
-		return nil, corrupt(store.Task, key, "a task has no state")
+		return nil, store.Corrupt(store.Task, key, "a task has no state")
 	}
 	if err := decode(store.Task, key, changed, t, taskFields); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func leasedTasks(r store.Reader, from, to []byte, fn func(*lease.Task) (bool, er
 func taskOfKey(r store.Reader, id lease.TaskID, ks store.Keyspace, key []byte, missing string) (*lease.Task, error) {
 	t, err := Task(r, id)
 	if err == nil && t == nil {
-		err = corrupt(ks, key, missing)
+		err = store.Corrupt(ks, key, missing)
 	}
 	return t, err
 }

@@ -57,7 +57,7 @@ func sealedRecord[T any](check keyCheck, fields func(*codec, *T)) recordCheck {
 func emptyValue(check keyCheck) recordCheck {
 	return func(ks store.Keyspace, key, value []byte) error {
 		if len(value) > 0 {
-			return corrupt(ks, key, "an index has a value")
+			return store.Corrupt(ks, key, "an index has a value")
 		}
 		return check(ks, key)
 	}
@@ -120,5 +120,5 @@ func checkMeta(ks store.Keyspace, key, value []byte) error {
 		_, _, err := store.Open(ks, key, value)
 		return err
 	}
-	return corrupt(ks, key, "nothing has this name")
+	return store.Corrupt(ks, key, "nothing has this name")
 }
