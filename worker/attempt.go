@@ -334,12 +334,3 @@ func (a *attempt) queueFeedback() {
 	w.mu.outbox.feedback = append(w.mu.outbox.feedback, a)
 	w.wakeWriter()
 }
-
-// appendFeedback appends the unsent feedback of a to items; ends: it is the last.
-func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt, ends bool) []*lessorv1.FeedbackItem {
-	for _, item := range a.feedback.take(ends) {
-		item.TaskId, item.LeaseId = a.task.ID, a.leaseID
-		items = append(items, item)
-	}
-	return items
-}

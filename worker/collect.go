@@ -193,6 +193,15 @@ func (s *session) feedbackFrameLocked(items []*lessorv1.FeedbackItem) *lessorv1.
 	}})
 }
 
+// appendFeedback appends the unsent feedback of a to items; ends: it is the last.
+func appendFeedback(items []*lessorv1.FeedbackItem, a *attempt, ends bool) []*lessorv1.FeedbackItem {
+	for _, item := range a.feedback.take(ends) {
+		item.TaskId, item.LeaseId = a.task.ID, a.leaseID
+		items = append(items, item)
+	}
+	return items
+}
+
 func (s *session) goodbyeLocked(now time.Time) *lessorv1.SessionRequest {
 	return s.sequencedLocked(&lessorv1.SessionRequest{Payload: &lessorv1.SessionRequest_Goodbye{
 		Goodbye: &lessorv1.Goodbye{Reason: clip(s.w.mu.drain.reason, maxReason)},
