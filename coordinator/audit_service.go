@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/binary"
 	"math"
 	"strings"
 
@@ -25,8 +24,9 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 	p := auditPage{want: want, size: f.Items("page_size", req.GetPageSize(), defaultPage), until: f.Wall("until", req.GetUntil())}
 	from := store.AuditKey{Tenant: tenant, At: f.Wall("since", req.GetSince()), Serving: math.MinInt64}
 	list := newListing("audit", tenant, want)
-	if cursor := list.cursor(f, req.GetPageToken()); len(cursor) == auditCursor {
-		from = afterAudit(tenant, cursor)
+	// A cursor holds both times of the last entry that was scanned.
+	if at, serving, ok := list.pair(f, req.GetPageToken()); ok {
+		from.At, from.Serving = lease.Wall(at), lease.Instant(serving).Add(1)
 	}
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
@@ -36,7 +36,7 @@ func (s *adminService) ListAuditEvents(ctx context.Context, req *lessorv1.ListAu
 	}
 	res := &lessorv1.ListAuditEventsResponse{Events: p.events}
 	if p.more {
-		res.NextPageToken = list.token(auditCursorOf(p.last))
+		res.NextPageToken = list.pairToken(uint64(p.last.At), uint64(p.last.Serving))
 	}
 	return res, nil
 }
@@ -73,20 +73,6 @@ func (p *auditPage) take(a *records.Audit) bool {
 func (p *auditPage) matches(a *records.Audit) bool {
 	subject, action := p.want.GetSubject(), p.want.GetAction()
 	return (subject == "" || subject == a.Subject) && (action == "" || action == a.Action) && strings.HasPrefix(a.Outcome, p.want.GetOutcome())
-}
-
-// auditCursor is the length of a cursor in bytes. A cursor holds both times of the last entry that was scanned.
-const auditCursor = 8 + 8
-
-func auditCursorOf(k store.AuditKey) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(k.At)), uint64(k.Serving))
-}
-
-// afterAudit returns the first key after a cursor.
-func afterAudit(tenant string, cursor []byte) store.AuditKey {
-	return store.AuditKey{
-		Tenant: tenant, At: lease.Wall(binary.BigEndian.Uint64(cursor)), Serving: lease.Instant(binary.BigEndian.Uint64(cursor[8:])).Add(1),
-	}
 }
 
 // auditProto converts an entry. Earlier versions could write an object that is not UTF-8, and protobuf would fail to send the whole page with it.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 
 	"google.golang.org/protobuf/proto"
 
@@ -58,6 +59,20 @@ func (l listing) cursor(f *convert.Fields, token string) []byte {
 		return nil
 	}
 	return raw[checkLen:]
+}
+
+// pairToken returns a page token whose cursor is two numbers.
+func (l listing) pairToken(a, b uint64) string {
+	return l.token(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, a), b))
+}
+
+// pair returns the two numbers in a page token. Without a token, or with one that fails, it returns false.
+func (l listing) pair(f *convert.Fields, token string) (a, b uint64, ok bool) {
+	cursor := l.cursor(f, token)
+	if len(cursor) != 8+8 {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(cursor), binary.BigEndian.Uint64(cursor[8:]), true
 }
 
 func (l listing) check(cursor []byte) []byte {

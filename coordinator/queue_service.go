@@ -125,7 +125,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	space, name := queueName(ctx, f, req)
 	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
 	sw := engine.Sweep{Space: space, Matches: func(s *lease.Spec) bool { return s.Queue == name }}
-	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
+	sw.After, sw.Until, _ = list.pair(f, req.GetPageToken())
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
@@ -81,7 +80,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)
 	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run, Matches: want.MatchesSpec}
-	sw.After, sw.Until = sweepCursor(list.cursor(f, req.GetPageToken()))
+	sw.After, sw.Until, _ = list.pair(f, req.GetPageToken())
 	if f.Err != nil {
 		return nil, f.Err
 	}
@@ -103,14 +102,7 @@ func (e *edge) sweep(ctx context.Context, list listing, sw engine.Sweep) (*lesso
 	}
 	m := &lessorv1.BatchResult{Changed: done.Changed, Skipped: done.Skipped}
 	if done.More {
-		m.NextPageToken = list.token(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, done.After), done.Until))
+		m.NextPageToken = list.pairToken(done.After, done.Until)
 	}
 	return m, nil
-}
-
-func sweepCursor(cursor []byte) (after, until uint64) {
-	if len(cursor) != 16 {
-		return 0, 0
-	}
-	return binary.BigEndian.Uint64(cursor), binary.BigEndian.Uint64(cursor[8:])
 }
