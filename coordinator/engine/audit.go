@@ -34,7 +34,7 @@ func EntryOf(ctx context.Context) *Entry {
 
 // Record commits an entry without a change. It sets the times of the entry to now.
 func (e *Engine) Record(a records.Audit) error {
-	return await(e.inbox.put, a.Tenant, func() { e.audit(a) })
+	return e.inbox.await(a.Tenant, op{settles: true, run: func() { e.audit(a) }})
 }
 
 // alter is ask for a fn that changes something for a caller: the audit entry of the call is committed with the change. If fn says that it has changed nothing,
@@ -82,8 +82,8 @@ func (e *Engine) audit(a records.Audit) {
 // committed. put adds the records to a batch of the store, and must not block.
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
-	return await(e.inbox.put, tenant, func() {
+	return e.inbox.await(tenant, op{settles: true, run: func() {
 		e.batch.puts = append(e.batch.puts, put)
 		e.auditOnce(entry)
-	})
+	}})
 }

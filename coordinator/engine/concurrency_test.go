@@ -781,7 +781,7 @@ func (r *rig) leaseAside(ask LeaseRequest) (granted func() []Granted) {
 
 // enqueue makes the loop call run when it is the tenant's turn.
 func (r *rig) enqueue(tenant string, run func()) {
-	if err := r.inbox.putAlways(tenant, op{run: run}); err != nil {
+	if err := r.inbox.put(tenant, op{must: true, run: run}); err != nil {
 		r.Error(err)
 	}
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,8 @@ type op struct {
 	submits int
 	// settles says that the call ends, renews or resumes leases, or makes a change for an operator. A flood of other calls must not crowd it out.
 	settles bool
+	// must says that the caller could not repeat the call: the end of a call or of a session, a change of its capacity. The inbox always has room for it.
+	must bool
 	// run runs on the loop, at e.now.
 	run func()
 	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
@@ -66,16 +67,10 @@ func newInbox() *inbox {
 
 // put adds an operation. It returns ErrOverloaded if too many operations of the tenant wait, and ErrStopped or ErrStore once the inbox is closed.
 func (b *inbox) put(tenant string, o op) error {
+	room := maxWaiting
 	if o.settles {
-		return b.add(tenant, o, 2*maxWaiting)
+		room *= 2
 	}
-	return b.add(tenant, o, maxWaiting)
-}
-
-// putAlways is put without a limit, for operations that the caller could not repeat: the end of a call or of a session, a change of its capacity.
-func (b *inbox) putAlways(tenant string, o op) error { return b.add(tenant, o, math.MaxInt) }
-
-func (b *inbox) add(tenant string, o op, room int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed != nil {
@@ -86,7 +81,7 @@ func (b *inbox) add(tenant string, o op, room int) error {
 	if o.submits > 0 {
 		to = &m.submits
 	}
-	if to.len() >= room {
+	if to.len() >= room && !o.must {
 		return ErrOverloaded
 	}
 	to.items = append(to.items, o)
@@ -160,20 +155,23 @@ func (b *inbox) close(why error) []op {
 	return ops
 }
 
-// await puts an operation that settles into the inbox with put or putAlways, and returns when the changes of run are durable, or with an error.
-func await(put func(tenant string, o op) error, tenant string, run func()) error {
+// await puts an operation without after into the inbox, and returns when the changes of its run are durable, or with an error.
+func (b *inbox) await(tenant string, o op) error {
 	done := make(chan error, 1)
-	if err := put(tenant, op{settles: true, run: run, after: func(err error) { done <- err }}); err != nil {
+	o.after = func(err error) { done <- err }
+	if err := b.put(tenant, o); err != nil {
 		return err
 	}
 	return <-done
 }
 
 // later makes the loop run something that the caller could not repeat, without waiting for it. An engine that has stopped does not run it, and need not.
-func (e *Engine) later(tenant string, run func()) { _ = e.inbox.putAlways(tenant, op{run: run}) }
+func (e *Engine) later(tenant string, run func()) { _ = e.inbox.put(tenant, op{must: true, run: run}) }
 
 // settle is later for an operation that settles. It returns when the changes of run are durable, so that a stream cannot flood the loop with such changes.
-func (e *Engine) settle(tenant string, run func()) { _ = await(e.inbox.putAlways, tenant, run) }
+func (e *Engine) settle(tenant string, run func()) {
+	_ = e.inbox.await(tenant, op{settles: true, must: true, run: run})
+}
 
 // ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,
 // the caller does not learn the outcome. Then fn does not run if its turn has not come yet: a caller that gives up and repeats its call must not fill the

@@ -49,7 +49,7 @@ func TestLongOperationsDelayOthersLittle(t *testing.T) {
 		}
 		for range 20 {
 			began := time.Now()
-			if err := await(r.inbox.put, "other", func() {}); err != nil {
+			if err := r.inbox.await("other", op{settles: true, run: func() {}}); err != nil {
 				r.Fatal(err)
 			}
 			if waited := time.Since(began); waited > 2*runFor+2*long {

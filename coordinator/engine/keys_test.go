@@ -62,7 +62,7 @@ func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 // onLoopLater is onLoop for a loop whose answers have to wait for a commit.
 func onLoopLater[T any](r *rig, read func() T) <-chan T {
 	found := make(chan T, 1)
-	_ = r.inbox.putAlways(home.Tenant, op{run: func() { found <- read() }})
+	_ = r.inbox.put(home.Tenant, op{must: true, run: func() { found <- read() }})
 	synctest.Wait()
 	return found
 }

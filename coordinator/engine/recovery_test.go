@@ -288,7 +288,7 @@ func TestRunPassesPanicsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = e.inbox.putAlways("", op{run: func() { panic("a bug") }, after: func(err error) { t.Error("the call has an answer:", err) }})
+	err = e.inbox.put("", op{must: true, run: func() { panic("a bug") }, after: func(err error) { t.Error("the call has an answer:", err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

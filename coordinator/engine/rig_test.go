@@ -83,7 +83,7 @@ func (r *rig) serve() {
 // onLoop calls read on the engine's loop, which alone may read the engine's memory, and returns the result. It works also while the engine is overloaded.
 func onLoop[T any](r *rig, read func() T) (found T) {
 	r.Helper()
-	if err := await(r.inbox.putAlways, home.Tenant, func() { found = read() }); err != nil {
+	if err := r.inbox.await(home.Tenant, op{settles: true, must: true, run: func() { found = read() }}); err != nil {
 		r.Fatal(err)
 	}
 	return found

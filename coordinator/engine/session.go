@@ -207,7 +207,7 @@ func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, 
 	for some := range slices.Chunk(instances, revokedAtOnce) {
 		done := make(chan error, len(some))
 		for _, instance := range some {
-			err := e.inbox.putAlways(tenant, op{settles: true, after: func(err error) { done <- err }, run: func() {
+			err := e.inbox.put(tenant, op{settles: true, must: true, after: func(err error) { done <- err }, run: func() {
 				if m := e.revoke(instance, waiting, detail); m != nil {
 					removed = append(removed, m)
 				}

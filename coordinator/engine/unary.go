@@ -116,7 +116,7 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 			}
 			return a.granted, a.err
 		case <-patience:
-			if err := e.inbox.putAlways(r.Space.Tenant, op{run: func() { e.answerCaller(t) }}); err != nil {
+			if err := e.inbox.put(r.Space.Tenant, op{must: true, run: func() { e.answerCaller(t) }}); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
@@ -164,7 +164,9 @@ func (e *Engine) poll(t *taker) {
 	case e.matchNow(t) || len(t.granted) > 0:
 		e.answerCaller(t)
 	default:
-		_ = e.inbox.putAlways(t.wants.Space.Tenant, t.op(func() { e.poll(t) })) // only the loop closes the inbox, and it runs nothing afterwards
+		again := t.op(func() { e.poll(t) })
+		again.must = true
+		_ = e.inbox.put(t.wants.Space.Tenant, again) // only the loop closes the inbox, and it runs nothing afterwards
 	}
 }
 
