@@ -38,50 +38,50 @@ type eventSender struct {
 	sub      uint64 // number of volatile events sent since the last durable one
 }
 
-// durable sends an event that has a sequence number. Before the call, the caller sets t.sequence.
-func (t *eventSender) durable(e *durableEvent) error {
-	t.sub = 0
-	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: t.sequence}
+// durable sends an event that has a sequence number. Before the call, the caller sets s.sequence.
+func (s *eventSender) durable(e *durableEvent) error {
+	s.sub = 0
+	m := &lessorv1.WatchTaskResponse{TaskId: e.task.String(), Sequence: s.sequence}
 	if e.missed > 0 {
 		m.Event = &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(e.missed)}}
 	} else {
 		m.TaskState = lessorv1.TaskState(e.event.State)
 		m.Event = &lessorv1.WatchTaskResponse_History{History: convert.EventProto(&e.event)}
 	}
-	return t.send(m)
+	return s.send(m)
 }
 
 // volatile sends an event that has no sequence number of its own. The event gets that of the last durable event, and a sub-sequence number.
-func (t *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
-	t.sub++
-	m.Sequence, m.SubSequence = t.sequence, t.sub
-	return t.send(m)
+func (s *eventSender) volatile(m *lessorv1.WatchTaskResponse) error {
+	s.sub++
+	m.Sequence, m.SubSequence = s.sequence, s.sub
+	return s.send(m)
 }
 
-func (t *eventSender) deleted(id lease.TaskID) error {
-	return t.volatile(&lessorv1.WatchTaskResponse{
+func (s *eventSender) deleted(id lease.TaskID) error {
+	return s.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: id.String(), Event: &lessorv1.WatchTaskResponse_Deleted{Deleted: &lessorv1.Deleted{}},
 	})
 }
 
 // missed tells the client that n news were dropped. Of these, gone were about deleted tasks, and count as durable. The rest count as volatile, because
 // a durable event among them is in the store and is sent after this.
-func (t *eventSender) missed(taskID string, n, gone int) error {
-	return t.volatile(&lessorv1.WatchTaskResponse{
+func (s *eventSender) missed(taskID string, n, gone int) error {
+	return s.volatile(&lessorv1.WatchTaskResponse{
 		TaskId: taskID, Event: &lessorv1.WatchTaskResponse_Missed{Missed: &lessorv1.Missed{Durable: uint64(gone), Volatile: uint64(n - gone)}},
 	})
 }
 
 // feed sends volatile news of a task that is in a state.
-func (t *eventSender) feed(n *engine.News, in lease.State) error {
+func (s *eventSender) feed(n *engine.News, in lease.State) error {
 	f, id, state := n.Feed, n.ID.String(), lessorv1.TaskState(in)
 	if f.Lost > 0 {
-		if err := t.missed(id, f.Lost, 0); err != nil {
+		if err := s.missed(id, f.Lost, 0); err != nil {
 			return err
 		}
 	}
 	if f.Progresses() {
-		err := t.volatile(&lessorv1.WatchTaskResponse{
+		err := s.volatile(&lessorv1.WatchTaskResponse{
 			TaskId: id, TaskState: state,
 			Event: &lessorv1.WatchTaskResponse_Progress{Progress: convert.ProgressProto(n.Sum)},
 		})
@@ -91,7 +91,7 @@ func (t *eventSender) feed(n *engine.News, in lease.State) error {
 	}
 	for _, c := range convert.ChunksProto(f.Chunks) {
 		m := &lessorv1.WatchTaskResponse{TaskId: id, TaskState: state, Event: &lessorv1.WatchTaskResponse_Chunk{Chunk: c}}
-		if err := t.volatile(m); err != nil {
+		if err := s.volatile(m); err != nil {
 			return err
 		}
 	}
