@@ -16,6 +16,7 @@
 //	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
 //	call_metrics.go oldest_ready.go           metrics of calls, and of the READY task that has waited the longest
 //	opening.go                                health while the store is being opened
+//	warnings.go                               what the log warns of: a slow disk, standstills, jumps of the clock, missing credentials
 //	log_pace.go                               leaves lines out of the log in a flood
 //	store_gone.go                             notices that the store's file was moved or removed
 //	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -129,29 +128,6 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// withWarnings returns the callbacks with a warning in the log about each slow commit, about each time for which the coordinator stood still that is as long, and
-// about each jump of the wall clock: otherwise leases would expire, or deadlines pass, without a word.
-func withWarnings(events engine.Events, log *slog.Logger) engine.Events {
-	committed := events.Committed
-	events.Committed = func(tasks int, took time.Duration) {
-		if took >= engine.SlowCommit {
-			log.Warn("the disk is slow", "commit", took)
-		}
-		committed(tasks, took)
-	}
-	events.StoodStill = func(by time.Duration) {
-		if by >= engine.SlowCommit {
-			log.Warn("the coordinator stood still: it was stopped, or had no processor time or memory", "for", by)
-		}
-	}
-	set := events.WallClockSet
-	events.WallClockSet = func(by time.Duration) {
-		log.Warn("the wall clock was set, or the machine slept: run_at, deadlines, retention and credentials follow it, leases do not", "by", by)
-		set(by)
-	}
-	return events
-}
-
 // register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
 func (c *Coordinator) register(admin *adminService, inside *local) {
 	e := admin.edge
@@ -232,19 +208,6 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 	}
 	c.cfg.Logger.Info("stopped")
 	return nil
-}
-
-// warnIfOpen says in the log that no credentials are required, if none are.
-func (c *Coordinator) warnIfOpen(ctx context.Context, listen net.Addr) {
-	if !c.gate.Open() {
-		return
-	}
-	level := slog.LevelInfo // a socket in a directory, or one in memory, is for those who made it
-	if _, ok := listen.(*net.TCPAddr); ok {
-		level = slog.LevelWarn
-	}
-	c.cfg.Logger.Log(ctx, level, "no credentials are required: everyone who reaches the listener acts for the default tenant; use --auth to require credentials",
-		"tenant", gate.DefaultTenant, "listen", listen.String())
 }
 
 // every calls do once in each interval until stop is called, which waits for a call under way.
