@@ -57,7 +57,7 @@
 //	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), lull.go, link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go
 //	the connection   transit.go (how long a frame was in transit), repeat.go (calls that a quota refused), token.go
-//	packages         packages.go (the API, the inventory), operation.go (installing and removing)
+//	packages         packages.go (the API, the inventory), operation.go (installing and removing), package_events.go (telling the coordinator)
 //	concurrency      slots.go (limits), flight.go (single flight), recent.go (leases that were dispatched before)
 //	observation      feedback.go (progress, output), gauges.go (of the worker and its machine), log.go, trace.go
 //	values           limits.go (sizes and timeouts), codes.go (of errors), convert.go (to and from the wire)
