@@ -144,7 +144,18 @@ func (s *testStandby) receive(t *testing.T, until func(*lessorv1.StoreMark) bool
 func (s *testStandby) receiveNewest(t *testing.T, st store.Store) {
 	t.Helper()
 	synctest.Wait() // the entry in the audit that the call has made belongs to it
-	var at records.Position
+	at := positionOf(t, st)
+	newest := func(m *lessorv1.StoreMark) bool {
+		return m.GetPosition().GetRun() == at.Run && m.GetPosition().GetNumber() == at.Number
+	}
+	if !newest(s.mark) {
+		s.receive(t, newest)
+	}
+}
+
+// positionOf returns the position of a store.
+func positionOf(t *testing.T, st store.Store) (at records.Position) {
+	t.Helper()
 	err := st.View(func(r store.Reader) (err error) {
 		at, _, err = records.PositionOf(r)
 		return err
@@ -152,12 +163,7 @@ func (s *testStandby) receiveNewest(t *testing.T, st store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest := func(m *lessorv1.StoreMark) bool {
-		return m.GetPosition().GetRun() == at.Run && m.GetPosition().GetNumber() == at.Number
-	}
-	if !newest(s.mark) {
-		s.receive(t, newest)
-	}
+	return at
 }
 
 // receiveAll receives until the call ends, and returns its error.
@@ -263,6 +269,22 @@ func TestStandbyComesBack(t *testing.T) {
 		}
 		again.wantEqual(t, st)
 	})
+}
+
+// A standby learns where the run of the coordinator began, which shows whether commits were lost before.
+func TestStandbyLearnsWhereTheRunBegan(t *testing.T) {
+	st := memstore.New()
+	for _, restarted := range []bool{false, true} {
+		at := positionOf(t, st)
+		serve(t, st, func(t *testing.T, r *rig) {
+			s := r.followWhole(t, "b")
+			got := records.Position{Run: s.begin.GetBase().GetRun(), Number: s.begin.GetBase().GetNumber()}
+			if got != at || (got != records.Position{}) != restarted {
+				t.Errorf("a run that begins at %v says %v", at, s.begin.GetBase())
+			}
+		})
+		st = st.Reopen()
+	}
 }
 
 // Commits wait for a standby, if they are to. A standby that comes back at once finds them waiting still: what its own call commits, an entry in the audit, does

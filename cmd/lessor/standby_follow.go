@@ -238,7 +238,7 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 	case f.copying:
 		f.log.Info("the copy goes on where it was")
 	}
-	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes())})
+	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes()), Base: positionOf(b.GetBase())})
 }
 
 // requireSameFormat refuses a store of another format: of its records this program would know neither the keys nor the checksums.
@@ -265,12 +265,15 @@ func opsOf(changes []*lessorv1.StoreChange) []store.Op {
 }
 
 func markOf(m *lessorv1.StoreMark) standby.Mark {
-	at := m.GetPosition()
-	mark := standby.Mark{At: records.Position{Run: at.GetRun(), Number: at.GetNumber()}, Complete: m.GetComplete(), Sums: m.GetSums()}
+	mark := standby.Mark{At: positionOf(m.GetPosition()), Complete: m.GetComplete(), Sums: m.GetSums()}
 	if c := m.GetCopied(); c != nil {
 		mark.Copied = &standby.Cursor{Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey()}
 	}
 	return mark
+}
+
+func positionOf(p *lessorv1.StorePosition) records.Position {
+	return records.Position{Run: p.GetRun(), Number: p.GetNumber()}
 }
 
 // keyspaceOf converts the number of a keyspace. One beyond all that there can be becomes the last of these, which nobody has.

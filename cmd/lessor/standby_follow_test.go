@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -78,15 +79,21 @@ func (c *scriptedCall) begin(isCopy bool) {
 }
 
 // commit sends a change that makes the position number n, and its mark; sum is the checksum of each keyspace.
-func (c *scriptedCall) commit(n uint64, sum uint64) {
+func (c *scriptedCall) commit(n uint64, sum uint64) { c.commitOf(1, n, sum) }
+
+// commitOf is commit in that run of the coordinator.
+func (c *scriptedCall) commitOf(run, n, sum uint64) {
 	var b store.Batch
-	records.PutPosition(&b, records.Position{Run: 1, Number: n}, 1)
-	op := b.At(0)
-	c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Changes{
-		Changes: &lessorv1.StoreChanges{Changes: []*lessorv1.StoreChange{{Keyspace: uint32(op.Keyspace), Key: op.Key, Value: op.Value}}},
-	}})
+	records.PutIdentity(&b, records.Identity{Epoch: 1, Key: []byte("key")})
+	records.PutPosition(&b, records.Position{Run: run, Number: n}, 1)
+	for i := range b.Len() {
+		op := b.At(i)
+		c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Changes{
+			Changes: &lessorv1.StoreChanges{Changes: []*lessorv1.StoreChange{{Keyspace: uint32(op.Keyspace), Key: op.Key, Value: op.Value}}},
+		}})
+	}
 	c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Mark{
-		Mark: &lessorv1.StoreMark{Position: &lessorv1.StorePosition{Run: 1, Number: n}, Complete: true, Sums: []uint64{sum}},
+		Mark: &lessorv1.StoreMark{Position: &lessorv1.StorePosition{Run: run, Number: n}, Complete: true, Sums: []uint64{sum}},
 	}})
 }
 
@@ -125,7 +132,7 @@ func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged stri
 		var log strings.Builder
 		f := newFollower(cl.admin, "second", &memPlace{}, slog.New(slog.NewTextHandler(&log, nil)))
 		err = f.run(ctx)
-		if closing := f.close(); closing != nil {
+		if closing := f.close(); closing != nil && !errors.Is(err, closing) {
 			t.Error(closing)
 		}
 		logged = log.String()
@@ -271,6 +278,19 @@ func TestWhatEndsAStandby(t *testing.T) {
 			<-c.stream.Context().Done()
 			return nil
 		}, accepted}, code: exitStore, text: "there is no keyspace 255"},
+		"older state": {calls: []func(*scriptedCall) error{accepted, func(c *scriptedCall) error {
+			c.begin(true)
+			c.commitOf(1, 7, 7)
+			c.acked()
+			return nil
+		}, func(c *scriptedCall) error {
+			c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{
+				Begin: &lessorv1.FollowBegin{Format: store.Current().Format(), Copy: true, Base: &lessorv1.StorePosition{Run: 1, Number: 5}},
+			}})
+			c.commitOf(2, 1, 7)
+			<-c.stream.Context().Done()
+			return nil
+		}, accepted}, code: exitCannotStart, text: "an older state of its store"},
 		"begin that lies": {calls: []func(*scriptedCall) error{func(c *scriptedCall) error { c.begin(false); return nil }, accepted}, code: exitStore, text: "no complete copy"},
 	} {
 		t.Run(name, func(t *testing.T) {

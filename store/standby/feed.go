@@ -310,6 +310,7 @@ func (f *Feed) Attach(ctx context.Context, name, instance string) (*Follower, er
 			return nil, ErrNameTaken
 		}
 		close(old.replaced)
+		f.miss(old)
 	}
 	f.followers[name] = fl
 	if f.release != nil {
@@ -339,9 +340,7 @@ func (f *Feed) detach(fl *Follower) {
 	if len(f.followers) == 0 {
 		f.release = time.AfterFunc(f.opts.Hold, f.stopKeeping)
 	}
-	if f.waits && fl.complete() {
-		time.AfterFunc(f.opts.Wait, f.forgetLost)
-	}
+	f.miss(fl)
 	f.wake()
 }
 

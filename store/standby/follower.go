@@ -51,7 +51,8 @@ func (fl *Follower) Run(ctx context.Context, from Start, to Sink) error {
 
 func (fl *Follower) run(ctx context.Context, from Start) error {
 	resumes, size := fl.resume(from.At), fl.feed.Stats()
-	if err := fl.to.Begin(Begin{Format: store.Current().Format(), Copy: !resumes, StoreBytes: size.FileBytes - size.FreeBytes}); err != nil {
+	begin := Begin{Format: store.Current().Format(), Copy: !resumes, StoreBytes: size.FileBytes - size.FreeBytes, Base: fl.feed.base}
+	if err := fl.to.Begin(begin); err != nil {
 		return err
 	}
 	if !resumes {
@@ -284,11 +285,9 @@ func (fl *Follower) Ack(p records.Position) error {
 		return fmt.Errorf("position %v was not sent", p)
 	}
 	fl.known, fl.acked = true, max(fl.acked, n)
-	s := fl.status()
-	keepsUp := s.Complete && s.Behind <= f.opts.Wait/2 && f.followers[fl.name] == fl
 	f.wake()
 	f.mu.Unlock()
-	f.caughtUp(keepsUp)
+	f.acknowledged(fl)
 	return nil
 }
 

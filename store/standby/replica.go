@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -38,11 +39,14 @@ func (e *DivergedError) Error() string {
 // complete copy was kept: it may be the last one there is.
 type OtherStoreError struct {
 	Have, Got uint32 // epochs
-	Older     bool   // it is the same store in an older epoch
+	Older     bool   // it is the same store in an older epoch, or in an earlier state of the same epoch
 }
 
 func (e *OtherStoreError) Error() string {
-	if e.Older {
+	switch {
+	case e.Older && e.Got == e.Have:
+		return "the coordinator serves an older state of its store than the copy has: it has lost commits that were durable"
+	case e.Older:
 		return fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
 	}
 	return fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
@@ -58,6 +62,7 @@ type Replica struct {
 	copies bool             // to is the store of Place.Empty
 	copied *Cursor          // how much of it is durable; nil: nothing, or it does not help any more
 	at     records.Position // of what is durable of it
+	base   records.Position // see Begin
 	next   *store.Batch
 	done   chan struct{}
 
@@ -122,7 +127,7 @@ func (r *Replica) Begin(b Begin) error {
 	if r.err != nil && !errors.As(r.err, new(*DivergedError)) {
 		return r.err
 	}
-	r.err, r.next = nil, new(store.Batch)
+	r.err, r.next, r.base = nil, new(store.Batch), b.Base
 	if b.Copy {
 		r.copies, r.copied = true, nil
 		r.to, r.err = r.place.Empty()
@@ -304,31 +309,54 @@ func (r *Replica) compare(m Mark) error {
 	})
 }
 
-// requireSameStore keeps the complete copy from being replaced by one of another store, or of an older epoch.
+// requireSameStore keeps the complete copy from being replaced by one of another store, or of an older one.
 func (r *Replica) requireSameStore() error {
 	complete := r.place.Complete()
 	if complete == nil {
 		return nil
 	}
-	have, found, err := identityOf(complete)
+	have, found, err := stateOf(complete)
 	if err != nil || !found {
 		return err
 	}
-	got, _, err := identityOf(r.to)
+	got, _, err := stateOf(r.to)
 	if err != nil {
 		return err
 	}
 	same := bytes.Equal(got.Key, have.Key)
-	if !same || got.Epoch < have.Epoch {
+	if !same || got.olderThan(have, r.base) {
 		return &OtherStoreError{Have: have.Epoch, Got: got.Epoch, Older: same}
 	}
 	return nil
 }
 
-func identityOf(st store.Store) (id records.Identity, found bool, err error) {
-	err = st.View(func(r store.Reader) (err error) {
-		id, found, err = records.ReadIdentity(r)
-		return err
+// state is what tells which of two copies is of another store, or of an older one.
+type state struct {
+	records.Identity
+	at     records.Position
+	served lease.Instant
+}
+
+// stateOf reads the state of a store; found is false if it was never served.
+func stateOf(st store.Store) (s state, found bool, err error) {
+	err = st.View(func(r store.Reader) error {
+		var errs [3]error
+		s.Identity, found, errs[0] = records.ReadIdentity(r)
+		s.at, _, errs[1] = records.PositionOf(r)
+		s.served, errs[2] = records.ServingClock(r)
+		return errors.Join(errs[:]...)
 	})
-	return id, found, err
+	return s, found, err
+}
+
+// olderThan reports whether a coordinator whose run began at base has lost more of what have has than the one commit that a loss of power takes back: the next
+// one is written, and so sent, only when that one is durable. Otherwise it compares for how long the store was served.
+func (s state) olderThan(have state, base records.Position) bool {
+	switch {
+	case s.Epoch != have.Epoch:
+		return s.Epoch < have.Epoch
+	case have.at.Run == base.Run:
+		return have.at.Number > base.Number+1
+	}
+	return s.served < have.served
 }

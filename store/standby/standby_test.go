@@ -1,6 +1,7 @@
 package standby
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -637,6 +639,109 @@ func TestOtherStore(t *testing.T) {
 					t.Error("the complete copy was replaced")
 				}
 			})
+		})
+	}
+}
+
+// A coordinator that serves an earlier state of its store, such as that of an older image of its disk, does not cost the standby its copy. But a loss of power
+// may take back one commit, of which nobody was told.
+func TestOlderState(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		lost   int           // number of commits
+		runs   int           // that begin after the loss
+		gained time.Duration // for which the coordinator served in them, beyond what it lost
+		older  bool
+	}{
+		{"nothing is lost", 0, 1, 0, false},
+		{"one commit is taken back", 1, 1, -time.Second, false},
+		{"two commits are lost", 2, 1, time.Second, true},
+		{"more runs begin, and it has not served for long", 2, 2, -time.Second, true},
+		{"more runs begin, and it has served for longer", 1, 2, time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				const served = lease.Instant(time.Hour)
+				r.commit(func(b *store.Batch) { records.PutIdentity(b, records.Identity{Epoch: 2, Key: []byte("our key")}) })
+				r.connect()
+				var image bytes.Buffer
+				for i := range 5 {
+					if i == 5-tt.lost {
+						_, _ = r.mem.Snapshot(&image)
+					}
+					r.commit(func(b *store.Batch) { records.PutClock(b, served) })
+				}
+				r.wantEqual()
+				_ = r.disconnect()
+				old := r.place.Complete()
+				r.mem = r.mem.Reopen()
+				if tt.lost > 0 {
+					var err error
+					if r.mem, err = memstore.Restore(&image); err != nil {
+						r.Fatal(err)
+					}
+				}
+				for range tt.runs {
+					r.open()
+					r.commit(func(b *store.Batch) { records.PutClock(b, served.Add(tt.gained)) })
+					if tt.runs > 1 {
+						r.mem = r.mem.Reopen()
+					}
+				}
+				if tt.runs > 1 {
+					r.open()
+				}
+				r.connect()
+				if !tt.older {
+					r.wantEqual()
+					return
+				}
+				want := OtherStoreError{Have: 2, Got: 2, Older: true}
+				if got, ok := errors.AsType[*OtherStoreError](r.ended()); !ok || *got != want || !strings.Contains(got.Error(), "older state") {
+					t.Errorf("the standby ended with %v, want %v", got, want)
+				}
+				if r.place.Complete() != old {
+					t.Error("the complete copy was replaced")
+				}
+			})
+		})
+	}
+}
+
+// A standby that comes again before its older connection was missed, and gets a new copy, is missed like one that leaves: its old copy lacks what is acknowledged.
+func TestStandbyThatComesAgainIsMissed(t *testing.T) {
+	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
+		r.connect()
+		r.wantEqual()
+		again, err := r.feed.Attach(r.Context(), "s", "instance")
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer again.Close()
+		time.Sleep(2*time.Second + time.Millisecond)
+		if r.feed.Waits() {
+			r.Error("commits are said to wait for a standby, and none is complete")
+		}
+	})
+}
+
+// Another standby takes the place of one that has left only if it has what was acknowledged by then.
+func TestStandbyIsMissedAlthoughASlowerOneFollows(t *testing.T) {
+	for _, acks := range []bool{false, true} {
+		inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
+			slow, marks := r.follower("slow", records.Position{})
+			r.ack(slow, last(marks))
+			r.connect()
+			r.put(store.Task, "a", "1")
+			r.wantEqual()
+			_ = r.disconnect()
+			if acks {
+				r.ack(slow, last(marks))
+			}
+			time.Sleep(2*time.Second + time.Millisecond)
+			if r.feed.Waits() != acks {
+				r.Errorf("commits are said to wait for a standby: %v, and the one that is left has everything: %v", r.feed.Waits(), acks)
+			}
 		})
 	}
 }

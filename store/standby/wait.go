@@ -62,12 +62,15 @@ func (f *Feed) has(number uint64) bool {
 	return false
 }
 
-// caughtUp lets commits begin to wait for a standby that keeps up. They are said to wait only when a standby has all that did not wait, too.
-func (f *Feed) caughtUp(keepsUp bool) {
+// acknowledged lets commits begin to wait for a standby that keeps up, and has just acknowledged something. They are said to wait only when a standby has all
+// that did not wait, too.
+func (f *Feed) acknowledged(fl *Follower) {
 	if f.opts.Wait == 0 {
 		return
 	}
 	f.change(func() {
+		s := fl.status()
+		keepsUp := s.Complete && s.Behind <= f.opts.Wait/2 && f.followers[fl.name] == fl
 		if keepsUp && !f.waits && !f.gaveUp {
 			f.waits, f.waitsSince = true, f.last
 		}
@@ -102,11 +105,18 @@ func (f *Feed) Waits() bool {
 	return f.told
 }
 
-// forgetLost lets commits wait no longer if no complete standby is left, although none has waited in vain.
-func (f *Feed) forgetLost() {
-	f.change(func() {
-		if !f.has(0) {
-			f.waits, f.told = false, false
-		}
+// miss is for a standby that leaves: commits wait no longer if by the time that they would wait for it no other one has what is durable now, even if none comes
+// that waits in vain. The caller holds the lock.
+func (f *Feed) miss(fl *Follower) {
+	if !f.waits || !fl.complete() {
+		return
+	}
+	number := f.durable
+	time.AfterFunc(f.opts.Wait, func() {
+		f.change(func() {
+			if !f.has(number) {
+				f.waits, f.told = false, false
+			}
+		})
 	})
 }
