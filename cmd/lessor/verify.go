@@ -69,7 +69,7 @@ func (v verdict) String() string {
 }
 
 // lastCommitForm is precise enough to tell which of two standbys has more.
-const lastCommitForm = "2006-01-02T15:04:05.000Z07:00"
+const lastCommitForm = "2006-01-02T15:04:05.000000Z07:00"
 
 func (c verifyCmd) Run(a *app) error {
 	var v verdict

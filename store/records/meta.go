@@ -89,7 +89,7 @@ func positionFields(c *codec, p *timedPosition) {
 	num(c, &p.at)
 }
 
-// PutPosition stores the position of the state that the commit of b makes, and when that commit is written.
+// PutPosition stores the position of the state that the commit of b makes, and when that commit is written: later than all before it.
 func PutPosition(b *store.Batch, p Position, at lease.Wall) {
 	put(b, store.Meta, []byte(store.MetaPosition), &timedPosition{p, at}, positionFields)
 }

@@ -58,6 +58,7 @@ type Feed struct {
 	base records.Position // of the store when the Feed was made; zero: its commits were not numbered
 
 	ordering sync.Mutex // held by a commit from before it is written until its outcome is known
+	at       lease.Wall // time of the last commit that was written; guarded by ordering
 
 	mu        sync.Mutex
 	numbering bool
@@ -105,7 +106,7 @@ func NewFeed(st store.Store, o Options) (*Feed, error) {
 		f.run = rand.Uint64()
 	}
 	err := st.View(func(r store.Reader) (err error) {
-		f.base, _, err = records.PositionOf(r)
+		f.base, f.at, err = records.PositionOf(r)
 		return err
 	})
 	if err != nil {
@@ -177,8 +178,9 @@ func (t *tx) Write() error {
 	f := t.feed
 	f.ordering.Lock()
 	if t.number = f.next(); t.number != 0 {
+		f.at = max(lease.WallOf(time.Now()), f.at+timeStep)
 		var b store.Batch
-		records.PutPosition(&b, records.Position{Run: f.run, Number: t.number}, lease.WallOf(time.Now()))
+		records.PutPosition(&b, records.Position{Run: f.run, Number: t.number}, f.at)
 		t.Apply(&b)
 	}
 	if err := t.Tx.Write(); err != nil {
@@ -200,6 +202,9 @@ func (t *tx) Sync() error {
 	}
 	return err
 }
+
+// timeStep is how much later a commit is at least than the one before, even if the clock was set back: the times tell which of two standbys has more.
+const timeStep = lease.Wall(time.Microsecond)
 
 // next returns the number of the commit that is about to be written.
 func (f *Feed) next() uint64 {

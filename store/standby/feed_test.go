@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -54,6 +55,27 @@ func TestConcurrentCommits(t *testing.T) {
 		}
 		writers.Wait()
 		r.wantEqual()
+	})
+}
+
+// Each commit is later than the one before, even at once, and even if the clock was set back: so whoever has two standbys sees which one has more.
+func TestTimesOfCommitsRise(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		before := lease.WallOf(time.Now().Add(time.Hour))
+		r.commit(func(b *store.Batch) { records.PutPosition(b, records.Position{Run: 1, Number: 1}, before) })
+		r.mem = r.mem.Reopen()
+		r.open()
+		for range 3 {
+			r.put(store.Task, "a", "1")
+			_ = r.mem.View(func(reader store.Reader) error {
+				_, at, err := records.PositionOf(reader)
+				if err != nil || at < before+lease.Wall(time.Microsecond) {
+					t.Errorf("the commit is of %v (%v), want later than %v, to the microsecond", at, err, before)
+				}
+				before = at
+				return nil
+			})
+		}
 	})
 }
 
@@ -127,26 +149,74 @@ func TestOlderCallEndsLater(t *testing.T) {
 	})
 }
 
-// A standby is complete when it has acknowledged the first mark that says so, or a later one. What it acknowledges late does not take back what it has.
+// A standby is complete when it has acknowledged the first mark that says so, or a later one: nothing before that, not even the right position. What it
+// acknowledges late does not take back what it has.
 func TestComplete(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.put(store.Task, "a", "1")
-		fl, marks := r.follower("s", records.Position{})
-		first := (*marks)[0]
-		r.put(store.Task, "b", "1")
-		synctest.Wait()
-		if fl.Status().Complete {
-			t.Error("a standby is complete that has acknowledged nothing")
+		fl, err := r.feed.Attach(r.Context(), "s", "instance")
+		if err != nil {
+			r.Fatal(err)
 		}
-		beyond := last(marks).At
+		defer fl.Close()
+		var marks []Mark
+		go func() {
+			_ = fl.Run(r.Context(), Start{}, markSink(func(m Mark) {
+				if marks = append(marks, m); len(marks) > 1 {
+					return
+				}
+				r.ack(fl, m)
+				r.feed.mu.Lock()
+				has := r.feed.has(m.At.Number)
+				r.feed.mu.Unlock()
+				if fl.Status().Complete || has {
+					t.Error("a standby is complete that has acknowledged a part of a copy")
+				}
+				r.put(store.Task, "a", "1") // so that the copy is of a later state
+			}))
+		}()
+		synctest.Wait()
+		r.ack(fl, marks[0])
+		if fl.Status().Complete {
+			t.Error("a standby is complete that has acknowledged only a part of its copy")
+		}
+		beyond := last(&marks).At
 		beyond.Number++
 		if fl.Ack(beyond) == nil || fl.Status().Complete {
 			t.Error("a standby can acknowledge what was never committed")
 		}
-		r.ack(fl, last(marks))
-		r.ack(fl, first)
-		if s := fl.Status(); !s.Complete || s.Acked != last(marks).At {
-			t.Errorf("the standby is %+v, want it complete at %v", s, last(marks).At)
+		r.ack(fl, last(&marks))
+		r.ack(fl, marks[0])
+		if s := fl.Status(); !s.Complete || s.Acked != last(&marks).At {
+			t.Errorf("the standby is %+v, want it complete at %v", s, last(&marks).At)
+		}
+		from := last(&marks).At
+		fl.Close()
+		r.mem = r.mem.Reopen()
+		r.open()
+		if again, _ := r.follower("s", from); again.Status().Complete {
+			t.Error("a standby that goes on is complete before it has acknowledged anything")
+		}
+	})
+}
+
+// Checksums are compared every few seconds, too, if something was committed meanwhile.
+func TestSumsAreComparedAgain(t *testing.T) {
+	inBubble(t, Options{Check: 10 * time.Second}, func(r *rig) {
+		r.connect()
+		r.wantEqual()
+		var b store.Batch
+		b.Put(store.Token, []byte("t"), []byte("from nowhere"))
+		if err := r.place.Complete().Commit(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		r.put(store.Task, "a", "1")
+		time.Sleep(10*time.Second - time.Millisecond)
+		if synctest.Wait(); len(r.feed.Standbys()) != 1 || len(r.left) != 0 {
+			t.Error("the standby does not follow any more")
+		}
+		time.Sleep(time.Millisecond)
+		if err := r.ended(); !errors.As(err, new(*DivergedError)) {
+			t.Errorf("the standby ended with %v, want a DivergedError", err)
 		}
 	})
 }
