@@ -28,6 +28,8 @@ type memPlace struct{ complete, copying store.Store }
 
 func (p *memPlace) Complete() store.Store { return p.complete }
 
+func (*memPlace) Older() store.Store { return nil }
+
 func (p *memPlace) Empty() (store.Store, error) {
 	p.copying = summed{memstore.New()}
 	return p.copying, nil

@@ -22,7 +22,8 @@ type Standby struct {
 	source   string
 	opts     Options
 	lock     *os.File // the open directory
-	complete *Store   // nil if there is none
+	complete *Store   // nil if there is none of the newest format
+	older    *Store   // the complete copy, if it is of an older format; only to be read
 	copying  *Store   // nil if there is none
 }
 
@@ -39,7 +40,7 @@ func StandbySource(dir string) string {
 }
 
 // OpenStandby opens the directory of a standby of source, the address of a coordinator, or makes it: then dir must be empty or missing. It opens the complete copy as Open does, but does not upgrade
-// it, because it would differ from the coordinator's then: one of an older format stays as it is, for Promote, and Complete returns nil. OpenStandby discards
+// it, because it would differ from the coordinator's then: one of an older format stays as it is, for Promote and Older, and Complete returns nil. OpenStandby discards
 // a copy that did not finish.
 //
 // The errors are *store.NotEmptyError, *store.InUseError, and those of Open about the complete copy, among them *store.NewerFormatError.
@@ -110,7 +111,7 @@ func (s *Standby) openComplete() (err error) {
 	}
 	s.complete, err = s.open(s.dir)
 	if errors.Is(err, errOlderFormat) {
-		return nil
+		s.older, err = OpenReadOnly(s.dir, s.opts)
 	}
 	return err
 }
@@ -125,6 +126,14 @@ func (s *Standby) Complete() store.Store {
 		return nil
 	}
 	return s.complete
+}
+
+// Older returns the complete copy if it is of an older format, to be read until Replace or Close. It returns nil if there is none.
+func (s *Standby) Older() store.Store {
+	if s.older == nil {
+		return nil
+	}
+	return s.older
 }
 
 // Empty makes an empty store for a new copy, and discards one that was not finished. The complete copy stays.
@@ -158,7 +167,7 @@ func (s *Standby) Replace() error {
 	if failed := copied.failed.Load(); failed != nil {
 		return failed
 	}
-	if err := closeIfOpen(&s.complete); err != nil {
+	if err := errors.Join(closeIfOpen(&s.complete), closeIfOpen(&s.older)); err != nil {
 		return err
 	}
 	if err := os.Rename(s.path(copyingName, fileName), s.path(fileName)); err != nil {
@@ -174,7 +183,7 @@ func (s *Standby) Replace() error {
 
 // Close closes the stores, and unlocks the directory.
 func (s *Standby) Close() error {
-	err := errors.Join(closeIfOpen(&s.copying), closeIfOpen(&s.complete))
+	err := errors.Join(closeIfOpen(&s.copying), closeIfOpen(&s.complete), closeIfOpen(&s.older))
 	removeOwner(s.dir)
 	return errors.Join(err, s.lock.Close())
 }

@@ -318,8 +318,16 @@ func TestStandbyKeepsACopyOfAnOlderFormat(t *testing.T) {
 	}
 	replaced := imageOf(t, dir)
 	s := mustOpenStandby(t, replaced)
+	if older := s.Older(); older == nil {
+		t.Error("Older returns nil, although there is a copy of an older format")
+	} else if have, err := store.Current().Check(older); err != nil || have != store.Current().Format()-1 {
+		t.Errorf("Older returns a store of format %d (%v), want %d", have, err, store.Current().Format()-1)
+	}
 	newer := begin(t, s, "newer")
-	if err := errors.Join(s.Replace(), s.Close()); err != nil {
+	if err := s.Replace(); err != nil || s.Older() != nil {
+		t.Fatalf("Replace = %v, and the older copy is still open: %v", err, s.Older() != nil)
+	}
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantStandby(t, replaced, newer)

@@ -17,8 +17,10 @@ const queueBytes = 16 << 20
 
 // Place is where a standby keeps its stores. Only a complete store may take the place of the coordinator's.
 type Place interface {
-	// Complete returns the store that is complete; nil if there is none.
+	// Complete returns the store that is complete; nil if there is none of the newest format.
 	Complete() store.Store
+	// Older returns the store that is complete, but of an older format, and may only be read until Replace; nil if there is none.
+	Older() store.Store
 	// Empty makes an empty store for a new copy. It discards an earlier one that was not finished. The complete store stays.
 	Empty() (store.Store, error)
 	// Replace makes the store of Empty the complete one, and closes and removes the one that was it.
@@ -312,6 +314,9 @@ func (r *Replica) compare(m Mark) error {
 // requireSameStore keeps the complete copy from being replaced by one of another store, or of an older one.
 func (r *Replica) requireSameStore() error {
 	complete := r.place.Complete()
+	if complete == nil {
+		complete = r.place.Older()
+	}
 	if complete == nil {
 		return nil
 	}

@@ -43,6 +43,7 @@ func (r summing) Sums() (sums [store.NumKeyspaces]uint64, err error) {
 type place struct {
 	mu                sync.Mutex
 	complete, copying store.Store
+	older             store.Store
 	copies            int               // number of copies that were begun
 	slow              time.Duration     // how long a commit takes in the stores that are made from now on
 	replaced          func(store.Store) // is called with each store that becomes the complete one
@@ -53,6 +54,8 @@ func (p *place) Complete() store.Store {
 	defer p.mu.Unlock()
 	return p.complete
 }
+
+func (p *place) Older() store.Store { return p.older }
 
 func (p *place) begun() int {
 	p.mu.Lock()

@@ -605,6 +605,7 @@ func TestResumedStandbyIsCheckedFirst(t *testing.T) {
 }
 
 // A coordinator that has lost its store, or serves an older one, does not cost the standby its copy. One that was restored or promoted does: it has a later epoch.
+// The same is true of a copy of an older format, which the standby cannot follow with.
 func TestOtherStore(t *testing.T) {
 	ours, others := []byte("our key"), []byte("another key")
 	for _, tt := range []struct {
@@ -618,28 +619,37 @@ func TestOtherStore(t *testing.T) {
 		{"the store in a later epoch", records.Identity{Epoch: 3, Key: ours}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, Options{}, func(r *rig) {
-				r.commit(func(b *store.Batch) { records.PutIdentity(b, records.Identity{Epoch: 2, Key: ours}) })
-				r.connect()
-				r.wantEqual()
-				_ = r.disconnect()
-				old := r.place.Complete()
-				r.mem = memstore.New()
-				r.open()
-				r.commit(func(b *store.Batch) { records.PutIdentity(b, tt.next) })
-				r.connect()
-				if tt.want == nil {
-					r.wantEqual()
-					return
-				}
-				if got, ok := errors.AsType[*OtherStoreError](r.ended()); !ok || *got != *tt.want {
-					t.Errorf("the standby ended with %v, want %v", got, tt.want)
-				}
-				if r.place.Complete() != old {
-					t.Error("the complete copy was replaced")
-				}
-			})
+			for _, older := range []bool{false, true} {
+				inBubble(t, Options{}, func(r *rig) { r.testOtherStore(records.Identity{Epoch: 2, Key: ours}, tt.next, tt.want, older) })
+			}
 		})
+	}
+}
+
+// testOtherStore lets a standby with a copy, whether it is of an older format or not, follow a coordinator with the next store.
+func (r *rig) testOtherStore(ours, next records.Identity, want *OtherStoreError, older bool) {
+	r.Helper()
+	r.commit(func(b *store.Batch) { records.PutIdentity(b, ours) })
+	r.connect()
+	r.wantEqual()
+	_ = r.disconnect()
+	if older {
+		r.place.older, r.place.complete = r.place.complete, nil
+	}
+	old := r.place.Complete()
+	r.mem = memstore.New()
+	r.open()
+	r.commit(func(b *store.Batch) { records.PutIdentity(b, next) })
+	r.connect()
+	if want == nil {
+		r.wantEqual()
+		return
+	}
+	if got, ok := errors.AsType[*OtherStoreError](r.ended()); !ok || *got != *want {
+		r.Errorf("the standby ended with %v, want %v", got, want)
+	}
+	if r.place.Complete() != old {
+		r.Error("the complete copy was replaced")
 	}
 }
 
