@@ -228,6 +228,13 @@ func TestStandbyWantsAnEmptyDirectory(t *testing.T) {
 		t.Errorf("files: %s, want %s", got, names)
 	}
 	mustOpen(t, dir)
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenStandby(other, "host:7420", Options{}); !errors.As(err, new(*store.NotEmptyError)) || fileNames(t, other) != "other" {
+		t.Errorf("OpenStandby of a directory with a file = %v, want a NotEmptyError; files: %s", err, fileNames(t, other))
+	}
 }
 
 // While a standby runs, whether it has a complete copy or not, another process can neither run one in its directory nor promote it, and learns who has it.
