@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -70,6 +71,7 @@ func (s *scripted) FollowStore(stream grpc.BidiStreamingServer[lessorv1.FollowSt
 }
 
 type scriptedCall struct {
+	stop   context.CancelFunc // stops the follower
 	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
 	start  *lessorv1.FollowStart
 }
@@ -128,6 +130,7 @@ func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged stri
 				if i == len(calls)-1 {
 					defer cancel()
 				}
+				c.stop = cancel
 				return call(c)
 			}
 		}
@@ -221,12 +224,14 @@ func TestStandbyGoesOnWithItsCopy(t *testing.T) {
 	}
 }
 
-// A standby whose records differ from those of the coordinator asks for a full copy.
+// A standby whose records differ from those of the coordinator asks for a full copy, even if nothing is committed any more.
 func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
+	var began time.Time
 	log, err := followScript(t, func(c *scriptedCall) error {
 		c.begin(true)
 		c.commit(1, 7)
 		c.acked()
+		began = time.Now()
 		c.commit(2, 8)
 		<-c.stream.Context().Done()
 		return nil
@@ -234,10 +239,42 @@ func TestStandbyThatDiffersGetsANewCopy(t *testing.T) {
 		if c.start.GetPosition() != nil {
 			t.Errorf("start is %v, want no position", c.start)
 		}
+		if took := time.Since(began); took != leastFollowWait {
+			t.Errorf("it came after %v, want %v", took, leastFollowWait)
+		}
 		return nil
 	})
 	if err != nil || !strings.Contains(log, "made anew") {
 		t.Errorf("run: %v, want nil; the log is\n%s", err, log)
+	}
+}
+
+// A standby that is stopped closes its side, and ends when the coordinator does. It does not wait long for a coordinator that does not.
+func TestStandbyIsStopped(t *testing.T) {
+	var stopped time.Time
+	for _, ends := range []bool{true, false} {
+		_, err := followScript(t, func(c *scriptedCall) error {
+			c.begin(true)
+			c.commit(1, 7)
+			c.acked()
+			stopped = time.Now()
+			c.stop()
+			want := time.Duration(0)
+			if _, err := c.stream.Recv(); !errors.Is(err, io.EOF) {
+				t.Errorf("after the stop, the standby says %v, want that it closes its side", err)
+			}
+			if !ends {
+				<-c.stream.Context().Done()
+				want = goodbyeTime
+			}
+			if took := time.Since(stopped); took != want {
+				t.Errorf("the stream ended after %v, want %v", took, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("run: %v, want nil", err)
+		}
 	}
 }
 
