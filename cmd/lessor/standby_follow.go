@@ -22,7 +22,8 @@ import (
 	"github.com/lessor-dev/lessor/store/standby"
 )
 
-// The wait between two streams doubles from least to most. It begins anew after a stream that lasted longer than the wait before it.
+// The wait between two streams doubles from least to most. It begins anew after a stream that lasted longer than the wait before it, and after one that was
+// cut off once the copy was complete: it is the network that fails, however often, and meanwhile results may wait for the standby.
 const (
 	leastFollowWait = 200 * time.Millisecond
 	mostFollowWait  = 30 * time.Second
@@ -43,6 +44,7 @@ type follower struct {
 	problem  string    // what was logged last about why it does not follow; empty: it follows, or has not tried
 	copying  bool      // from the begin of the copy until it is complete
 	began    time.Time // the copy
+	caughtUp bool      // during the last stream the copy was complete; settled when follow returns
 }
 
 type followStream = grpc.BidiStreamingClient[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
@@ -88,7 +90,7 @@ func (f *follower) run(ctx context.Context) error {
 			continue
 		}
 		f.note(err)
-		if time.Since(start) > wait {
+		if time.Since(start) > wait || f.caughtUp && status.Code(err) == codes.Unavailable {
 			wait = leastFollowWait
 		}
 		asked, _ := retryDelay(status.Convert(err))
@@ -136,6 +138,7 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return replicaError{err}
 	}
+	f.caughtUp = false
 	forget(f.acks) // it was of the stream before
 	forget(f.failures)
 	stop := ctx.Done()
@@ -305,6 +308,7 @@ func (f *follower) sendAcks(ctx context.Context, stop <-chan struct{}, stream fo
 
 // complete tells that the copy is complete. The replica acknowledges nothing before that.
 func (f *follower) complete() {
+	f.caughtUp = true
 	if f.copying {
 		f.copying = false
 		f.log.Info("the copy is complete", "took", time.Since(f.began).Round(time.Millisecond))
