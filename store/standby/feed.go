@@ -75,6 +75,7 @@ type Feed struct {
 	waitsSince   uint64     // the last commit that did not wait
 	told         bool       // waits, and a standby has waitsSince
 	gaveUp       bool       // waits will not be true again
+	missed       uint64     // how often a complete standby has left while commits waited for one
 	waiting      int        // number of commits that wait now, or are about to see whether they must
 	waitingSince time.Time  // when the first of these began
 

@@ -579,6 +579,40 @@ func TestStandbyIsMissedWithoutCommits(t *testing.T) {
 	})
 }
 
+// The time for which a standby is missed begins anew when it leaves again.
+func TestStandbyThatLeavesOftenIsNotMissed(t *testing.T) {
+	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
+		r.connect()
+		r.wantEqual()
+		for range 20 {
+			_ = r.disconnect()
+			time.Sleep(500 * time.Millisecond)
+			if !r.feed.Waits() {
+				r.Error("commits are said not to wait for a standby that left half a second ago")
+			}
+			r.connect()
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// A standby that comes again before its loss is noticed, and leaves before it is complete, is missed like any other.
+func TestReplacedStandbyIsMissed(t *testing.T) {
+	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
+		r.connect()
+		r.wantEqual()
+		second, err := r.feed.Attach(r.Context(), "s", "instance")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Close()
+		time.Sleep(2*time.Second + time.Millisecond)
+		if r.feed.Waits() {
+			r.Error("commits are still said to wait")
+		}
+	})
+}
+
 // A standby that goes on is complete only when its checksums have been compared.
 func TestResumedStandbyIsCheckedFirst(t *testing.T) {
 	inBubble(t, Options{Wait: time.Second}, func(r *rig) {

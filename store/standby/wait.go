@@ -105,16 +105,17 @@ func (f *Feed) Waits() bool {
 	return f.told
 }
 
-// miss is for a standby that leaves: commits wait no longer if by the time that they would wait for it no other one has what is durable now, even if none comes
-// that waits in vain. The caller holds the lock.
+// miss is for a standby that leaves: commits wait no longer if by the time that they would wait for it none has what is durable now, even if no commit comes that
+// waits in vain. A standby that has come back, and left again, has that time once more. The caller holds the lock.
 func (f *Feed) miss(fl *Follower) {
 	if !f.waits || !fl.complete() {
 		return
 	}
-	number := f.durable
+	f.missed++
+	nth, number := f.missed, f.durable
 	time.AfterFunc(f.opts.Wait, func() {
 		f.change(func() {
-			if !f.has(number) {
+			if f.missed == nth && !f.has(number) {
 				f.waits, f.told = false, false
 			}
 		})
