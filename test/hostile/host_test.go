@@ -3,10 +3,7 @@
 package hostile
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -71,29 +68,7 @@ func (h *host) checkAlive(t *testing.T) {
 // metric reads one of the coordinator's metrics.
 func (h *host) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+h.http+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+h.tokens[honest])
-	req.Close = true // a kept connection would be counted
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatalf("the metrics: %v", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			n, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-			return n
-		}
-	}
-	t.Fatalf("no metric %s (%s)", name, res.Status)
-	return 0
+	return harness.Metric(t.Context(), t, h.http, h.tokens[honest], name)
 }
 
 func (h *host) goroutines(t *testing.T) int { return int(h.metric(t, "go_goroutines")) }

@@ -16,7 +16,9 @@ type Relay struct {
 	addr   string
 	target func() string
 	delay  atomic.Int64    // the longest time that bytes are held up, in nanoseconds
+	atOnce atomic.Int64    // how many bytes are held up together at most
 	held   [2]atomic.Int64 // bytes that had to wait, by direction
+	slowed atomic.Int64    // bytes that were held up
 
 	mu    sync.Mutex
 	links map[*link]struct{}
@@ -26,8 +28,12 @@ type Relay struct {
 // link is a worker's connection and the one to the coordinator that belongs to it.
 type link struct {
 	near, far net.Conn
-	ctx       context.Context // ends when either connection is gone
+	ctx       context.Context // ends when either connection is gone; if it was forgotten, when both are
+	forgotten atomic.Bool     // what is sent is lost
 }
+
+// largest is how many bytes are carried at once.
+const largest = 32 << 10
 
 // NewRelay starts a relay that ends with the test. While target returns an empty address, connections are closed at once.
 func NewRelay(t testing.TB, target func() string) *Relay {
@@ -37,6 +43,7 @@ func NewRelay(t testing.TB, target func() string) *Relay {
 		t.Fatal(err)
 	}
 	r := &Relay{addr: lis.Addr().String(), target: target, links: map[*link]struct{}{}}
+	r.Slow(0)
 	for _, d := range []Direction{ToCoordinator, ToWorker} {
 		r.open[d] = make(chan struct{})
 		close(r.open[d])
@@ -78,6 +85,9 @@ func (r *Relay) carry(near net.Conn) {
 	go r.copy(l, ToCoordinator, ended)
 	go r.copy(l, ToWorker, ended)
 	<-ended // when one direction has ended, the link ends
+	if l.forgotten.Load() {
+		<-ended // the other side is not told
+	}
 }
 
 // copy carries one direction until either side is gone.
@@ -87,11 +97,14 @@ func (r *Relay) copy(l *link, d Direction, ended chan<- struct{}) {
 	if d == ToWorker {
 		from, to = to, from
 	}
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, largest)
 	for {
-		n, err := from.Read(buf)
+		n, err := from.Read(buf[:r.atOnce.Load()])
 		if n > 0 && !r.pass(l, d, n) {
 			return
+		}
+		if l.forgotten.Load() {
+			n = 0
 		}
 		if _, failed := to.Write(buf[:n]); failed != nil || err != nil {
 			return
@@ -103,6 +116,7 @@ func (r *Relay) copy(l *link, d Direction, ended chan<- struct{}) {
 func (r *Relay) pass(l *link, d Direction, n int) bool {
 	if most := time.Duration(r.delay.Load()); most > 0 {
 		time.Sleep(rand.N(most))
+		r.slowed.Add(int64(n))
 	}
 	r.mu.Lock()
 	open := r.open[d]
@@ -139,7 +153,16 @@ func (r *Relay) Unblock(d Direction) {
 func (r *Relay) Held(d Direction) int64 { return r.held[d].Load() }
 
 // Slow delays bytes by a random time up to most; 0 ends that.
-func (r *Relay) Slow(most time.Duration) { r.delay.Store(int64(most)) }
+func (r *Relay) Slow(most time.Duration) { r.Trickle(largest, most) }
+
+// Trickle is like Slow, but lets only so many bytes pass at once. Slow ends it.
+func (r *Relay) Trickle(atOnce int, most time.Duration) {
+	r.atOnce.Store(int64(atOnce))
+	r.delay.Store(int64(most))
+}
+
+// Slowed returns how many bytes were delayed.
+func (r *Relay) Slowed() int64 { return r.slowed.Load() }
 
 // Reset resets all connections, as a router does that has forgotten them, and returns how many there were.
 func (r *Relay) Reset() int {
@@ -151,6 +174,24 @@ func (r *Relay) Reset() int {
 			conn.Close()
 		}
 	}
+	return len(r.links)
+}
+
+// Forget loses what is sent over the present connections from now on, as a router does that has forgotten them and says nothing: neither side is told, not
+// even when the other one closes its connection. It returns how many there were. Later connections are not concerned.
+func (r *Relay) Forget() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		l.forgotten.Store(true)
+	}
+	return len(r.links)
+}
+
+// Links returns the number of present connections. One that was forgotten is present until both sides have closed it.
+func (r *Relay) Links() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return len(r.links)
 }
 
