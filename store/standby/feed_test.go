@@ -30,7 +30,9 @@ func (r *rig) follower(name string, from records.Position) (fl *Follower, marks 
 	}
 	r.Cleanup(fl.Close)
 	marks = new([]Mark)
-	go func() { _ = fl.Run(r.Context(), Start{At: from}, markSink(func(m Mark) { *marks = append(*marks, m) })) }()
+	go func() {
+		_ = fl.Run(r.Context(), Start{At: from}, markSink(func(m Mark) { *marks = append(*marks, m) }))
+	}()
 	synctest.Wait()
 	return fl, marks
 }

@@ -47,6 +47,13 @@ func (b *book) sizes() (submits, reports int) {
 	return len(b.payloads), len(b.outputs)
 }
 
+// copied returns what was told until now.
+func (b *book) copied() *book {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &book{payloads: maps.Clone(b.payloads), outputs: maps.Clone(b.outputs), cancelled: maps.Clone(b.cancelled)}
+}
+
 // produce submits tasks until a call gets no answer. It cancels each tenth.
 func (b *book) produce(ctx context.Context, tasks lessorv1.TaskServiceClient) {
 	for {
@@ -101,11 +108,9 @@ func (b *book) work(ctx context.Context, t *testing.T, worker string, workers le
 // compare reads every task that was acknowledged.
 func (b *book) compare(ctx context.Context, t *testing.T, tasks lessorv1.TaskServiceClient) {
 	t.Helper()
-	b.mu.Lock()
-	payloads, outputs, cancelled := maps.Clone(b.payloads), maps.Clone(b.outputs), maps.Clone(b.cancelled)
-	b.mu.Unlock()
+	b = b.copied()
 	lost := 0
-	for id, payload := range payloads {
+	for id, payload := range b.payloads {
 		m, err := tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: id})
 		task := m.GetTask()
 		switch {
@@ -116,10 +121,10 @@ func (b *book) compare(ctx context.Context, t *testing.T, tasks lessorv1.TaskSer
 			t.Fatalf("GetTask: %v", err)
 		case !bytes.Equal(task.GetSpec().GetPayload(), payload):
 			t.Errorf("task %s has the payload %q, want %q", id, task.GetSpec().GetPayload(), payload)
-		case outputs[id] != nil && !bytes.Equal(task.GetOutput(), outputs[id]):
-			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q", id, outputs[id], task.GetState(), task.GetOutput())
+		case b.outputs[id] != nil && !bytes.Equal(task.GetOutput(), b.outputs[id]):
+			t.Errorf("task %s was COMMITTED with output %q, and is %v with %q", id, b.outputs[id], task.GetState(), task.GetOutput())
 			lost++
-		case cancelled[id] && task.GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED:
+		case b.cancelled[id] && task.GetState() != lessorv1.TaskState_TASK_STATE_CANCELLED:
 			t.Errorf("the cancel of task %s was acknowledged, and it is %v", id, task.GetState())
 			lost++
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/store/boltstore"
 	"github.com/lessor-dev/lessor/store/storetest"
 	"github.com/lessor-dev/lessor/test/harness"
+	"github.com/lessor-dev/lessor/test/proxy"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -32,7 +33,8 @@ type pair struct {
 	b     *book
 	dir   string // of the coordinator
 	c     *harness.Coordinator
-	spare string // directory of the standby
+	relay *proxy.Relay // through which the standby follows; nil: none
+	spare string       // directory of the standby
 	s     *harness.Process
 }
 
@@ -41,35 +43,50 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// serve starts the coordinator. No answer goes out that the standby does not have, however long it is away.
-func (p *pair) serve() {
+// serve starts the coordinator. No answer goes out that the standby does not have, however long it is away, unless the arguments say otherwise.
+func (p *pair) serve(args ...string) {
 	p.Helper()
 	p.c = harness.NewCoordinator(p.T, p.dir)
-	p.c.Start("--standby-wait", "1h")
+	p.c.Start(append([]string{"--standby-wait", "1h"}, args...)...)
 }
 
 // follow starts a standby in the directory, which may have been one before.
 func (p *pair) follow(dir string) {
 	p.Helper()
 	p.spare = dir
-	p.s = harness.Start(p.T, harness.Command{Args: []string{"standby", "run", "--name", "spare", "--addr", p.c.Addr(), "--data", dir}})
+	addr := p.c.Addr()
+	if p.relay != nil {
+		addr = p.relay.Addr()
+	}
+	p.s = harness.Start(p.T, harness.Command{Args: []string{"standby", "run", "--name", "spare", "--addr", addr, "--data", dir}})
 	p.awaitWaits()
 }
 
 // awaitWaits waits until answers wait for the standby.
 func (p *pair) awaitWaits() {
 	p.Helper()
+	p.awaitStatus("answers do not wait for the standby", (*lessorv1.GetStatusResponse).GetWaitsForStandby)
+}
+
+// awaitStatus waits for a status, and fails the test with what is wrong if none comes.
+func (p *pair) awaitStatus(wrong string, ok func(*lessorv1.GetStatusResponse) bool) {
+	p.Helper()
 	admin := lessorv1.NewAdminServiceClient(p.c.Conn())
-	for deadline := time.Now().Add(harness.Patience); ; time.Sleep(5 * time.Millisecond) {
+	p.await(wrong, func() bool {
 		m, err := admin.GetStatus(p.Context(), &lessorv1.GetStatusRequest{})
 		if err != nil {
 			p.Fatalf("GetStatus: %v", err)
 		}
-		if m.GetWaitsForStandby() {
-			return
-		}
+		return ok(m)
+	})
+}
+
+// await waits until ok returns true, and fails the test with what is wrong if it never does.
+func (p *pair) await(wrong string, ok func() bool) {
+	p.Helper()
+	for deadline := time.Now().Add(harness.Patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			p.Fatalf("answers do not wait for the standby: %v\n%s", m, p.s.Stderr())
+			p.Fatalf("%s\ncoordinator:\n%s\nstandby:\n%s", wrong, p.c.Process().Stderr(), p.s.Stderr())
 		}
 	}
 }
@@ -90,16 +107,20 @@ func (p *pair) load() (stop func()) {
 	}
 }
 
-// awaitProgress waits until more has been acknowledged.
+// awaitProgress waits until much more has been acknowledged.
 func (p *pair) awaitProgress() {
 	p.Helper()
+	p.awaitMore(100)
+}
+
+// awaitMore waits until so many more submits and so many more reports have been acknowledged.
+func (p *pair) awaitMore(n int) {
+	p.Helper()
 	submits, reports := p.b.sizes()
-	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if s, r := p.b.sizes(); s > submits+100 && r > reports+100 {
-			return
-		}
-	}
-	p.Fatalf("nothing goes on any more\ncoordinator:\n%s\nstandby:\n%s", p.c.Process().Stderr(), p.s.Stderr())
+	p.await("nothing goes on any more", func() bool {
+		s, r := p.b.sizes()
+		return s > submits+n && r > reports+n
+	})
 }
 
 // run runs a command that must succeed.
