@@ -596,21 +596,42 @@ func TestStandbyThatLeavesOftenIsNotMissed(t *testing.T) {
 	})
 }
 
-// A standby that comes again before its loss is noticed, and leaves before it is complete, is missed like any other.
-func TestReplacedStandbyIsMissed(t *testing.T) {
+// A standby that comes again before its older connection was missed, and gets a new copy, is missed like one that leaves: its old copy lacks what is acknowledged.
+func TestStandbyThatComesAgainIsMissed(t *testing.T) {
 	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
 		r.connect()
 		r.wantEqual()
-		second, err := r.feed.Attach(r.Context(), "s", "instance")
+		again, err := r.feed.Attach(r.Context(), "s", "instance")
 		if err != nil {
-			t.Fatal(err)
+			r.Fatal(err)
 		}
-		second.Close()
+		defer again.Close()
 		time.Sleep(2*time.Second + time.Millisecond)
 		if r.feed.Waits() {
-			r.Error("commits are still said to wait")
+			r.Error("commits are said to wait for a standby, and none is complete")
 		}
 	})
+}
+
+// Another standby takes the place of one that has left only if it has what was acknowledged by then.
+func TestStandbyIsMissedAlthoughASlowerOneFollows(t *testing.T) {
+	for _, acks := range []bool{false, true} {
+		inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
+			slow, marks := r.follower("slow", records.Position{})
+			r.ack(slow, last(marks))
+			r.connect()
+			r.put(store.Task, "a", "1")
+			r.wantEqual()
+			_ = r.disconnect()
+			if acks {
+				r.ack(slow, last(marks))
+			}
+			time.Sleep(2*time.Second + time.Millisecond)
+			if r.feed.Waits() != acks {
+				r.Errorf("commits are said to wait for a standby: %v, and the one that is left has everything: %v", r.feed.Waits(), acks)
+			}
+		})
+	}
 }
 
 // A standby that goes on is complete only when its checksums have been compared.
@@ -748,44 +769,6 @@ func TestOlderState(t *testing.T) {
 					t.Error("the complete copy was replaced")
 				}
 			})
-		})
-	}
-}
-
-// A standby that comes again before its older connection was missed, and gets a new copy, is missed like one that leaves: its old copy lacks what is acknowledged.
-func TestStandbyThatComesAgainIsMissed(t *testing.T) {
-	inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
-		r.connect()
-		r.wantEqual()
-		again, err := r.feed.Attach(r.Context(), "s", "instance")
-		if err != nil {
-			r.Fatal(err)
-		}
-		defer again.Close()
-		time.Sleep(2*time.Second + time.Millisecond)
-		if r.feed.Waits() {
-			r.Error("commits are said to wait for a standby, and none is complete")
-		}
-	})
-}
-
-// Another standby takes the place of one that has left only if it has what was acknowledged by then.
-func TestStandbyIsMissedAlthoughASlowerOneFollows(t *testing.T) {
-	for _, acks := range []bool{false, true} {
-		inBubble(t, Options{Wait: 2 * time.Second}, func(r *rig) {
-			slow, marks := r.follower("slow", records.Position{})
-			r.ack(slow, last(marks))
-			r.connect()
-			r.put(store.Task, "a", "1")
-			r.wantEqual()
-			_ = r.disconnect()
-			if acks {
-				r.ack(slow, last(marks))
-			}
-			time.Sleep(2*time.Second + time.Millisecond)
-			if r.feed.Waits() != acks {
-				r.Errorf("commits are said to wait for a standby: %v, and the one that is left has everything: %v", r.feed.Waits(), acks)
-			}
 		})
 	}
 }
