@@ -29,6 +29,7 @@ type Relay struct {
 type link struct {
 	near, far net.Conn
 	ctx       context.Context // ends when either connection is gone; if it was forgotten, when both are
+	end       func()          // ends ctx
 	forgotten atomic.Bool     // what is sent is lost
 }
 
@@ -78,7 +79,7 @@ func (r *Relay) carry(near net.Conn) {
 	defer far.Close()
 	ctx, gone := context.WithCancel(context.Background())
 	defer gone()
-	l := &link{near: near, far: far, ctx: ctx}
+	l := &link{near: near, far: far, ctx: ctx, end: gone}
 	r.add(l)
 	defer r.remove(l)
 	ended := make(chan struct{}, 2)
@@ -173,6 +174,7 @@ func (r *Relay) Reset() int {
 			_ = conn.(*net.TCPConn).SetLinger(0) // so that the close sends a reset
 			conn.Close()
 		}
+		l.end()
 	}
 	return len(r.links)
 }
@@ -213,5 +215,6 @@ func (r *Relay) closeAll() {
 	for l := range r.links {
 		l.near.Close()
 		l.far.Close()
+		l.end()
 	}
 }

@@ -4,6 +4,7 @@ package standby
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,7 +21,13 @@ import (
 	"github.com/lessor-dev/lessor/test/proxy"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // the tests wait more than they compute
+		panic(err)
+	}
+	harness.Main(m)
+}
 
 const (
 	producers = 4
@@ -136,6 +143,7 @@ func (p *pair) run(args ...string) {
 // A coordinator is killed at any moment, sometimes together with the standby, and its disk is gone. The standby is promoted, and has everything that was acknowledged: submits, verdicts and
 // cancels (A6). It is then the coordinator that is killed next.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	const rounds = 5
 	p := newPair(t)
 	p.serve()
@@ -171,6 +179,7 @@ func TestFailover(t *testing.T) {
 
 // A standby is killed at any moment, and comes back: it goes on where it was, and in the end its store is that of the coordinator. Answers wait meanwhile.
 func TestKilledStandby(t *testing.T) {
+	t.Parallel()
 	const kills = 10
 	p := newPair(t)
 	p.serve()
@@ -194,6 +203,7 @@ func TestKilledStandby(t *testing.T) {
 
 // A coordinator is killed under load and starts again on its disk: the standby follows again, and ends up equal.
 func TestKilledCoordinator(t *testing.T) {
+	t.Parallel()
 	const kills = 5
 	p := newPair(t)
 	p.serve()
