@@ -21,9 +21,9 @@ import (
 func TestLeasesOutliveWaits(t *testing.T) {
 	t.Parallel()
 	const (
-		ttl  = 8 * time.Second
+		ttl  = 15 * time.Second
 		wait = ttl / 3
-		cuts = 3
+		cuts = 2
 	)
 	p := newRelayed(t, "--standby-wait", wait.String())
 	ctx, stop := context.WithCancel(t.Context())
