@@ -41,7 +41,7 @@ type spare struct {
 	newest  *atomic.Pointer[Follower]
 	failed  *atomic.Pointer[context.CancelCauseFunc] // ends the stream if the replica fails
 	cut     context.CancelCauseFunc                  // the same; nil: there is no stream
-	left    chan error
+	left    chan struct{}                            // closed when the stream has ended
 }
 
 // In any order, streams end, standbys and the coordinator crash, and commits that are under way are taken back. Whatever a standby has as complete is at each
@@ -165,12 +165,13 @@ func (w *world) connect(s *spare) {
 	}
 	s.newest.Store(fl)
 	s.failed.Store(&cancel)
-	left := make(chan error, 1)
+	left := make(chan struct{})
 	s.cut, s.left = cancel, left
 	line := slowLine{s.replica, ctx, time.Duration(w.rnd.IntN(4)) * time.Millisecond}
 	go func() {
-		left <- fl.Run(ctx, from, line)
-		fl.Close()
+		defer close(left)
+		defer fl.Close()
+		_ = fl.Run(ctx, from, line)
 	}()
 }
 
