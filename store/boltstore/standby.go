@@ -39,9 +39,9 @@ func StandbySource(dir string) string {
 	return strings.TrimSpace(source)
 }
 
-// OpenStandby opens the directory of a standby of source, the address of a coordinator, or makes it: then dir must be empty or missing. It opens the complete copy as Open does, but does not upgrade
-// it, because it would differ from the coordinator's then: one of an older format stays as it is, for Promote and Older, and Complete returns nil. OpenStandby discards
-// a copy that did not finish.
+// OpenStandby opens the directory of a standby of source, the address of a coordinator, or makes it: then dir must be empty or missing. It opens the
+// complete copy as Open does, but does not upgrade it, because it would differ from the coordinator's then: one of an older format stays as it is, for
+// Promote and Older, and Complete returns nil. OpenStandby discards a copy that did not finish.
 //
 // The errors are *store.NotEmptyError, *store.InUseError, and those of Open about the complete copy, among them *store.NewerFormatError.
 func OpenStandby(dir, source string, opts Options) (_ *Standby, err error) {

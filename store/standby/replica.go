@@ -198,7 +198,7 @@ func (r *Replica) run() {
 		}
 		err := r.commit(group)
 		if err != nil {
-			r.fail(err) // before Position and Begin go on, which may be of the next stream
+			r.fail(err) // before Start and Begin go on, which may be of the next stream
 		}
 		r.mu.Lock()
 		for _, one := range group {
