@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/unfinished"
@@ -113,12 +114,12 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 }
 
 // codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent (encode); a
-// frame that cannot be decoded does not fail the stream (session.Codec), nor does a request that a handler reads as a reading (readingCodec); a message with
-// too many entries is refused (boundedCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
+// frame that cannot be decoded does not fail the stream (session.Codec), nor does a request of a handler that decode.Guard has wrapped, and a message with
+// too many entries is refused (decode.NewCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
 type codec struct{ session.Codec }
 
 func newCodec() encoding.CodecV2 {
-	return codec{session.Codec{CodecV2: readingCodec{boundedCodec{convert.Codec{CodecV2: wire.NewCodec()}}}}}
+	return codec{session.Codec{CodecV2: decode.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}}
 }
 
 // Marshal encodes a message, see encode.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"path"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -76,18 +79,18 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 	t.Attr("rules", "S7 V1")
 	serve(t, nil, func(t *testing.T, r *rig) {
 		raw := grpc.ForceCodecV2(rawBytesCodec{newCodec()})
-		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, rawBytes(emptyEntries(1, maxEntries+1)), &emptypb.Empty{}, raw)
+		err := r.conn.Invoke(t.Context(), lessorv1.TaskService_BatchSubmitTasks_FullMethodName, rawBytes(emptyEntries(1, decode.MaxEntries+1)), &emptypb.Empty{}, raw)
 		wantContains(t, "a batch", err.Error(), "request: has 100001 entries in its lists; the limit is 100000")
 		var told lessorv1.CompleteResponse
 		artifacts := (&lessorv1.CompleteRequest{}).ProtoReflect().Descriptor().Fields().ByName("artifacts").Number()
-		err = r.conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, rawBytes(emptyEntries(artifacts, maxEntries+1)), &told, raw)
+		err = r.conn.Invoke(t.Context(), lessorv1.WorkerService_Complete_FullMethodName, rawBytes(emptyEntries(artifacts, decode.MaxEntries+1)), &told, raw)
 		if err != nil || told.GetVerdict() != lessorv1.Verdict_VERDICT_REJECTED || told.GetReason() != lessorv1.Reason_REASON_INVALID_REQUEST {
 			t.Errorf("a report: %v (%v), want REJECTED for INVALID_REQUEST", &told, err)
 		}
 		worker := r.openSession(t, "w", 1)
 		fields := (&lessorv1.SessionRequest{}).ProtoReflect().Descriptor().Fields()
 		frame := protowire.AppendTag(nil, fields.ByName("reports").Number(), protowire.BytesType)
-		if err := worker.stream.SendMsg(rawBytes(protowire.AppendBytes(frame, emptyEntries(1, maxEntries+1)))); err != nil {
+		if err := worker.stream.SendMsg(rawBytes(protowire.AppendBytes(frame, emptyEntries(1, decode.MaxEntries+1)))); err != nil {
 			t.Fatal(err)
 		}
 		worker.wantError("", refusal.CodeInvalid, "has 100001 entries in its lists")
@@ -99,7 +102,7 @@ func TestTooManyEntriesAreRefused(t *testing.T) {
 func TestLongHealthChecksAreRefused(t *testing.T) {
 	t.Attr("rules", "X5")
 	serve(t, nil, func(t *testing.T, r *rig) {
-		for size, want := range map[int]codes.Code{maxOfOthers - 3: codes.NotFound, maxOfOthers: codes.Internal} {
+		for size, want := range map[int]codes.Code{decode.MaxOfOthers - 3: codes.NotFound, decode.MaxOfOthers: codes.Internal} {
 			request := &healthv1.HealthCheckRequest{Service: text(size)}
 			if _, err := r.health.Check(t.Context(), request); status.Code(err) != want {
 				t.Errorf("a check of a service with a name of %d bytes: %v, want %v", size, err, want)
@@ -133,9 +136,9 @@ func TestManyEntriesAreRead(t *testing.T) {
 		t.Errorf("the largest batch: %v", err)
 	}
 	var m lessorv1.BatchSubmitTasksRequest
-	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, maxEntries)), mem.SliceBuffer("\x12\x01r")}
-	if err := newCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != maxEntries || m.GetRequestId() != "r" {
-		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), maxEntries)
+	data := mem.BufferSlice{mem.SliceBuffer(emptyEntries(1, decode.MaxEntries)), mem.SliceBuffer("\x12\x01r")}
+	if err := newCodec().Unmarshal(data, &m); err != nil || len(m.GetTasks()) != decode.MaxEntries || m.GetRequestId() != "r" {
+		t.Errorf("error %v, %d tasks, request_id %q, want %d tasks and r", err, len(m.GetTasks()), m.GetRequestId(), decode.MaxEntries)
 	}
 }
 
@@ -155,8 +158,8 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 			{"", report, 3, false, false},
 			{"", audited, 3, false, false},
 			{expired, report, 3, false, false},
-			{expired, audited, maxOfRefused, true, true},
-			{expired, audited, maxOfRefused + 1, true, false},
+			{expired, audited, decode.MaxOfRefused, true, true},
+			{expired, audited, decode.MaxOfRefused + 1, true, false},
 		} {
 			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 			if tt.token != "" {
@@ -167,17 +170,20 @@ func TestCallThatWasNotDecoded(t *testing.T) {
 				t.Fatal(err)
 			}
 			codec, read, handled := newCodec(), false, false
-			decode := func(m any) error {
+			unmarshal := func(m any) error {
 				read = true
 				return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(protowire.AppendBytes([]byte{0x7a}, make([]byte, max(tt.size-3, 1))))}, m)
 			}
-			_, err = guard(func(_ any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+			handler := func(_ any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 				var m lessorv1.CompleteRequest
 				if err := decode(&m); err != nil {
 					return nil, err
 				}
 				return chain(ctx, &m, nil, func(context.Context, any) (any, error) { handled = true; return nil, nil })
-			}, tt.method, false, refuseMalformed)(nil, ctx, decode, callHandlerDirectly)
+			}
+			service, method := path.Split(tt.method)
+			desc := &grpc.ServiceDesc{ServiceName: strings.Trim(service, "/"), Methods: []grpc.MethodDesc{{MethodName: method, Handler: handler}}}
+			_, err = decode.Guard(desc, false, nil).Methods[0].Handler(nil, ctx, unmarshal, callHandlerDirectly)
 			if read != tt.read || handled != tt.decoded || !tt.decoded && status.Code(err) != codes.Unavailable {
 				t.Errorf("%+v: read %t, handled %t, %v", tt, read, handled, err)
 			}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 )
@@ -50,7 +51,7 @@ func callMethod(t *testing.T, desc *grpc.ServiceDesc, method string, req proto.M
 // S4: a string that is not valid UTF-8 is refused with INVALID_ARGUMENT and the path of the field.
 func TestInvalidUTF8NamesItsField(t *testing.T) {
 	t.Attr("rules", "S4")
-	desc := guarded(&lessorv1.TaskService_ServiceDesc, true, nil)
+	desc := decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)
 	batch := &lessorv1.BatchSubmitTasksRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "q"}, {Queue: "q"}, {Queue: "q", Type: invalidMark}}}
 	for _, tt := range []struct {
 		method, field string
@@ -81,7 +82,7 @@ func TestInvalidUTF8InReportIsRejected(t *testing.T) {
 }
 
 func rejectsInvalidUTF8(t *testing.T, r *rig) {
-	desc := guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(r.edge))
+	desc := decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(r.edge))
 	for _, tt := range []struct {
 		method, field string
 		req           proto.Message
@@ -114,14 +115,6 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 	}
 	if _, err := callMethod(t, desc, "Lease", &lessorv1.LeaseRequest{WorkerId: invalidMark}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Lease: %v, want INVALID_ARGUMENT", err)
-	}
-}
-
-// The error for a request that cannot be decoded names the field "request".
-func TestRequestThatCannotBeDecoded(t *testing.T) {
-	r := reading{into: &lessorv1.GetTaskRequest{}}
-	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &r); err != nil || r.bad == nil || r.bad.Field != "request" {
-		t.Errorf("the error is %v and the fault %v, want no error and a fault of the field request", err, r.bad)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/audit"
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
@@ -128,15 +129,15 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see guarded.
+// register adds the services to the gRPC server and to inside, which serves calls from within the process. The gRPC handlers are wrapped, see decode.Guard.
 func (c *Coordinator) register(admin *adminService, inside *local) {
 	e := admin.edge
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(admin.sessions)}
-	c.grpc.RegisterService(e.room.unary(guarded(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
-	c.grpc.RegisterService(guarded(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
-	c.grpc.RegisterService(guarded(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
-	c.grpc.RegisterService(guarded(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})
+	c.grpc.RegisterService(e.room.unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
+	c.grpc.RegisterService(decode.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})
 	inside.RegisterService(&lessorv1.TaskService_ServiceDesc, tasks)
 	inside.RegisterService(&lessorv1.WorkerService_ServiceDesc, workers)
 	inside.RegisterService(&lessorv1.AdminService_ServiceDesc, admin)

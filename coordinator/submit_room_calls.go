@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
@@ -27,11 +28,11 @@ func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &out
 }
 
-// whenFits wraps a handler of guarded. Until its size is known, a message takes a share of the guess.
+// whenFits wraps a handler of decode.Guard. Until its size is known, a message takes a share of the guess.
 func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
+	return func(srv any, ctx context.Context, read func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		if preauth.Refused(ctx) { // or everybody could fill the room
-			return next(srv, ctx, decode, chain)
+			return next(srv, ctx, read, chain)
 		}
 		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
 		if err != nil { // the interceptors log and count it like the end of any other call
@@ -43,21 +44,9 @@ func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHan
 		}
 		defer p.leave()
 		return next(srv, ctx, func(m any) error {
-			err := decode(m)
-			p.arrived(m.(*reading).memory())
+			err := read(m)
+			p.arrived(m.(*decode.Request).Memory())
 			return err
 		}, chain)
 	}
-}
-
-// bytesOfTask is what a task takes in memory besides the bytes of its message.
-const bytesOfTask = 1 << 10
-
-// memory estimates how many bytes a request takes in memory.
-func (r *reading) memory() int {
-	n := r.size
-	if m, ok := r.into.(interface{ GetTasks() []*lessorv1.TaskSpec }); ok {
-		n += len(m.GetTasks()) * bytesOfTask
-	}
-	return n
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
@@ -126,11 +127,11 @@ func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, 
 		}
 	}()
 	req := &lessorv1.SubmitStreamRequest{}
-	frame := reading{into: req}
+	frame := decode.Request{Into: req}
 	if err := stream.RecvMsg(&frame); err != nil {
 		return 0, err
 	}
-	size = frame.memory()
+	size = frame.Memory()
 	place.arrived(size)
 	answer := make(chan submitAnswer, 1)
 	answers <- answer // has room, as the window had

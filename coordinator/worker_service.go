@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
+	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
@@ -135,8 +136,8 @@ func (e *edge) malformedOverHTTP(ctx context.Context, of httpapi.Holder, said le
 }
 
 // malformedReports returns, for each method that takes a report, the function that answers a report that cannot be decoded.
-func malformedReports(e *edge) map[string]malformed {
-	return map[string]malformed{
+func malformedReports(e *edge) map[string]decode.Answer {
+	return map[string]decode.Answer{
 		"Start":     rejecting(e, lease.KindStart, convert.StartResponse),
 		"Heartbeat": rejecting(e, lease.KindHeartbeat, convert.HeartbeatResponse),
 		"Complete":  rejecting(e, lease.KindComplete, convert.CompleteResponse),
@@ -146,7 +147,7 @@ func malformedReports(e *edge) map[string]malformed {
 }
 
 // rejecting returns a function that lets the engine judge a report that cannot be decoded (V1). Only the kind of the report and its fault are known.
-func rejecting[Res any](e *edge, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) malformed {
+func rejecting[Res any](e *edge, said lease.Kind, form func(lease.Now, *lease.Answer) *Res) decode.Answer {
 	return func(ctx context.Context, err *lease.FieldError) (any, error) {
 		return judged(ctx, e, &lease.Report{Kind: said, Invalid: err}, form)
 	}

@@ -1,4 +1,4 @@
-package coordinator
+package decode
 
 import (
 	"fmt"
@@ -19,19 +19,19 @@ import (
 // entries of a list only when they are decoded. So both are bounded before.
 
 const (
-	// maxEntries is how many entries the lists of a message may have in all. No request within lease.DefaultLimits has so many.
-	maxEntries = 100_000
+	// MaxEntries is how many entries the lists of a message may have in all. No request within lease.DefaultLimits has so many.
+	MaxEntries = 100_000
 	// stringsOfEntry is how many strings in lists count as one entry.
 	stringsOfEntry = 8
 )
 
-// maxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
+// MaxOfRefused is the longest message, in bytes, that is decoded for a call without a valid credential. The gate refuses such a call, and takes from its
 // message only what goes into the audit; if nothing does, the message is not even read.
-const maxOfRefused = 4 << 10
+const MaxOfRefused = 4 << 10
 
-// maxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the
+// MaxOfOthers is the longest message, in bytes, that is read for the services of health and reflection. Health checks need no credential, and a watch keeps the
 // name in its request for as long as it lasts.
-const maxOfOthers = 4 << 10
+const MaxOfOthers = 4 << 10
 
 // errNotDecoded ends a call whose message was not decoded, and which the gate has let in all the same. It can happen only if the clock was set back.
 var errNotDecoded = refusal.New(codes.Unavailable, refusal.CodeToken, "the credential was not valid when the call began: repeat the call", nil)
@@ -43,17 +43,17 @@ type boundedCodec struct{ encoding.CodecV2 }
 // Unmarshal reads a message.
 func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
-	if ok && data.Len() > maxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
-		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), maxOfOthers)
+	if ok && data.Len() > MaxOfOthers && m.ProtoReflect().Descriptor().ParentFile().Package() != lessorv1.File_lessor_v1_task_proto.Package() {
+		return fmt.Errorf("the request has %d bytes; the limit is %d", data.Len(), MaxOfOthers)
 	}
-	if !ok || data.Len() <= 2*maxEntries { // an entry has at least two bytes
+	if !ok || data.Len() <= 2*MaxEntries { // an entry has at least two bytes
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	whole := data.MaterializeToBuffer(wire.Buffers)
 	defer whole.Free()
 	messages, strings := wire.Entries(m, whole.ReadOnlyData())
-	if n := messages + strings/stringsOfEntry; n > maxEntries {
-		return &lease.FieldError{Field: "request", Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, maxEntries)}
+	if n := messages + strings/stringsOfEntry; n > MaxEntries {
+		return &lease.FieldError{Field: "request", Problem: fmt.Sprintf("has %d entries in its lists; the limit is %d", n, MaxEntries)}
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }
