@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -19,7 +20,7 @@ func TestAllocationsOfAFrame(t *testing.T) {
 		Verdicts: manyOf(100, &lessorv1.ReportVerdict{TaskId: benchTask, LeaseId: benchLease, TaskToken: string(make([]byte, 200))}),
 	}}}
 	n := testing.AllocsPerRun(20, func() {
-		b, err := encode(m)
+		b, err := unread.Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
@@ -396,12 +397,10 @@ func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 			withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
 				token, id := r.issueFor(t, gate.DefaultTenant, auth.Viewer, shortLife)
 				ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token))
-				ctx = unreadHandler{}.TagConn(ctx, nil)
-				for range maxUnread { // answers that nobody reads
-					if err := (&place{of: ctx.Value(unreadKey{}).(unreadAnswers)}).take(ctx); err != nil {
-						t.Fatal(err)
-					}
-				}
+				ctx = unread.Handler{}.TagConn(ctx, nil)
+				ctx, abort := context.WithCancel(ctx)
+				defer abort()
+				leaveUnread(ctx)
 				ended := make(chan error, 1)
 				go func() {
 					info := &grpc.UnaryServerInfo{FullMethod: lessorv1.TaskService_ListTasks_FullMethodName}
@@ -422,7 +421,7 @@ func TestCallOfAClientThatDoesNotReadEndsWithItsCredential(t *testing.T) {
 						t.Errorf("ended with %v, want UNAUTHENTICATED for %s", err, problem)
 					}
 				default:
-					<-ctx.Value(unreadKey{}).(unreadAnswers)
+					abort()
 					t.Errorf("the call still waits a second after its credential has ended; then it ended with %v", <-ended)
 				}
 			})

@@ -19,14 +19,10 @@
 //	warnings.go                               what the log warns of: a slow disk, standstills, jumps of the clock, missing credentials
 //	log_pace.go                               leaves lines out of the log in a flood
 //	store_gone.go                             notices that the store's file was moved or removed
-//	unread_answers.go                         bounds the answers that grpc keeps until the client reads them (X5)
-//	submit_room.go                            bounds the bytes of submits under way (X5); submit_room_calls.go: unary submits wait for it
-//	large_messages.go                         bounds what a message may take when it is decoded (X5)
 //	quotas.go                                 what tenants may use (X5); package quota counts
 //	audit_service.go                          lists the audit (X4), which package audit keeps within bounds
 //	calls.go interceptors.go                  around every call: count of active calls, log, panics
 //	trace.go                                  the traces of submitted tasks, of which package tracing makes spans
-//	malformed.go                              answers requests that cannot be decoded, for example because of invalid UTF-8
 //	edge.go page.go                           what the services share
 //	http_api.go                               connects the JSON API (package httpapi) to the services, and opens task tokens for it (H1)
 //	local.go local_stream.go                  call the services from within the process, for the JSON API
@@ -44,6 +40,9 @@
 //	gate                                      who the caller is, and what it may call (X1 to X5)
 //	auth quota audit                          credentials, quotas, the audit
 //	httpapi tasktoken                         the JSON API; the tokens with which workers report over it
+//	decode                                    requests as they are decoded: what they may take (X5), and answers to those that cannot be
+//	room                                      bounds the bytes of submits under way (X5)
+//	unread                                    bounds the answers that grpc keeps until the client reads them (X5)
 //	convert refusal                           conversion between wire messages and types of package lease; errors as codes and statuses
 //	session                                   the streams of workers
 //	engine                                    the owner of all state

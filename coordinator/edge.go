@@ -10,6 +10,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/quota"
+	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
@@ -27,7 +28,7 @@ type edge struct {
 	stopping context.Context
 	quotas   *quota.Book
 	rejects  quota.Rejects
-	room     *submitRoom
+	room     *room.Room
 	// auditPackage is session.Deps.AuditPackage.
 	auditPackage func(ctx context.Context, worker string, end *lessorv1.PkgEvent, code string, asked bool)
 }

@@ -20,8 +20,10 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/decode"
 	"github.com/lessor-dev/lessor/coordinator/preauth"
+	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/coordinator/unfinished"
+	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/wire"
 )
@@ -50,7 +52,7 @@ func serverOptions(cfg *Config, through chain, limiter *preauth.ConnLimiter, unf
 		grpc.ChainUnaryInterceptor(through.unary...),
 		grpc.ChainStreamInterceptor(through.stream...),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.StatsHandler(unreadHandler{}),
+		grpc.StatsHandler(unread.Handler{}),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(cfg.maxMessage()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -77,6 +79,16 @@ var mostUnfinished int64 = 512 << 20
 
 // unfinishedShare is the part of the memory limit that they may be, if that is less.
 const unfinishedShare = 8
+
+// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk always has work.
+var mostRoom = 64 << 20
+
+// roomShare is the part of the memory limit that they may be, if that is less.
+const roomShare = 8
+
+func newRoom(cfg *Config, stopping <-chan struct{}) *room.Room {
+	return room.New(int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare)), cfg.maxMessage(), stopping)
+}
 
 func newUnfinished(log *slog.Logger) *unfinished.Limiter {
 	return unfinished.New(min(mostUnfinished, debug.SetMemoryLimit(-1)/unfinishedShare), log)
@@ -113,7 +125,7 @@ func withProtocol(cfg *tls.Config, protocol string) *tls.Config {
 	return cfg
 }
 
-// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent (encode); a
+// codec encodes and decodes as grpc does, with some exceptions. From the outside in: an answer that can be large holds a place until it is sent (unread.Encode); a
 // frame that cannot be decoded does not fail the stream (session.Codec), nor does a request of a handler that decode.Guard has wrapped, and a message with
 // too many entries is refused (decode.NewCodec); and the error about a string that is not valid UTF-8 names its field (convert.Codec).
 type codec struct{ session.Codec }
@@ -122,8 +134,8 @@ func newCodec() encoding.CodecV2 {
 	return codec{session.Codec{CodecV2: decode.NewCodec(convert.Codec{CodecV2: wire.NewCodec()})}}
 }
 
-// Marshal encodes a message, see encode.
-func (codec) Marshal(v any) (mem.BufferSlice, error) { return encode(v) }
+// Marshal encodes a message, see unread.Encode.
+func (codec) Marshal(v any) (mem.BufferSlice, error) { return unread.Encode(v) }
 
 // worthASpan reports whether a call is traced. Calls that last as long as their client likes are not, nor are probes, because such a span is of no use.
 func worthASpan(info *stats.RPCTagInfo) bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
@@ -36,7 +37,7 @@ func newChain(log *slog.Logger, underWay *calls, m *callMetrics, g *gate.Gate) c
 	})
 	lines := callLog{log}
 	return chain{
-		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, unreadLimit{g.UntilEnded}.unary},
+		unary:  []grpc.UnaryServerInterceptor{underWay.unary, m.unary, lines.unary, recovery.UnaryServerInterceptor(caught), g.Unary, unread.Limit{UntilEnded: g.UntilEnded}.Unary},
 		stream: []grpc.StreamServerInterceptor{underWay.stream, m.stream, lines.stream, recovery.StreamServerInterceptor(caught), lines.refusedSessions(g.Stream)},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/room"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
@@ -180,7 +181,7 @@ func (m *metrics) showBackups(b records.Backups) {
 }
 
 // watch adds the metrics whose values are read at each scrape.
-func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store.Store, room *submitRoom, cfg Config) {
+func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store.Store, submits *room.Room, cfg Config) {
 	gauge := func(name, help string, read func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -193,7 +194,10 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	m.registry.MustRegister(&taskCounts{eng})
 	oldest := &oldestReady{store: st, now: eng.Now, log: cfg.Logger}
 	gauge("lessor_oldest_ready_seconds", "How long the task has been READY that has been so the longest; PARKED ones are left out.", oldest.seconds)
-	gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 { return float64(room.waits()) })
+	gauge("lessor_submits_waiting", "Submits that are not read because those under way take all the room.", func() float64 {
+		_, waiting := submits.Usage()
+		return float64(waiting)
+	})
 	gauge("lessor_store_bytes", "Size of the store's file.", func() float64 { return float64(st.Stats().FileBytes) })
 	gauge("lessor_store_free_bytes", "Free space inside the store's file.", func() float64 { return float64(st.Stats().FreeBytes) })
 	while := func(is func() bool) func() float64 {

@@ -88,8 +88,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	sessions := session.NewRegistry()
 	stopping, stop := context.WithCancel(context.Background())
 	following, endFollows := context.WithCancel(context.Background())
-	room := newSubmitRoom(cfg.maxMessage(), stopping.Done())
-	m.watch(sessions, eng, st, room, cfg)
+	submits := newRoom(&cfg, stopping.Done())
+	m.watch(sessions, eng, st, submits, cfg)
 	m.registry.MustRegister(standbyMetrics{feed})
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
@@ -113,7 +113,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c.grpc = grpc.NewServer(append(serverOptions(&cfg, through, c.connLimiter, unfinished), grpc.StatsHandler(m.frames), grpc.InTapHandle(callLimiter.Tap))...)
 	c.edge = &edge{
 		engine: eng, store: st, cfg: cfg, stopping: stopping, quotas: quotas, rejects: quota.NewRejects(),
-		assigner: &convert.Assigner{Tokens: tokens, Tracer: tracer}, room: room, auditPackage: c.gate.AuditPackage,
+		assigner: &convert.Assigner{Tokens: tokens, Tracer: tracer}, room: submits, auditPackage: c.gate.AuditPackage,
 	}
 	backups, err := lastBackups(st)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Coordinator) register(admin *adminService, inside *local) {
 	e := admin.edge
 	tasks := &taskService{edge: e}
 	workers := &workerService{edge: e, streams: e.streams(admin.sessions)}
-	c.grpc.RegisterService(e.room.unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
+	c.grpc.RegisterService(e.room.Unary(decode.Guard(&lessorv1.TaskService_ServiceDesc, true, nil)), tasks)
 	c.grpc.RegisterService(decode.Guard(&lessorv1.WorkerService_ServiceDesc, false, malformedReports(e)), workers)
 	c.grpc.RegisterService(decode.Guard(&lessorv1.AdminService_ServiceDesc, true, nil), admin)
 	c.grpc.RegisterService(decode.Guard(&lessorv1.AuthService_ServiceDesc, true, nil), &authService{edge: e, keyring: c.gate.Keyring()})

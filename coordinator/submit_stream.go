@@ -15,6 +15,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/quota"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
+	"github.com/lessor-dev/lessor/coordinator/room"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
 )
@@ -97,14 +98,14 @@ type submitAnswer struct {
 func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreamingServer[lessorv1.SubmitStreamRequest, lessorv1.SubmitStreamResponse],
 	window chan<- struct{}, answers chan<- chan submitAnswer,
 ) error {
-	expect := s.room.guess
+	expect := s.room.Guess()
 	for {
 		select {
 		case window <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		place, err := s.room.take(ctx, gate.Identify(ctx).Tenant, expect)
+		place, err := s.room.Take(ctx, gate.Identify(ctx).Tenant, expect)
 		if err != nil {
 			return err
 		}
@@ -119,11 +120,11 @@ func (s *taskService) readSubmits(ctx context.Context, stream grpc.BidiStreaming
 }
 
 // readSubmit reads one frame for readSubmits and submits it. It returns how many bytes the frame takes.
-func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *roomPlace, answers chan<- chan submitAnswer) (size int, err error) {
+func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, place *room.Place, answers chan<- chan submitAnswer) (size int, err error) {
 	submitted := false
 	defer func() {
 		if !submitted { // an error, or a panic
-			place.leave()
+			place.Leave()
 		}
 	}()
 	req := &lessorv1.SubmitStreamRequest{}
@@ -132,7 +133,7 @@ func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, 
 		return 0, err
 	}
 	size = frame.Memory()
-	place.arrived(size)
+	place.Arrived(size)
 	answer := make(chan submitAnswer, 1)
 	answers <- answer // has room, as the window had
 	if ctx.Err() != nil {
@@ -140,7 +141,7 @@ func (s *taskService) readSubmit(ctx context.Context, stream grpc.ServerStream, 
 		return 0, context.Cause(ctx)
 	}
 	s.submitFrame(ctx, req, func(a submitAnswer) {
-		place.leave()
+		place.Leave()
 		answer <- a
 	})
 	submitted = true

@@ -12,6 +12,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
+	"github.com/lessor-dev/lessor/coordinator/unread"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -45,7 +46,7 @@ func (s *workerService) Lease(ctx context.Context, req *lessorv1.LeaseRequest) (
 	defer cancel()
 	res := &lessorv1.LeaseResponse{}
 	r.HandOver = func(granted []engine.Granted) (err error) {
-		if err = placeOf(ctx).take(waiting); err != nil {
+		if err = unread.PlaceOf(ctx).Take(waiting); err != nil {
 			return err
 		}
 		res.Assignments, err = s.assignments(gate.Identify(ctx).Credential, granted)

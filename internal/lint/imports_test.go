@@ -51,6 +51,15 @@ var arrows = map[string][]string{
 	},
 	// The quotas count what a tenant uses, and know nothing of what it is.
 	"coordinator/quota": {},
+	// Requests are decoded before it is known what they are good for.
+	"coordinator/decode": {
+		"lease", "gen", "coordinator/convert", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "internal/wire", anyModule,
+	},
+	// The room for submits and the bound on unread answers know how large messages are, and nothing of what they say.
+	"coordinator/room": {
+		"gen", "coordinator/decode", "coordinator/engine", "coordinator/gate", "coordinator/preauth", "coordinator/refusal", "coordinator/unfinished", anyModule,
+	},
+	"coordinator/unread": {"gen", "coordinator/refusal", "internal/wire", anyModule},
 	// The engine decides and stores. Requests, streams and wire types stay in the edge around it.
 	"coordinator/engine": {"lease", "store", "github.com/tidwall/btree"},
 	// Requests are parsed and answers are made without knowing who asks, and without calls that wait.

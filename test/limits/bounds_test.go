@@ -86,7 +86,7 @@ var (
 	maxLost int
 )
 
-// Bounds of package coordinator.
+// Bounds of package coordinator and of packages below it.
 var (
 	//go:linkname submitWindow github.com/lessor-dev/lessor/coordinator.submitWindow
 	submitWindow int
@@ -96,7 +96,7 @@ var (
 	maxScan int
 	//go:linkname maxPageBytes github.com/lessor-dev/lessor/coordinator.maxPageBytes
 	maxPageBytes int
-	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator.maxUnread
+	//go:linkname maxUnread github.com/lessor-dev/lessor/coordinator/unread.maxUnread
 	maxUnread int
 	//go:linkname maxShownTasks github.com/lessor-dev/lessor/coordinator.maxShownTasks
 	maxShownTasks int

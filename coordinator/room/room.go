@@ -1,43 +1,39 @@
-package coordinator
+// Package room bounds the bytes of submits under way (X5).
+//
+// A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
+// more and more. So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the callers,
+// and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
+package room
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/unfinished"
 )
 
-// A submit is in memory from the time when its message comes in until its tasks are durable. If many callers submit faster than the disk writes, that is
-// more and more (X5). So all submits share a room. While it is full, the coordinator reads no further message of a submit: flow control then stops the
-// callers, and nobody gets an error. Everything else needs no room: a heartbeat or a report that waited would cost a worker its lease.
-
-// mostRoom is how many bytes of submits may be under way. It is several commits, so that the disk always has work.
-var mostRoom = 64 << 20
-
 const (
-	// roomShare is the part of the memory limit that the room may be, if that is less than mostRoom.
-	roomShare = 8
 	// leastRoom is kept at least for a message of which more is expected: gRPC buffers that much of a stream even if nobody reads it.
-	leastRoom = streamWindow
+	leastRoom = unfinished.Window
 	// expectFor is how long room is kept for a message that is expected: a stream may have nothing to send, and a slow caller must not keep room from others.
 	expectFor = 500 * time.Millisecond
 )
 
-// submitRoom is the room for submits. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
-type submitRoom struct {
+// Room is the room for submits. Tenants that wait for room take turns: the one that has the least room is first. It is safe for concurrent use.
+type Room struct {
 	size     int             // bytes
 	guess    int             // bytes that are kept for a message if there is nothing to go by
 	stopping <-chan struct{} // closed when the coordinator begins to stop
 
 	mu       sync.Mutex
 	free     int // below zero if messages were larger than expected
-	tenants  map[string]*roomOfTenant
+	tenants  map[string]*share
 	waiting  int
-	expected []*roomPlace // places whose message has not come, and maybe places whose message has come, the oldest first
-	looking  bool         // look will run
+	expected []*Place // places whose message has not come, and maybe places whose message has come, the oldest first
+	looking  bool     // look will run
 
 	// After a restart a thousand streams may be opened at once, and most may have nothing to send yet. If room for a large message were kept for each of
 	// them, others would wait for a minute. So as long as some wait and what is expected does not come, less and less is kept: expectations are halved
@@ -46,15 +42,15 @@ type submitRoom struct {
 	doubted time.Time // when doubts was raised
 }
 
-// roomOfTenant is what a tenant has of the room. It is kept only while it is not empty.
-type roomOfTenant struct {
+// share is what a tenant has of the room. It is kept only while it is not empty.
+type share struct {
 	bytes   int
-	waiting []*roomPlace // the oldest first
+	waiting []*Place // the oldest first
 }
 
-// roomPlace is the room of one message.
-type roomPlace struct {
-	room   *submitRoom
+// Place is the room of one message.
+type Place struct {
+	room   *Room
 	tenant string
 	bytes  int // while it waits, what is expected
 	waits  bool
@@ -62,16 +58,15 @@ type roomPlace struct {
 	got    chan struct{} // closed when it has its room; nil if it did not have to wait
 }
 
-// newSubmitRoom returns a room for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
-func newSubmitRoom(maxMessage int, stopping <-chan struct{}) *submitRoom {
-	size := int(min(int64(mostRoom), debug.SetMemoryLimit(-1)/roomShare))
-	return &submitRoom{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*roomOfTenant{}}
+// New returns a room of so many bytes for messages of at most maxMessage bytes. Nobody waits for room once stopping is closed.
+func New(size, maxMessage int, stopping <-chan struct{}) *Room {
+	return &Room{size: size, guess: min(maxMessage, size/8), stopping: stopping, free: size, tenants: map[string]*share{}}
 }
 
-// take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause; if the coordinator stops,
-// engine.ErrStopped: the caller then knows that nothing was done. The caller must call leave at the end, and arrived before, if the message comes.
-func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomPlace, error) {
-	p := &roomPlace{room: r, tenant: tenant, bytes: bytes}
+// Take waits until there is room for a message of about that many bytes. If ctx ends before, it returns the cause; if the coordinator stops,
+// engine.ErrStopped: the caller then knows that nothing was done. The caller must call Leave at the end, and Arrived before, if the message comes.
+func (r *Room) Take(ctx context.Context, tenant string, bytes int) (*Place, error) {
+	p := &Place{room: r, tenant: tenant, bytes: bytes}
 	r.mu.Lock()
 	r.forgetLate(time.Now())
 	if r.waiting == 0 && r.fits(p) {
@@ -89,16 +84,16 @@ func (r *submitRoom) take(ctx context.Context, tenant string, bytes int) (*roomP
 	case <-p.got:
 		return p, nil
 	case <-ctx.Done():
-		p.leave()
+		p.Leave()
 		return nil, context.Cause(ctx)
 	case <-r.stopping:
-		p.leave()
+		p.Leave()
 		return nil, engine.ErrStopped
 	}
 }
 
-// arrived says how many bytes the message has.
-func (p *roomPlace) arrived(bytes int) {
+// Arrived says how many bytes the message has.
+func (p *Place) Arrived(bytes int) {
 	r := p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,13 +105,13 @@ func (p *roomPlace) arrived(bytes int) {
 	r.admit()
 }
 
-// leave gives the room back, or ends the wait for it.
-func (p *roomPlace) leave() {
+// Leave gives the room back, or ends the wait for it.
+func (p *Place) Leave() {
 	r := p.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.waits {
-		t, is := r.of(p.tenant), func(other *roomPlace) bool { return other == p }
+		t, is := r.of(p.tenant), func(other *Place) bool { return other == p }
 		t.waiting = slices.DeleteFunc(t.waiting, is)
 		r.waiting--
 	} else {
@@ -127,15 +122,18 @@ func (p *roomPlace) leave() {
 	r.admit()
 }
 
-// waits returns how many submits wait for room.
-func (r *submitRoom) waits() int {
+// Usage returns how many bytes of the room are taken, and how many submits wait for room.
+func (r *Room) Usage() (bytes, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting
+	return r.size - r.free, r.waiting
 }
 
+// Guess is how many bytes to take for a message if there is nothing to go by.
+func (r *Room) Guess() int { return r.guess }
+
 // look lets in what fits by now.
-func (r *submitRoom) look() {
+func (r *Room) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.looking = false
@@ -145,16 +143,16 @@ func (r *submitRoom) look() {
 
 // The methods below need mu.
 
-func (r *submitRoom) of(tenant string) *roomOfTenant {
+func (r *Room) of(tenant string) *share {
 	t := r.tenants[tenant]
 	if t == nil {
-		t = &roomOfTenant{}
+		t = &share{}
 		r.tenants[tenant] = t
 	}
 	return t
 }
 
-func (r *submitRoom) prune(tenant string) {
+func (r *Room) prune(tenant string) {
 	if t := r.tenants[tenant]; t.bytes == 0 && len(t.waiting) == 0 {
 		delete(r.tenants, tenant)
 	}
@@ -162,30 +160,30 @@ func (r *submitRoom) prune(tenant string) {
 
 // fits reports whether there is room for a message. A tenant gets at most half of the room, so that its slow callers leave some for others. The first
 // message of a tenant always fits: a tenant that submits one task at a time does not wait for the others (T12).
-func (r *submitRoom) fits(p *roomPlace) bool {
+func (r *Room) fits(p *Place) bool {
 	t, bytes := r.tenants[p.tenant], r.need(p)
 	return t == nil || t.bytes == 0 || bytes <= r.free && t.bytes+bytes <= r.size/2
 }
 
 // need returns how much room is kept for a message that waits.
-func (r *submitRoom) need(p *roomPlace) int { return max(p.bytes>>r.doubts, min(p.bytes, leastRoom)) }
+func (r *Room) need(p *Place) int { return max(p.bytes>>r.doubts, min(p.bytes, leastRoom)) }
 
 // enter gives a message its room.
-func (r *submitRoom) enter(p *roomPlace) {
+func (r *Room) enter(p *Place) {
 	bytes := r.need(p)
 	p.bytes, p.since = 0, time.Now()
 	p.resize(bytes)
 	r.expected = append(r.expected, p)
 }
 
-func (p *roomPlace) resize(bytes int) {
+func (p *Place) resize(bytes int) {
 	p.room.free += p.bytes - bytes
 	p.room.of(p.tenant).bytes += bytes - p.bytes
 	p.bytes = bytes
 }
 
 // forgetLate takes the room away from messages that are expected for too long. When they come, they take their room nevertheless.
-func (r *submitRoom) forgetLate(now time.Time) {
+func (r *Room) forgetLate(now time.Time) {
 	gone := 0
 	for _, p := range r.expected {
 		if expected := !p.since.IsZero(); expected {
@@ -200,7 +198,7 @@ func (r *submitRoom) forgetLate(now time.Time) {
 }
 
 // forget takes the room away from a message that has not come in time.
-func (r *submitRoom) forget(p *roomPlace, now time.Time) {
+func (r *Room) forget(p *Place, now time.Time) {
 	if r.waiting > 0 && p.bytes > leastRoom && !p.since.Before(r.doubted) { // not again for those that were let in with fewer doubts
 		r.doubts++
 		r.doubted = now
@@ -210,7 +208,7 @@ func (r *submitRoom) forget(p *roomPlace, now time.Time) {
 }
 
 // admit lets messages in for which there is room now. While some wait, it looks again when the room of an expected message may be free.
-func (r *submitRoom) admit() {
+func (r *Room) admit() {
 	for r.waiting > 0 {
 		t := r.next()
 		p := t.waiting[0]
@@ -234,7 +232,7 @@ func (r *submitRoom) admit() {
 }
 
 // next returns the tenant that has the least room of those that wait.
-func (r *submitRoom) next() (least *roomOfTenant) {
+func (r *Room) next() (least *share) {
 	for _, t := range r.tenants {
 		if len(t.waiting) > 0 && (least == nil || t.bytes < least.bytes) {
 			least = t

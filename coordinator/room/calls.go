@@ -1,4 +1,4 @@
-package coordinator
+package room
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// unary returns a description of TaskService whose unary submits are read only when there is room for them.
-func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
+// Unary returns a description of TaskService whose unary submits are read only when there is room for them.
+func (r *Room) Unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := *desc
 	out.Methods = slices.Clone(desc.Methods)
 	for i, m := range out.Methods {
@@ -29,12 +29,12 @@ func (r *submitRoom) unary(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 }
 
 // whenFits wraps a handler of decode.Guard. Until its size is known, a message takes a share of the guess.
-func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHandler {
+func (r *Room) whenFits(part int, next grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, read func(any) error, chain grpc.UnaryServerInterceptor) (any, error) {
 		if preauth.Refused(ctx) { // or everybody could fill the room
 			return next(srv, ctx, read, chain)
 		}
-		p, err := r.take(ctx, gate.TenantOf(ctx), r.guess/share)
+		p, err := r.Take(ctx, gate.TenantOf(ctx), r.guess/part)
 		if err != nil { // the interceptors log and count it like the end of any other call
 			unread := func(any) error { return nil }
 			var end grpc.UnaryHandler = func(context.Context, any) (any, error) { return nil, refusal.Status(err) }
@@ -42,10 +42,10 @@ func (r *submitRoom) whenFits(share int, next grpc.MethodHandler) grpc.MethodHan
 				return chain(ctx, m, info, end)
 			})
 		}
-		defer p.leave()
+		defer p.Leave()
 		return next(srv, ctx, func(m any) error {
 			err := read(m)
-			p.arrived(m.(*decode.Request).Memory())
+			p.Arrived(m.(*decode.Request).Memory())
 			return err
 		}, chain)
 	}

@@ -1,4 +1,10 @@
-package coordinator
+// Package unread bounds the answers that gRPC keeps until their client reads them (X5).
+//
+// A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer. A client that never reads
+// could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed number of places for
+// answers that can be large. A call that only reads takes a place before it reads the store. A Lease takes a place when it has granted tasks, see PlaceOf. The
+// place is free again when gRPC has sent the whole answer.
+package unread
 
 import (
 	"context"
@@ -14,16 +20,11 @@ import (
 	"github.com/lessor-dev/lessor/internal/wire"
 )
 
-// A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer (X5). A client that
-// never reads could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed
-// number of places for answers that can be large. A call that only reads takes a place before it reads the store. A Lease takes a place when it has
-// granted tasks, see placeOf. The place is free again when gRPC has sent the whole answer.
-
 // maxUnread is how many large answers a connection may have at a time, including those that are still being made.
 var maxUnread = 16
 
-// unreadAnswers holds the places of one connection: a semaphore.
-type unreadAnswers chan struct{}
+// answers holds the places of one connection: a semaphore.
+type answers chan struct{}
 
 // reads are the calls that only read, and whose answers can be large because they hold payloads or lists.
 var reads = map[string]bool{
@@ -46,19 +47,19 @@ type largeAnswer struct {
 	sent func() // gives the place back
 }
 
-// unreadLimit is an interceptor that bounds the answers of each connection. untilEnded is that of the gate.
-type unreadLimit struct {
-	untilEnded func(context.Context) (in context.Context, done func())
+// Limit is an interceptor that bounds the answers of each connection. UntilEnded is that of the gate.
+type Limit struct {
+	UntilEnded func(context.Context) (in context.Context, done func())
 }
 
-// unary delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
-func (l unreadLimit) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	places, _ := ctx.Value(unreadKey{}).(unreadAnswers)
+// Unary delays a call while too many answers of its connection wait to be sent. A call from within the process has no connection and is not delayed.
+func (l Limit) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	places, _ := ctx.Value(answersKey{}).(answers)
 	read, leases := reads[info.FullMethod], info.FullMethod == lessorv1.WorkerService_Lease_FullMethodName
 	if places == nil || !read && !leases {
 		return next(ctx, req)
 	}
-	p := &place{of: places}
+	p := &Place{of: places}
 	if err := l.take(ctx, p); err != nil {
 		return nil, refusal.Status(err)
 	}
@@ -81,35 +82,35 @@ func (l unreadLimit) unary(ctx context.Context, req any, info *grpc.UnaryServerI
 }
 
 // take takes a place. If it has to wait for one, it waits only until the credential of the call ends (X3).
-func (l unreadLimit) take(ctx context.Context, p *place) error {
+func (l Limit) take(ctx context.Context, p *Place) error {
 	if ctx.Err() == nil && p.takeNow() {
 		return nil
 	}
-	ctx, done := l.untilEnded(ctx)
+	ctx, done := l.UntilEnded(ctx)
 	defer done()
-	return p.take(ctx)
+	return p.Take(ctx)
 }
 
 type (
-	unreadKey struct{}
-	placeKey  struct{}
+	answersKey struct{}
+	placeKey   struct{}
 )
 
-// place is the place of one answer.
-type place struct {
-	of   unreadAnswers
+// Place is the place of one answer.
+type Place struct {
+	of   answers
 	free func() // gives the place back; more than one call has no effect
 }
 
-// placeOf returns the place that the answer of a Lease must take; nil if it needs none.
-func placeOf(ctx context.Context) *place {
-	p, _ := ctx.Value(placeKey{}).(*place)
+// PlaceOf returns the place that the answer of a Lease must take; nil if it needs none.
+func PlaceOf(ctx context.Context) *Place {
+	p, _ := ctx.Value(placeKey{}).(*Place)
 	return p
 }
 
-// take waits for a free place. It returns the cause if ctx ends before, or has ended already, even if the answer needs no place: the answer would not be
+// Take waits for a free place. It returns the cause if ctx ends before, or has ended already, even if the answer needs no place: the answer would not be
 // received, and so the tasks of a Lease must be given back (W5).
-func (p *place) take(ctx context.Context) error {
+func (p *Place) Take(ctx context.Context) error {
 	if ctx.Err() != nil { // the select below would choose at random if a place is free, too
 		return context.Cause(ctx)
 	}
@@ -126,7 +127,7 @@ func (p *place) take(ctx context.Context) error {
 }
 
 // takeNow takes a place if one is free.
-func (p *place) takeNow() bool {
+func (p *Place) takeNow() bool {
 	select {
 	case p.of <- struct{}{}:
 		p.taken()
@@ -136,26 +137,26 @@ func (p *place) takeNow() bool {
 	}
 }
 
-func (p *place) taken() { p.free = sync.OnceFunc(func() { <-p.of }) }
+func (p *Place) taken() { p.free = sync.OnceFunc(func() { <-p.of }) }
 
-// unreadHandler gives each new connection its unreadAnswers.
-type unreadHandler struct{}
+// Handler gives each new connection its answers.
+type Handler struct{}
 
-var _ stats.Handler = unreadHandler{}
+var _ stats.Handler = Handler{}
 
 // TagConn puts the places of a new connection into its context.
-func (unreadHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, unreadKey{}, make(unreadAnswers, maxUnread))
+func (Handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, answersKey{}, make(answers, maxUnread))
 }
 
 // HandleConn does nothing.
-func (unreadHandler) HandleConn(context.Context, stats.ConnStats) {}
+func (Handler) HandleConn(context.Context, stats.ConnStats) {}
 
 // TagRPC does nothing.
-func (unreadHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (Handler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC does nothing.
-func (unreadHandler) HandleRPC(context.Context, stats.RPCStats) {}
+func (Handler) HandleRPC(context.Context, stats.RPCStats) {}
 
 // sentFrom is a buffer pool that calls sent when gRPC gives a buffer back, which it does after it has sent the buffer.
 type sentFrom struct {
@@ -169,8 +170,8 @@ func (p sentFrom) Put(b *[]byte) {
 	p.sent()
 }
 
-// encode encodes a message into a buffer. For a largeAnswer, the place becomes free when gRPC has sent the buffer.
-func encode(v any) (mem.BufferSlice, error) {
+// Encode encodes a message into a buffer. For a largeAnswer, the place becomes free when gRPC has sent the buffer.
+func Encode(v any) (mem.BufferSlice, error) {
 	m, pool, sent := v, wire.Buffers, func() {}
 	if large, ok := v.(*largeAnswer); ok {
 		m, sent = large.Message, large.sent
