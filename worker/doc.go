@@ -36,9 +36,10 @@
 // finish, their reports get their verdicts, and Run returns nil. If an operator drains the worker, the same happens. A restart of
 // the coordinator does not disturb a drain: the worker only sees a broken stream.
 //
-// # How it works
-//
 // Rule numbers in the comments (A2, K4, W9 ...) are those of docs/rules.md.
+package worker
+
+// How the package works, for those who change it.
 //
 // One mutex, Worker.mu, guards the table of attempts and the outbox. The outbox does not hold frames. It holds what has to be
 // said: a lease to renew, a report without a verdict, output that was not sent. The writer makes frames of whatever waits. So
@@ -96,4 +97,3 @@
 //
 // The states of the worker (W1, states.go): NEW, HANDSHAKING, REGISTERED, HEARTBEATING, DRAINING, CLOSED; a broken stream
 // leads through BACKOFF to NEW.
-package worker

@@ -22,11 +22,11 @@
 // If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with an idempotency_key again, because a repeat finds the first
 // task (T1). It does so until ctx ends, so give ctx a deadline; if there was no stream then, the error says why. A spec that is refused because a
 // quota is used up is sent again after the wait that the coordinator asks for, until ctx ends; without a deadline at most ten times.
-//
-// # Goroutines
+package producer
+
+// The goroutines:
 //
 //	name      owns                               woken by                       stops
 //	sender    the stream and the waiting calls   Submit, an answered frame      with Close
 //	caller    the call that opens a stream       credentials, the connection    when the call returns
 //	receiver  the frames that wait for answers   the stream                     with its stream
-package producer
