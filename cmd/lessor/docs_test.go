@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"github.com/lessor-dev/lessor/internal/execworker"
 )
 
-// eachFlagOf calls visit for each flag of each command.
-func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
+// eachNode calls visit for the application, each group of commands, and each command.
+func eachNode(t *testing.T, visit func(node *kong.Node)) {
 	t.Helper()
 	parser, err := newParser(&cli{}, streams{})
 	if err != nil {
@@ -21,15 +22,23 @@ func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
 	}
 	err = kong.Visit(parser.Model.Node, func(n kong.Visitable, next kong.Next) error {
 		if node, ok := n.(*kong.Node); ok {
-			for _, flag := range node.Flags {
-				visit(node.Path(), flag)
-			}
+			visit(node)
 		}
 		return next(nil)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// eachFlagOf calls visit for each flag of each command.
+func eachFlagOf(t *testing.T, visit func(command string, flag *kong.Flag)) {
+	t.Helper()
+	eachNode(t, func(node *kong.Node) {
+		for _, flag := range node.Flags {
+			visit(node.Path(), flag)
+		}
+	})
 }
 
 func readDoc(t *testing.T, name string) string {
@@ -41,25 +50,56 @@ func readDoc(t *testing.T, name string) string {
 	return string(text)
 }
 
+var rowOfCommand = regexp.MustCompile("(?m)^\\| \\[`lessor ([a-z ]+)`\\]\\(([^)#]*)")
+
+// docs/cli.md has one row for each command. It links to the page of the command, which names the command and all its flags. Those that commands share
+// may be on docs/cli.md instead.
 func TestManualNamesEveryCommandAndFlag(t *testing.T) {
-	manual := readDoc(t, "cli.md")
-	eachFlagOf(t, func(command string, flag *kong.Flag) {
-		if !strings.Contains(manual, command) {
-			t.Errorf("docs/cli.md does not mention %q", command)
+	pages := make(map[string]string) // by command
+	for _, row := range rowOfCommand.FindAllStringSubmatch(readDoc(t, "cli.md"), -1) {
+		if pages[row[1]] != "" {
+			t.Errorf("docs/cli.md has two rows of lessor %s", row[1])
 		}
-		shared := flag.Name == "help" || flag.Tag.Has("shared")
-		if named := regexp.MustCompile(`--` + flag.Name + `(?:[^-\w]|$)`); !shared && !named.MatchString(manual) {
-			t.Errorf("docs/cli.md does not mention --%s of %s", flag.Name, command)
+		pages[row[1]] = cmp.Or(row[2], "cli.md")
+	}
+	eachNode(t, func(node *kong.Node) {
+		command, page := node.Path(), "cli.md"
+		if node.Type == kong.CommandNode && len(node.Children) == 0 {
+			page = pages[command]
+			delete(pages, command)
+		}
+		if page == "" {
+			t.Errorf("docs/cli.md has no row of lessor %s", command)
+			return
+		}
+		text := readDoc(t, page)
+		if !strings.Contains(text, command) {
+			t.Errorf("docs/%s does not mention %q", page, command)
+		}
+		for _, flag := range node.Flags {
+			shared := flag.Name == "help" || flag.Tag.Has("shared")
+			named := regexp.MustCompile(`--` + flag.Name + `(?:[^-\w]|$)`)
+			if !named.MatchString(text) && (!shared || !named.MatchString(readDoc(t, "cli.md"))) {
+				t.Errorf("docs/%s does not mention --%s of lessor %s", page, flag.Name, command)
+			}
 		}
 	})
+	for command := range pages {
+		t.Errorf("docs/cli.md has a row of lessor %s, which does not exist", command)
+	}
 }
 
 // The shell and the parser accept each command of the pages that people copy from when they are in a hurry.
 func TestCommandsOfThePages(t *testing.T) {
 	bin := fakeLessor(t)
-	for page, least := range map[string]int{"runbooks.md": 21, "operations.md": 8, "coming-from.md": 2, "security.md": 4} {
+	for page, least := range map[string]int{
+		"runbooks.md": 21, "operations.md": 8, "coming-from.md": 2, "security.md": 4,
+		"packages.md": 1, "pools.md": 6, "cli/run.md": 1, "cli/tasks.md": 30, "cli/worker-run.md": 2, "cli/connected-workers.md": 5,
+		"cli/credentials.md": 4, "cli/bench.md": 4,
+	} {
 		commands := commandsOf(readDoc(t, page))
 		for _, command := range commands {
+			command = strings.ReplaceAll(command, "$run", "r") // a line above has set it
 			for _, args := range wordsOf(t, bin, command) {
 				if err := parseError(t, args); err != "" {
 					t.Errorf("docs/%s: %s: %s", page, command, err)

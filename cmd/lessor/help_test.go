@@ -14,19 +14,11 @@ import (
 // eachHelp calls visit with the text below the flags of each command.
 func eachHelp(t *testing.T, visit func(command, text string)) {
 	t.Helper()
-	parser, err := newParser(&cli{}, streams{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = kong.Visit(parser.Model.Node, func(n kong.Visitable, next kong.Next) error {
-		if node, ok := n.(*kong.Node); ok && node.Type == kong.CommandNode {
+	eachNode(t, func(node *kong.Node) {
+		if node.Type == kong.CommandNode {
 			visit(node.Path(), node.Detail)
 		}
-		return next(nil)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // The shell and the parser accept each example of --help.
