@@ -117,8 +117,6 @@ func (c *conversation) grpcurl(command command) {
 		return // the connection is needed as long as the session
 	case method == "list":
 		c.answers = append(c.answers, listServices(c.t, conn))
-	case args[0] == "list":
-		c.answers = append(c.answers, listMethods(c.t, args[1]))
 	case args[0] == "describe":
 		c.answers = append(c.answers, describe(c.t, args[1]))
 	default:

@@ -40,18 +40,6 @@ func listServices(t *testing.T, conn *grpc.ClientConn) string {
 	return strings.Join(names, "")
 }
 
-// listMethods does what `grpcurl list SERVICE` does, from the generated code.
-func listMethods(t *testing.T, service string) string {
-	t.Helper()
-	var names []string
-	methods := find[protoreflect.ServiceDescriptor](t, service).Methods()
-	for i := range methods.Len() {
-		names = append(names, string(methods.Get(i).FullName())+"\n")
-	}
-	slices.Sort(names)
-	return strings.Join(names, "")
-}
-
 // describe does what `grpcurl describe MESSAGE` does, for a message with singular fields.
 func describe(t *testing.T, message string) string {
 	t.Helper()
