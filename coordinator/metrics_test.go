@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator/auth"
@@ -99,6 +100,49 @@ func TestAgeOfTheOldestReadyTask(t *testing.T) {
 		}
 		r.wantMetric(t, "lessor_oldest_ready_seconds", 0)
 		r.close(t)
+	})
+}
+
+// Each queue of a workspace shows for how long its oldest READY task has been so. Leased, parked and scheduled tasks do not count, nor do other workspaces.
+func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		want := func(workspace string, ages map[string]time.Duration) {
+			t.Helper()
+			list, err := r.admin.ListQueues(t.Context(), &lessorv1.ListQueuesRequest{WorkspaceId: workspace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range list.GetQueues() {
+				age, found := ages[q.GetName()]
+				if d := q.GetOldestReady(); (d != nil) != found || d.AsDuration() != age {
+					t.Errorf("%s/%s: oldest_ready is %v, want %v", workspace, q.GetName(), d, age)
+				}
+				one, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{WorkspaceId: workspace, Name: q.GetName()})
+				if err != nil || !proto.Equal(one.GetQueue(), q) {
+					t.Errorf("GetQueue has %v (%v), ListQueues %v", one, err, q)
+				}
+			}
+			if len(list.GetQueues()) < len(ages) {
+				t.Errorf("%s has the queues %v, want those of %v", workspace, list, ages)
+			}
+		}
+		in := func(workspace, queue string) func(*lessorv1.TaskSpec) {
+			return func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = workspace, queue }
+		}
+		want("default", nil)
+		r.submit(t, in("other", "a"))
+		time.Sleep(time.Hour)
+		r.submit(t, in("", "q")) // is leased below
+		r.submit(t, in("", "a"))
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.RunAt = "later", timestamppb.New(time.Now().Add(100*time.Hour)) })
+		time.Sleep(time.Hour)
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.Queue, s.Priority, s.FairnessKey = "a", 1, "new" })
+		r.submit(t, in("", "b"))
+		r.lease(t)
+		time.Sleep(time.Second)
+		want("default", map[string]time.Duration{"a": time.Hour + time.Second, "b": time.Second})
+		want("other", map[string]time.Duration{"a": 2*time.Hour + time.Second})
+		want("nowhere", nil)
 	})
 }
 

@@ -4,13 +4,15 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"time"
 
+	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many lines one scrape looks at, each priority counted as one. Producers may make any number of lines. A variable so that tests can
+// mostHeads is how many lines one scrape, and one list of queues, looks at, each priority counted as one. Producers may make any number of lines. A variable so that tests can
 // make it small.
 var mostHeads = 2000
 
@@ -48,4 +50,24 @@ func (o *oldestReady) seconds() float64 {
 		return math.NaN()
 	}
 	return now.Sub(since).Seconds()
+}
+
+// oldestReady returns for how long the task of each queue of a workspace has been READY that has been so the longest. It looks at mostHeads lines.
+func (e *edge) oldestReady(space engine.Space) (map[string]time.Duration, error) {
+	number, ok := e.engine.SpaceNumber(space)
+	if !ok {
+		return nil, nil
+	}
+	oldest, now, looked := map[string]time.Duration{}, e.engine.Now().Serving, 0
+	err := e.longView(func(r store.Reader) error {
+		return records.ReadyHeads(r, store.ReadyKey{Space: number}, func(at store.ReadyKey, t *lease.Task) bool {
+			if at.Space != number {
+				return false
+			}
+			oldest[t.Spec.Queue] = max(oldest[t.Spec.Queue], now.Sub(t.ReadyAt))
+			looked++
+			return looked < mostHeads
+		})
+	})
+	return oldest, err
 }

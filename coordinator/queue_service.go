@@ -3,6 +3,9 @@ package coordinator
 import (
 	"context"
 	"maps"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -28,13 +31,17 @@ func (s *adminService) ListQueues(ctx context.Context, req *lessorv1.ListQueuesR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
+	oldest, err := s.oldestReady(space)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
 	res, page := &lessorv1.ListQueuesResponse{}, pageSize{most: size}
 	for i := range found {
 		if page.full() {
 			res.NextPageToken = list.token([]byte(found[i-1].Name))
 			break
 		}
-		q := queueProto(space.Workspace, &found[i])
+		q := withOldest(queueProto(space.Workspace, &found[i]), oldest)
 		res.Queues = append(res.Queues, q)
 		page.add(q)
 	}
@@ -55,7 +62,11 @@ func (s *adminService) GetQueue(ctx context.Context, req *lessorv1.GetQueueReque
 	case !found:
 		return nil, refusal.Status(refusal.ErrNoQueue)
 	}
-	return &lessorv1.GetQueueResponse{Queue: queueProto(space.Workspace, &q)}, nil
+	oldest, err := s.oldestReady(space)
+	if err != nil {
+		return nil, refusal.Status(err)
+	}
+	return &lessorv1.GetQueueResponse{Queue: withOldest(queueProto(space.Workspace, &q), oldest)}, nil
 }
 
 // queueName reads the name of the queue in a request.
@@ -164,4 +175,12 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 		m.RetryPolicy = convert.RetryPolicyProto(&s.Retry)
 	}
 	return m
+}
+
+// withOldest adds to q for how long its oldest READY task has been so.
+func withOldest(q *lessorv1.Queue, oldest map[string]time.Duration) *lessorv1.Queue {
+	if d, ok := oldest[q.GetName()]; ok {
+		q.OldestReady = durationpb.New(d)
+	}
+	return q
 }

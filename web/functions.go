@@ -38,6 +38,7 @@ var functions = template.FuncMap{
 	"quoted":     quoted,
 	"argument":   argument,
 	"printed":    printed,
+	"age":        func(d *durationpb.Duration) string { return words.Age(d.AsDuration()) },
 	"percent":    func(fraction float64) string { return fmt.Sprintf("%.0f %%", fraction*100) },
 }
 

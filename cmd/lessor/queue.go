@@ -24,7 +24,7 @@ type queueListCmd struct {
 
 func (c queueListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "QUEUE", "READY", "BLOCKED", "SCHEDULED", "LEASED", "AGE", "SETTINGS")
+		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "SCHEDULED", "LEASED", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {
 			req.PageToken = token
@@ -38,10 +38,18 @@ func queueCells(q *lessorv1.Queue) []string {
 	return []string{
 		q.GetName(),
 		fmt.Sprint(q.GetReady()),
+		oldestText(q),
 		fmt.Sprint(q.GetBlocked()),
 		fmt.Sprint(q.GetScheduled()),
 		fmt.Sprint(q.GetLeased()),
-		age(q.GetCreatedAt()),
 		words.Settings(q),
 	}
+}
+
+// oldestText says for how long the oldest READY task of a queue has been so; "" if none is.
+func oldestText(q *lessorv1.Queue) string {
+	if q.GetOldestReady() == nil {
+		return ""
+	}
+	return words.Age(q.GetOldestReady().AsDuration())
 }

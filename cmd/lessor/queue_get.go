@@ -41,6 +41,9 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	d.add("workspace", q.GetWorkspaceId())
 	d.add("created", clock(q.GetCreatedAt()))
 	d.add("ready", readyText(q))
+	if oldest := oldestText(q); oldest != "" {
+		d.add("oldest", "READY for "+oldest)
+	}
 	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
 	d.add("leased", fmt.Sprint(q.GetLeased()))
 	d.add("workers", fmt.Sprint(q.GetTakers()))

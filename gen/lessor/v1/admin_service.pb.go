@@ -181,7 +181,10 @@ type Queue struct {
 	// Weight of a fairness key: how many turns it gets for one turn of a key of weight 1. A key that is not here has weight 1.
 	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Workers and requests that wait for its tasks or work on them at present.
-	Takers        uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
+	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
+	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. Of a workspace
+	// with more than 2,000 lines (fairness keys, types and priorities), the coordinator looks at so many only. Absent: no task is, and in answers to UpdateQueue.
+	OldestReady   *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +308,13 @@ func (x *Queue) GetTakers() uint32 {
 		return x.Takers
 	}
 	return 0
+}
+
+func (x *Queue) GetOldestReady() *durationpb.Duration {
+	if x != nil {
+		return x.OldestReady
+	}
+	return nil
 }
 
 // RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
@@ -3430,7 +3440,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xb8\x04\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xf6\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3447,7 +3457,8 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x14.lessor.v1.RateLimitR\trateLimit\x129\n" +
 	"\fretry_policy\x18\v \x01(\v2\x16.lessor.v1.RetryPolicyR\vretryPolicy\x12P\n" +
 	"\x10fairness_weights\x18\f \x03(\v2%.lessor.v1.Queue.FairnessWeightsEntryR\x0ffairnessWeights\x12\x16\n" +
-	"\x06takers\x18\r \x01(\rR\x06takers\x1aB\n" +
+	"\x06takers\x18\r \x01(\rR\x06takers\x12<\n" +
+	"\foldest_ready\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\voldestReady\x1aB\n" +
 	"\x14FairnessWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
@@ -3788,12 +3799,12 @@ var file_lessor_v1_admin_service_proto_goTypes = []any{
 	nil,                              // 49: lessor.v1.WorkerFilter.LabelsEntry
 	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
 	(*RetryPolicy)(nil),              // 51: lessor.v1.RetryPolicy
-	(*BatchResult)(nil),              // 52: lessor.v1.BatchResult
-	(*WorkerInfo)(nil),               // 53: lessor.v1.WorkerInfo
-	(*Capabilities)(nil),             // 54: lessor.v1.Capabilities
-	(*Drain)(nil),                    // 55: lessor.v1.Drain
-	(*Package)(nil),                  // 56: lessor.v1.Package
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(*durationpb.Duration)(nil),      // 52: google.protobuf.Duration
+	(*BatchResult)(nil),              // 53: lessor.v1.BatchResult
+	(*WorkerInfo)(nil),               // 54: lessor.v1.WorkerInfo
+	(*Capabilities)(nil),             // 55: lessor.v1.Capabilities
+	(*Drain)(nil),                    // 56: lessor.v1.Drain
+	(*Package)(nil),                  // 57: lessor.v1.Package
 	(PackageStatus)(0),               // 58: lessor.v1.PackageStatus
 	(*ListAuditEventsRequest)(nil),   // 59: lessor.v1.ListAuditEventsRequest
 	(*ListAuditEventsResponse)(nil),  // 60: lessor.v1.ListAuditEventsResponse
@@ -3803,93 +3814,94 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	3,  // 1: lessor.v1.Queue.rate_limit:type_name -> lessor.v1.RateLimit
 	51, // 2: lessor.v1.Queue.retry_policy:type_name -> lessor.v1.RetryPolicy
 	46, // 3: lessor.v1.Queue.fairness_weights:type_name -> lessor.v1.Queue.FairnessWeightsEntry
-	2,  // 4: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
-	3,  // 5: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
-	51, // 6: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
-	47, // 7: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
-	2,  // 8: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
-	52, // 9: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
-	2,  // 10: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
-	53, // 11: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
-	0,  // 12: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
-	54, // 13: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
-	50, // 14: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
-	50, // 15: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	48, // 16: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
-	1,  // 17: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
-	55, // 18: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
-	56, // 19: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
-	12, // 20: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
-	50, // 21: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
-	12, // 22: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
-	57, // 23: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
-	12, // 24: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
-	49, // 25: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
-	19, // 26: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	57, // 27: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
-	24, // 28: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
-	19, // 29: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
-	57, // 30: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
-	24, // 31: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
-	25, // 32: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
-	58, // 33: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
-	12, // 34: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
-	50, // 35: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	50, // 36: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
-	31, // 37: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
-	50, // 38: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
-	30, // 39: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
-	57, // 40: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
-	50, // 41: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
-	57, // 42: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
-	34, // 43: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
-	35, // 44: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
-	50, // 45: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
-	37, // 46: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
-	39, // 47: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
-	45, // 48: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
-	38, // 49: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
-	45, // 50: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
-	41, // 51: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
-	42, // 52: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
-	44, // 53: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	45, // 54: lessor.v1.FollowBegin.base:type_name -> lessor.v1.StorePosition
-	43, // 55: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	45, // 56: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	38, // 57: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
-	10, // 58: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 59: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 60: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 61: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 62: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 63: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 64: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 65: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 66: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 67: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	59, // 68: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 69: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	32, // 70: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 71: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 72: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 73: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 74: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 75: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 76: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 77: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 78: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 79: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 80: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 81: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	60, // 82: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 83: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 84: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	40, // 85: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	72, // [72:86] is the sub-list for method output_type
-	58, // [58:72] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	52, // 4: lessor.v1.Queue.oldest_ready:type_name -> google.protobuf.Duration
+	2,  // 5: lessor.v1.GetQueueResponse.queue:type_name -> lessor.v1.Queue
+	3,  // 6: lessor.v1.UpdateQueueRequest.rate_limit:type_name -> lessor.v1.RateLimit
+	51, // 7: lessor.v1.UpdateQueueRequest.retry_policy:type_name -> lessor.v1.RetryPolicy
+	47, // 8: lessor.v1.UpdateQueueRequest.fairness_weights:type_name -> lessor.v1.UpdateQueueRequest.FairnessWeightsEntry
+	2,  // 9: lessor.v1.UpdateQueueResponse.queue:type_name -> lessor.v1.Queue
+	53, // 10: lessor.v1.PurgeQueueResponse.result:type_name -> lessor.v1.BatchResult
+	2,  // 11: lessor.v1.ListQueuesResponse.queues:type_name -> lessor.v1.Queue
+	54, // 12: lessor.v1.Worker.info:type_name -> lessor.v1.WorkerInfo
+	0,  // 13: lessor.v1.Worker.state:type_name -> lessor.v1.WorkerState
+	55, // 14: lessor.v1.Worker.capabilities:type_name -> lessor.v1.Capabilities
+	50, // 15: lessor.v1.Worker.connected_at:type_name -> google.protobuf.Timestamp
+	50, // 16: lessor.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
+	48, // 17: lessor.v1.Worker.metrics:type_name -> lessor.v1.Worker.MetricsEntry
+	1,  // 18: lessor.v1.Worker.health:type_name -> lessor.v1.WorkerHealth
+	56, // 19: lessor.v1.Worker.drain:type_name -> lessor.v1.Drain
+	57, // 20: lessor.v1.Worker.packages:type_name -> lessor.v1.Package
+	12, // 21: lessor.v1.GetWorkerResponse.workers:type_name -> lessor.v1.Worker
+	50, // 22: lessor.v1.DrainWorkerRequest.deadline:type_name -> google.protobuf.Timestamp
+	12, // 23: lessor.v1.DrainWorkerResponse.workers:type_name -> lessor.v1.Worker
+	52, // 24: lessor.v1.KickWorkerRequest.retry_after:type_name -> google.protobuf.Duration
+	12, // 25: lessor.v1.KickWorkerResponse.workers:type_name -> lessor.v1.Worker
+	49, // 26: lessor.v1.WorkerFilter.labels:type_name -> lessor.v1.WorkerFilter.LabelsEntry
+	19, // 27: lessor.v1.InstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	52, // 28: lessor.v1.InstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 29: lessor.v1.InstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	19, // 30: lessor.v1.UninstallPackageRequest.workers:type_name -> lessor.v1.WorkerFilter
+	52, // 31: lessor.v1.UninstallPackageRequest.wait:type_name -> google.protobuf.Duration
+	24, // 32: lessor.v1.UninstallPackageResponse.operation:type_name -> lessor.v1.PackageOperation
+	25, // 33: lessor.v1.PackageOperation.results:type_name -> lessor.v1.PackageResult
+	58, // 34: lessor.v1.PackageResult.status:type_name -> lessor.v1.PackageStatus
+	12, // 35: lessor.v1.ListWorkersResponse.workers:type_name -> lessor.v1.Worker
+	50, // 36: lessor.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	50, // 37: lessor.v1.GetStatusResponse.server_time:type_name -> google.protobuf.Timestamp
+	31, // 38: lessor.v1.GetStatusResponse.quotas:type_name -> lessor.v1.Quota
+	50, // 39: lessor.v1.GetStatusResponse.credential_ends_at:type_name -> google.protobuf.Timestamp
+	30, // 40: lessor.v1.GetStatusResponse.standbys:type_name -> lessor.v1.Standby
+	52, // 41: lessor.v1.GetStatusResponse.standby_wait:type_name -> google.protobuf.Duration
+	50, // 42: lessor.v1.Standby.connected_at:type_name -> google.protobuf.Timestamp
+	52, // 43: lessor.v1.Standby.behind:type_name -> google.protobuf.Duration
+	34, // 44: lessor.v1.BackupResponse.begin:type_name -> lessor.v1.BackupBegin
+	35, // 45: lessor.v1.BackupResponse.end:type_name -> lessor.v1.BackupEnd
+	50, // 46: lessor.v1.BackupBegin.taken_at:type_name -> google.protobuf.Timestamp
+	37, // 47: lessor.v1.FollowStoreRequest.start:type_name -> lessor.v1.FollowStart
+	39, // 48: lessor.v1.FollowStoreRequest.ack:type_name -> lessor.v1.FollowAck
+	45, // 49: lessor.v1.FollowStart.position:type_name -> lessor.v1.StorePosition
+	38, // 50: lessor.v1.FollowStart.copied:type_name -> lessor.v1.StoreCursor
+	45, // 51: lessor.v1.FollowAck.position:type_name -> lessor.v1.StorePosition
+	41, // 52: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
+	42, // 53: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
+	44, // 54: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
+	45, // 55: lessor.v1.FollowBegin.base:type_name -> lessor.v1.StorePosition
+	43, // 56: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	45, // 57: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	38, // 58: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 59: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 60: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 61: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 62: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 63: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 64: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 65: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 66: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 67: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 68: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	59, // 69: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 70: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	32, // 71: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	36, // 72: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 73: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 74: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 75: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 76: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 77: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 78: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 79: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 80: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 81: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 82: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	60, // 83: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 84: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 85: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	40, // 86: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	73, // [73:87] is the sub-list for method output_type
+	59, // [59:73] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
