@@ -14,7 +14,7 @@
 //
 //	server.go config.go config_*.go           the process: settings, start, stop; grpc.go: options and codec of the gRPC server
 //	http.go metrics.go frame_bytes.go         metrics, health, profiles; http_roles.go checks who reads them
-//	call_metrics.go oldest_ready.go           metrics of calls, and of the READY task that has waited the longest
+//	call_metrics.go queue_metrics.go          metrics of calls and of queues; oldest_ready.go: of the READY task that has waited the longest
 //	opening.go                                health while the store is being opened
 //	warnings.go                               what the log warns of: a slow disk, standstills, jumps of the clock, missing credentials
 //	log_pace.go                               leaves lines out of the log in a flood

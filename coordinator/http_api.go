@@ -9,6 +9,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/httpapi"
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/web"
 )
@@ -18,6 +19,7 @@ import (
 func (c *Coordinator) newHTTP(inside *local, m *metrics) *http.Server {
 	roles := roleCheck{gate: c.gate, log: c.cfg.Logger}
 	mux := operatorMux(m.registry, readiness{c.ready.Load, c.cfg.StoreGone, c.cfg.DiskFull, c.cfg.DiskSpent, c.commitPending}, roles, c.cfg.Pprof)
+	mux.Handle("GET /metrics/queues", roles.require(auth.Viewer|auth.Operator, inTurn(queueMetrics{lessorv1.NewAdminServiceClient(inside)})))
 	web.Register(mux, web.Config{Calls: inside, Admit: roles.inBrowser(auth.Viewer | auth.Operator), Logger: c.cfg.Logger})
 	api := httpapi.New(httpapi.Config{
 		Open:     c.gate.Open(),

@@ -434,7 +434,7 @@ func TestMethods(t *testing.T) {
 		id := r.submit(t, nil).GetTaskId()
 		for path, allowed := range map[string]string{
 			"/v1/leases": "POST", "/v1/tasks": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
-			"/metrics": "GET, HEAD", "/v1/tasks/ID": "GET, HEAD", "/v1/tasks/ID:cancel": "POST",
+			"/metrics": "GET, HEAD", "/metrics/queues": "GET, HEAD", "/v1/tasks/ID": "GET, HEAD", "/v1/tasks/ID:cancel": "POST",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
 			for _, method := range []string{

@@ -35,7 +35,7 @@ func TestWhoMayReadMetricsAndProfiles(t *testing.T) {
 			bearers[role.String()] = "Bearer " + token
 		}
 		for path, allowed := range map[string]string{
-			"/metrics": "viewer operator", "/debug/pprof/": "operator", "/debug/pprof/heap": "operator",
+			"/metrics": "viewer operator", "/metrics/queues": "viewer operator", "/debug/pprof/": "operator", "/debug/pprof/heap": "operator",
 			"/healthz": "nobody a stranger worker producer viewer operator", "/readyz": "nobody a stranger worker producer viewer operator",
 		} {
 			for who, header := range bearers {

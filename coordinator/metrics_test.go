@@ -146,6 +146,25 @@ func TestAgeOfTheOldestReadyTaskOfAQueue(t *testing.T) {
 	})
 }
 
+// A task that is READY again after an attempt has its old place in front of others, and does not hide those that have been READY for longer.
+func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		const retried = 3
+		for range retried + 2 {
+			r.submit(t, nil)
+		}
+		for range retried {
+			r.lease(t) // nobody acknowledges it
+		}
+		time.Sleep(time.Hour)
+		r.wantMetric(t, "lessor_oldest_ready_seconds", 3600)
+		q, err := r.admin.GetQueue(t.Context(), &lessorv1.GetQueueRequest{Name: "q"})
+		if d := q.GetQueue().GetOldestReady().AsDuration(); err != nil || d != time.Hour {
+			t.Errorf("oldest_ready is %v (%v), want 1h", d, err)
+		}
+	})
+}
+
 // If there are more lines than one scrape looks at, the next scrapes look at the others in turn.
 func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 	defer func(most int) { mostHeads = most }(mostHeads)
@@ -274,7 +293,7 @@ func TestMetricsAreServed(t *testing.T) {
 		r.submit(t, nil)
 		r.complete(t, r.lease(t), "")
 		getPath(t, r, "/metrics", http.StatusOK) // counts itself when it has been answered
-		served := getPath(t, r, "/metrics", http.StatusOK)
+		served := getPath(t, r, "/metrics", http.StatusOK) + getPath(t, r, "/metrics/queues", http.StatusOK)
 		rows := regexp.MustCompile("(?m)^\\| `(lessor_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
 		for _, row := range rows {
 			if !strings.Contains(served, "\n# TYPE "+row[1]+" ") {

@@ -12,12 +12,43 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// mostHeads is how many lines one scrape, and one list of queues, looks at, each priority counted as one. Producers may make any number of lines. A variable so that tests can
-// make it small.
+// mostHeads is how many tasks one scrape, and one list of queues, looks at: those in front of their lines. Producers may make any number of lines. A variable so
+// that tests can make it small.
 var mostHeads = 2000
 
-// oldestReady measures how long tasks have been READY. It reads the first task of each line and priority from the store, so it does not need the engine,
-// and costs the same however many tasks wait. A task that is READY again after an attempt keeps its place (T2), and may hide an older one for a while.
+// mostOfLine is how many tasks of each line and priority they look at.
+const mostOfLine = 64
+
+// oldestHeads calls fn with the READY tasks that may have been so the longest, until it has looked at mostHeads tasks or fn returns false. It begins with the
+// lines after a place, and returns the place where the next one may go on, or zero at the end.
+//
+// A task that was never granted has been READY for longer than all behind it, as places are given in that order. But a task that is READY again after an attempt
+// has its old place (T2). So in each line and priority it looks at all tasks up to the first that was never granted.
+func oldestHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) bool) (next store.ReadyKey, err error) {
+	looked, ofLine := 0, 0
+	err = records.ReadyHeads(r, after, func(at store.ReadyKey, t *lease.Task) records.Visit {
+		if at.Space != after.Space || at.Line != after.Line || at.Priority != after.Priority {
+			ofLine = 0
+		}
+		after = at
+		looked++
+		ofLine++
+		switch {
+		case !fn(at, t):
+			return records.Stop
+		case looked == mostHeads:
+			next = at
+			return records.Stop
+		case t.Attempts == 0 || ofLine == mostOfLine:
+			return records.NextLine
+		}
+		return records.NextTask
+	})
+	return next, err
+}
+
+// oldestReady measures how long tasks have been READY. It reads the first tasks of each line and priority from the store, so it does not need the engine, and
+// costs the same however many tasks wait.
 type oldestReady struct {
 	store store.Store
 	now   func() lease.Now
@@ -33,17 +64,13 @@ func (o *oldestReady) seconds() float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.now().Serving
-	since, looked := now, 0
-	err := o.store.View(func(r store.Reader) error {
-		after := o.after
-		o.after = store.ReadyKey{}
-		return records.ReadyHeads(r, after, func(at store.ReadyKey, t *lease.Task) bool {
+	since := now
+	err := o.store.View(func(r store.Reader) (err error) {
+		o.after, err = oldestHeads(r, o.after, func(_ store.ReadyKey, t *lease.Task) bool {
 			since = min(since, t.ReadyAt)
-			if looked++; looked == mostHeads {
-				o.after = at
-			}
-			return looked < mostHeads
+			return true
 		})
+		return err
 	})
 	if err != nil {
 		o.log.Error("read of the store failed", "error", err)
@@ -52,22 +79,22 @@ func (o *oldestReady) seconds() float64 {
 	return now.Sub(since).Seconds()
 }
 
-// oldestReady returns for how long the task of each queue of a workspace has been READY that has been so the longest. It looks at mostHeads lines.
+// oldestReady returns for how long the task of each queue of a workspace has been READY that has been so the longest, among those that it looks at.
 func (e *edge) oldestReady(space engine.Space) (map[string]time.Duration, error) {
 	number, ok := e.engine.SpaceNumber(space)
 	if !ok {
 		return nil, nil
 	}
-	oldest, now, looked := map[string]time.Duration{}, e.engine.Now().Serving, 0
+	oldest, now := map[string]time.Duration{}, e.engine.Now().Serving
 	err := e.longView(func(r store.Reader) error {
-		return records.ReadyHeads(r, store.ReadyKey{Space: number}, func(at store.ReadyKey, t *lease.Task) bool {
+		_, err := oldestHeads(r, store.ReadyKey{Space: number}, func(at store.ReadyKey, t *lease.Task) bool {
 			if at.Space != number {
 				return false
 			}
 			oldest[t.Spec.Queue] = max(oldest[t.Spec.Queue], now.Sub(t.ReadyAt))
-			looked++
-			return looked < mostHeads
+			return true
 		})
+		return err
 	})
 	return oldest, err
 }

@@ -119,13 +119,20 @@ func invalid(field, format string, args ...any) *problem {
 	return p
 }
 
+// StatusOf returns the HTTP status for the error of a call.
+func StatusOf(err error) int { return kindOfCode(status.Code(err)).status }
+
+func kindOfCode(c codes.Code) kind {
+	if k, known := kinds[c]; known {
+		return k
+	}
+	return kindInternal
+}
+
 // failed converts the error status of a call to a problem. The reason, field and wait are in the details of the status (S4).
 func failed(err error) *problem {
 	st := status.Convert(err)
-	k, known := kinds[st.Code()]
-	if !known {
-		k = kindInternal
-	}
+	k := kindOfCode(st.Code())
 	p := newProblem(k, codeInternal, st.Message())
 	p.logged = true
 	if info := detail.Of[*errdetails.ErrorInfo](st); info != nil {

@@ -163,11 +163,25 @@ func firstOfEachGroup(r store.Reader, ks store.Keyspace, parse func(key []byte) 
 	return nil
 }
 
-// ReadyHeads calls fn with the first task of each priority in each line, and its place, until fn returns false. It begins behind the line and priority of
-// after; the zero key is before all. The tasks have no payload. It reads one key and one task for each, however long the lines are.
-func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) bool) error {
-	for {
-		after.Place, after.Seq = math.MaxUint64, math.MaxUint64
+// Visit says where ReadyHeads goes on.
+type Visit uint8
+
+const (
+	// Stop ends it.
+	Stop Visit = iota
+	// NextTask goes on with the next task of the line and priority.
+	NextTask
+	// NextLine goes on with the first task of the next line or priority.
+	NextLine
+)
+
+// ReadyHeads calls fn with the first task of each priority in each line, and its place, and then goes on where fn says. It begins behind the line and priority
+// of after; the zero key is before all. The tasks have no payload. It reads one key and one task for each call, however long the lines are.
+func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *lease.Task) Visit) error {
+	for next := NextLine; next != Stop; {
+		if next == NextLine {
+			after.Place, after.Seq = math.MaxUint64, math.MaxUint64
+		}
 		first, err := store.FirstKey(r, store.Ready, append(after.Append(nil), 0))
 		if err != nil || first == nil {
 			return err
@@ -181,10 +195,12 @@ func ReadyHeads(r store.Reader, after store.ReadyKey, fn func(store.ReadyKey, *l
 		if err == nil && t == nil {
 			err = store.Corrupt(store.Ready, first, "its task does not exist")
 		}
-		if err != nil || !fn(after, t) {
+		if err != nil {
 			return err
 		}
+		next = fn(after, t)
 	}
+	return nil
 }
 
 // Ready calls fn with the places of a line that come after the place after, in order, until fn returns false. It ignores Space and Line of after.

@@ -286,6 +286,29 @@ func TestWaitingLinesReadsOneKeyOfEach(t *testing.T) {
 	})
 }
 
+// ReadyHeads goes on in a line for as long as it is told to, in the order of the places.
+func TestReadyHeadsGoesOnInALine(t *testing.T) {
+	s := memstore.New()
+	commit(t, s, func(b *store.Batch) {
+		for seq := range uint64(10) {
+			putReady(b, id(seq+1), lease.Line{Queue: fmt.Sprint("q", seq%2)}, 0, 100-seq)
+		}
+	})
+	view(t, s, func(r store.Reader) error {
+		got := map[string][]uint64{}
+		err := records.ReadyHeads(r, store.ReadyKey{}, func(_ store.ReadyKey, t *lease.Task) records.Visit {
+			if got[t.Spec.Queue] = append(got[t.Spec.Queue], t.ID.Seq); len(got[t.Spec.Queue]) == 3 {
+				return records.NextLine
+			}
+			return records.NextTask
+		})
+		if want := map[string][]uint64{"q0": {9, 7, 5}, "q1": {10, 8, 6}}; !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("ReadyHeads found %v, want %v", got, want)
+		}
+		return err
+	})
+}
+
 // ReadyHeads reads only the first task of each line and priority, and goes on behind any of them.
 func TestReadyHeadsReadsOneTaskOfEach(t *testing.T) {
 	s := memstore.New()
@@ -307,11 +330,13 @@ func TestReadyHeadsReadsOneTaskOfEach(t *testing.T) {
 		var after store.ReadyKey
 		for looked := 1; looked > 0; {
 			looked = 0
-			err := records.ReadyHeads(counting, after, func(k store.ReadyKey, head *lease.Task) bool {
+			err := records.ReadyHeads(counting, after, func(k store.ReadyKey, head *lease.Task) records.Visit {
 				got[fmt.Sprint(head.Spec.Queue, " ", head.Spec.Priority)] = head.ID.Seq
 				after = k
-				looked++
-				return looked < 5
+				if looked++; looked == 5 {
+					return records.Stop
+				}
+				return records.NextLine
 			})
 			if err != nil {
 				return err

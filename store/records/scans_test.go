@@ -54,7 +54,7 @@ var (
 			return records.ParkedLines(r, func(uint32, string, lease.Line) error { return nil })
 		}},
 		"ReadyHeads": {store.Ready, func(r store.Reader) error {
-			return records.ReadyHeads(r, store.ReadyKey{}, func(store.ReadyKey, *lease.Task) bool { return true })
+			return records.ReadyHeads(r, store.ReadyKey{}, func(store.ReadyKey, *lease.Task) records.Visit { return records.NextLine })
 		}},
 		"Ready": {store.Ready, func(r store.Reader) error {
 			return records.Ready(r, space, parkedTask.Line(), store.ReadyKey{}, func(store.ReadyKey) (bool, error) { return true, nil })

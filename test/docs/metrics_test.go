@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,7 +11,7 @@ import (
 	"testing"
 )
 
-// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The alert rules of the page use only such metrics.
+// Each metric of the code has a row in docs/metrics.md, and each row is of a metric. The alert rules of the page and the dashboard use only such metrics.
 func TestMetricsPageMatchesTheCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
@@ -39,9 +40,13 @@ func TestMetricsPageMatchesTheCode(t *testing.T) {
 	if len(code) < 10 || !maps.Equal(rows, code) {
 		t.Errorf("docs/metrics.md has %v,\nthe code %v", slices.Sorted(maps.Keys(rows)), slices.Sorted(maps.Keys(code)))
 	}
-	for name := range namesIn(string(page), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
+	dashboard, err := os.ReadFile("../../docs/metrics/grafana.json")
+	if err != nil || !json.Valid(dashboard) {
+		t.Fatalf("the dashboard cannot be read: %v", err)
+	}
+	for name := range namesIn(string(page)+string(dashboard), regexp.MustCompile(`\b(lessor_[a-z_]+)`)) {
 		if !code[strings.TrimSuffix(name, "_bucket")] {
-			t.Errorf("docs/metrics.md has an alert rule about %s, which is no metric of the code", name)
+			t.Errorf("an alert rule or the dashboard is about %s, which is no metric of the code", name)
 		}
 	}
 }

@@ -182,8 +182,8 @@ type Queue struct {
 	FairnessWeights map[string]float64 `protobuf:"bytes,12,rep,name=fairness_weights,json=fairnessWeights,proto3" json:"fairness_weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	// Workers and requests that wait for its tasks or work on them at present.
 	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
-	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. Of a workspace
-	// with more than 2,000 lines (fairness keys, types and priorities), the coordinator looks at so many only. Absent: no task is, and in answers to UpdateQueue.
+	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. It looks at
+	// 2,000 tasks of a workspace, the next ones of each fairness key, type and priority. Absent if no task is READY, and in answers to UpdateQueue.
 	OldestReady   *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
