@@ -57,7 +57,7 @@ func (s *adminService) GetStatus(ctx context.Context, _ *lessorv1.GetStatusReque
 	return &lessorv1.GetStatusResponse{
 		Version: s.cfg.Version, Epoch: s.engine.Epoch(), StartedAt: convert.Stamp(s.started), ServerTime: convert.Stamp(s.engine.Now().Wall),
 		Leases: has.Leases, Sessions: uint32(s.sessions.CountOf(tenant)), StoreBytes: uint64(s.store.Stats().FileBytes), DiskFull: s.cfg.DiskFull(),
-		GrantsStopped: s.cfg.DiskSpent(), Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), has.Unended),
+		GrantsStopped: s.cfg.DiskSpent(), StoreGone: s.cfg.StoreGone(), Open: s.noAuth, Quotas: quotasProto(s.quotas.Usage(who.Caller()), has.Unended),
 		CredentialEndsAt: convert.Stamp(ends), Standbys: standbysProto(standbys), WaitsForStandby: waits, StandbyWait: wait,
 	}, nil
 }

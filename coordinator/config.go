@@ -46,7 +46,7 @@ type Config struct {
 	DiskFull func() bool
 	// DiskSpent reports whether it is so full that no tasks should be granted, either. nil: always false.
 	DiskSpent func() bool
-	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: the file is not checked.
+	// StoreGone reports whether the file of the store was moved or removed while it is open. nil: always false.
 	StoreGone func() bool
 	// LogDropped returns how many lines of the log were dropped since the start, for example because nobody took them. nil: none.
 	LogDropped func() uint64
@@ -72,6 +72,9 @@ func (c *Config) fill() {
 	}
 	if c.DiskSpent == nil {
 		c.DiskSpent = func() bool { return false }
+	}
+	if c.StoreGone == nil {
+		c.StoreGone = func() bool { return false }
 	}
 	if c.LogDropped == nil {
 		c.LogDropped = func() uint64 { return 0 }

@@ -121,7 +121,7 @@ func (r readiness) status() (code int, text string) {
 	switch {
 	case !r.serving():
 		return http.StatusServiceUnavailable, "not serving\n"
-	case r.storeGone != nil && r.storeGone():
+	case r.storeGone():
 		return http.StatusServiceUnavailable, "not ready: " + storeGone + "\n"
 	case slow >= stuckCommit:
 		return http.StatusServiceUnavailable, fmt.Sprintf("not ready: the disk does not answer; a commit has been under way for %v\n", slow.Round(time.Second))

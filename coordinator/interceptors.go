@@ -120,9 +120,9 @@ func (l callLog) end(ctx context.Context, method string, begin time.Time, err er
 }
 
 // loggedElsewhere reports whether a call was refused with a code for a cause that the log reports elsewhere: a quota that is used up (newQuotas), a full
-// disk (store/reserve), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
+// disk (store/reserve), a store that is gone (storeFile), or the stop of the coordinator (Serve). A flood of such calls would fill the log, and then the disk.
 func loggedElsewhere(code string) bool {
-	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStopping
+	return refusal.IsQuotaCode(code) || code == refusal.CodeDiskFull || code == refusal.CodeStoreGone || code == refusal.CodeStopping
 }
 
 // levelOf returns the level of a call's log line. The level is low if the call succeeded or if its error is the caller's own fault.

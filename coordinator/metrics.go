@@ -202,7 +202,7 @@ func (m *metrics) watch(sessions *session.Registry, eng *engine.Engine, st store
 	gauge("lessor_store_free_bytes", "Free space inside the store's file.", func() float64 { return float64(st.Stats().FreeBytes) })
 	while := func(is func() bool) func() float64 {
 		return func() float64 {
-			if is != nil && is() {
+			if is() {
 				return 1
 			}
 			return 0

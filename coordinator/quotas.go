@@ -26,7 +26,7 @@ func (e *edge) ifTaskLimit(who gate.Identity, err error) error {
 // refundSubmits gives back what n submits took from the rate of submits, if they were refused because there was no room for them. Their caller is asked to
 // repeat them: if each repeat were charged, the rate would be used up, by no task, when there is room.
 func (e *edge) refundSubmits(who gate.Identity, err error, n int) {
-	if errors.Is(err, engine.ErrTaskLimit) || errors.Is(err, engine.ErrDiskFull) {
+	if errors.Is(err, engine.ErrTaskLimit) || errors.Is(err, engine.ErrDiskFull) || errors.Is(err, engine.ErrStoreGone) {
 		e.quotas.Refund(who.Caller(), quota.Submits, n)
 	}
 }

@@ -53,6 +53,7 @@ type Coordinator struct {
 	stopAll     context.CancelFunc // ends streams and waits
 	feed        *standby.Feed
 	endFollows  context.CancelFunc // ends the streams of standbys
+	storeFile   *storeFile
 }
 
 // New returns a coordinator over a store, and reads the state of the store. The caller closes the store after Serve has returned.
@@ -62,6 +63,8 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 		return nil, err
 	}
 	cfg.Logger = paced(cfg.Logger)
+	storeFile := &storeFile{check: cfg.StoreGone, log: cfg.Logger}
+	cfg.StoreGone = storeFile.gone.Load
 	feed, err := newFeed(st, cfg.Standbys, cfg.Logger)
 	if err != nil {
 		return nil, err
@@ -77,7 +80,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	m.registry.MustRegister(refusals)
 	eng, err := engine.Open(st, engine.Config{
 		Limits: cfg.Limits, Recovery: cfg.Recovery, ResourceWait: cfg.Sessions.ResourceWait, Events: events,
-		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
+		DiskFull: cfg.DiskFull, DiskSpent: cfg.DiskSpent, StoreGone: cfg.StoreGone, MaxTasks: func(tenant string) int { return quotas.Most(tenant, quota.Tasks) },
 	})
 	if err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func New(st store.Store, cfg Config) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, engine: eng, health: health.NewServer(), calls: newCalls(),
 		connLimiter: preauth.NewConnLimiter(cfg.Connections, cfg.Auth != nil, cfg.Logger), trail: audit.New(eng, st, cfg.AuditRetention, cfg.Logger), stopAll: stop,
-		feed: feed, endFollows: endFollows,
+		feed: feed, endFollows: endFollows, storeFile: storeFile,
 	}
 	m.registry.MustRegister(c.connLimiter.Refused(), c.connLimiter.Evicted())
 	tokens := convert.Tokens{Signer: tasktoken.New(eng.DeriveKey(tasktoken.Purpose), cfg.Callbacks.TokenTTL)}
@@ -173,7 +176,7 @@ func (c *Coordinator) Serve(ctx context.Context, grpcLis, httpLis net.Listener) 
 		parts = append(parts, func() error { return c.serveHTTP(httpLis) })
 	}
 	defer c.gate.Start()()
-	defer c.watchStoreFile()()
+	defer every(storeCheckInterval, c.storeFile.look)()
 	stopTrail := c.trail.Start()
 	ended := make(chan error, len(parts))
 	for _, part := range parts {

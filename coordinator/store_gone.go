@@ -3,34 +3,38 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lessor-dev/lessor/store"
 )
 
-// storeGone is the log and readiness message while Config.StoreGone returns true. Changes acknowledged in this time go into a file that the next start
-// does not find. A removed file disappears when the process ends.
-const storeGone = "the file of the store was moved or removed; changes acknowledged from now on are lost at the next start: take a backup, then stop the coordinator"
+// storeGone is the log and readiness message while Config.StoreGone returns true. What is committed in this time goes into a file that the next start does not
+// find. A removed file disappears when the process ends.
+const storeGone = "the file of the store was moved or removed: no tasks are accepted or granted, and what running ones report is lost at the next start; " +
+	"take a backup, then stop the coordinator"
 
-// storeCheckInterval is how often the store is checked, and StoreGone is called.
+// storeCheckInterval is how often the store is checked, and Config.StoreGone is called.
 const storeCheckInterval = time.Second
 
-// watchStoreFile logs when the file of the store was moved or removed, and when the file is back in its place, until stop is called.
-func (c *Coordinator) watchStoreFile() (stop func()) {
-	if c.cfg.StoreGone == nil {
-		return func() {}
+// storeFile notices when the file of the store was moved or removed, and when it is back in its place. Meanwhile no tasks are accepted or granted, and the log
+// says so. Running tasks may report: a backup has what they report, while a refusal would have them run again.
+type storeFile struct {
+	check func() bool // Config.StoreGone
+	log   *slog.Logger
+	gone  atomic.Bool // what look found last
+}
+
+func (f *storeFile) look() {
+	gone := f.check()
+	was := f.gone.Swap(gone)
+	switch {
+	case gone && !was:
+		f.log.Error(storeGone)
+	case was && !gone:
+		f.log.Info("the file of the store is back in its place")
 	}
-	was := false
-	return every(storeCheckInterval, func() {
-		gone := c.cfg.StoreGone()
-		switch {
-		case gone && !was:
-			c.cfg.Logger.Error(storeGone)
-		case was && !gone:
-			c.cfg.Logger.Info("the file of the store is back in its place")
-		}
-		was = gone
-	})
 }
 
 // untilStoreFails returns when the store has failed, or ctx is done. A read or the check after a start may have found damage. The engine would only learn of

@@ -58,6 +58,7 @@ const (
 	FoundAffinity
 	FoundSingleFlight
 	FoundDiskFull
+	FoundStoreGone
 )
 
 // Refusal is an EventRefused with the delay of the refused report.

@@ -373,6 +373,17 @@ func TestFullDiskStandsOut(t *testing.T) {
 	}
 }
 
+// The overview says that the file of the store is gone.
+func TestStoreThatIsGoneStandsOut(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		a := full()
+		a.by[lessorv1.AdminService_GetStatus_FullMethodName] = &lessorv1.GetStatusResponse{StoreGone: gone}
+		if body := get(t, a, "/ui/").Body.String(); strings.Contains(body, "moved or removed") != gone {
+			t.Errorf("store gone %v:\n%s", gone, body)
+		}
+	}
+}
+
 // A queue shows its workers, not those of a queue of the same name in another workspace. Its tasks are linked by state, in the order of a life.
 func TestQueue(t *testing.T) {
 	a := full()

@@ -29,6 +29,9 @@ func (c statusCmd) Run(a *app) error {
 		d.add("live leases", fmt.Sprint(s.GetLeases()))
 		d.add("open sessions", fmt.Sprint(s.GetSessions()))
 		d.add("store", words.Bytes(s.GetStoreBytes()))
+		if s.GetStoreGone() {
+			d.add("store file", "moved or removed: no tasks are accepted or granted; take a backup, then stop the coordinator")
+		}
 		switch {
 		case s.GetGrantsStopped():
 			d.add("disk", "almost full: new tasks are refused and none are granted until there is room")

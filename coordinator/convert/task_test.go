@@ -30,7 +30,7 @@ func TestEnumsHaveTheNumbersOfTheProtos(t *testing.T) {
 		{lessorv1.ReportKind(0).Descriptor(), "REPORT_KIND_", int(lease.KindRelease), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
 		{lessorv1.RefusedKind(0).Descriptor(), "REFUSED_KIND_", int(lease.KindHeartbeat), func(n int) string { return strings.ToUpper(lease.Kind(n).String()) }},
 		{lessorv1.AffinityMode(0).Descriptor(), "AFFINITY_MODE_", int(lease.Preferred), func(n int) string { return [...]string{"UNSPECIFIED", "STICKY", "PREFERRED"}[n] }},
-		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundDiskFull), findingName},
+		{lessorv1.FindingCode(0).Descriptor(), "FINDING_CODE_", int(lease.FoundStoreGone), findingName},
 	} {
 		if got := tt.wire.Values().Len(); got != tt.last+1 {
 			t.Errorf("%s has %d values in the proto and %d in package lease", tt.wire.Name(), got, tt.last+1)
@@ -54,7 +54,7 @@ func findingName(n int) string {
 		lease.FoundInLine: "IN_LINE", lease.FoundCompleted: "COMPLETED", lease.FoundFailed: "FAILED", lease.FoundCancelled: "CANCELLED",
 		lease.FoundTimeLimit: "TIME_LIMIT", lease.FoundLateResult: "LATE_RESULT",
 		lease.FoundRequirements: "REQUIREMENTS", lease.FoundPinnedWorker: "PINNED_WORKER", lease.FoundAffinity: "AFFINITY",
-		lease.FoundSingleFlight: "SINGLE_FLIGHT", lease.FoundDiskFull: "DISK_FULL",
+		lease.FoundSingleFlight: "SINGLE_FLIGHT", lease.FoundDiskFull: "DISK_FULL", lease.FoundStoreGone: "STORE_GONE",
 	}[lease.FindingCode(n)]
 }
 

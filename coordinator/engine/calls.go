@@ -10,7 +10,7 @@ import (
 )
 
 // Submit makes tasks of one space, all or none. A refusal is a *lease.FieldError or a *lease.ExistsError, and the int is then the index
-// of the refused spec; or it is ErrTaskLimit or ErrDiskFull.
+// of the refused spec; or it is ErrTaskLimit, ErrDiskFull or ErrStoreGone.
 func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, digests []lease.Digest) ([]lease.Submitted, int, error) {
 	out, err := askAs(ctx, e, name.Tenant, op{submits: len(specs)}, func() (lease.Step, error) { return e.submit(name, specs, digests), nil })
 	if err != nil {
@@ -32,6 +32,8 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
 	e.expireByKey(s.number, specs)
 	switch { // a repeat that makes no task finds the first one in any case (T1)
+	case e.cfg.StoreGone() && e.newTasks(s, specs) > 0:
+		return lease.Step{Err: ErrStoreGone}
 	case e.cfg.DiskFull() && e.newTasks(s, specs) > 0:
 		return lease.Step{Err: ErrDiskFull}
 	case e.exceedsTaskQuota(s, specs):

@@ -32,6 +32,9 @@ type Config struct {
 	// DiskSpent reports whether the disk is so full that what is left must be kept for the reports of tasks that run, so that none may be granted. nil: it
 	// never is. When it no longer is, the loop notices that within idleTick.
 	DiskSpent func() bool
+	// StoreGone reports whether the file of the store was moved or removed: the next start would not find what is made now, so no tasks are made or granted. nil:
+	// it never is. It is called often. When it no longer is, the loop notices that within idleTick.
+	StoreGone func() bool
 	// MaxTasks returns how many tasks that have not ended a tenant may have; a submit beyond that is refused with ErrTaskLimit (X5). nil: there
 	// is no limit.
 	MaxTasks func(tenant string) int
@@ -127,7 +130,7 @@ type Engine struct {
 	toMatch      *lanes[turn]                 // queues to be matched, by tenant
 	grants       uint64                       // number of grants since the start
 	tried        int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
-	grantsNone   bool                         // match has found the disk spent
+	grantsNone   bool                         // match has found that nothing may be granted
 	pollsEnd     int                          // value of tried from which on the calls that do not wait leave the rest to the next round
 	toUnpark     map[*concurrencyKey]struct{} // concurrency keys that may have room
 	mostToUnpark int                          // see shrunk
@@ -171,6 +174,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	}
 	if cfg.DiskSpent == nil {
 		cfg.DiskSpent = func() bool { return false }
+	}
+	if cfg.StoreGone == nil {
+		cfg.StoreGone = func() bool { return false }
 	}
 	cfg.Events.fill()
 	e := &Engine{

@@ -28,7 +28,15 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	if e.isOrphan(t) {
 		x.Findings[0].Message += "; its process has no session any more"
 	}
-	if t.State() == lease.Ready && e.cfg.DiskSpent() {
+	switch {
+	case t.State() != lease.Ready:
+	case e.cfg.StoreGone():
+		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
+			Code: lease.FoundStoreGone, Since: e.now.WallAt(t.ReadyAt),
+			Message: "the file of the coordinator's store was moved or removed: no tasks are granted; running tasks continue",
+			Remedy:  "the file is back in its place; the log of the coordinator says what to do",
+		})
+	case e.cfg.DiskSpent():
 		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
 			Code: lease.FoundDiskFull, Since: e.now.WallAt(t.ReadyAt),
 			Message: "the disk of the coordinator is almost full: no tasks are granted until there is room; running tasks continue",
@@ -54,7 +62,7 @@ func (e *Engine) isOrphan(t *lease.Task) bool {
 	return orphan
 }
 
-// heldBack reports whether the rules or the disk keep a READY task from being granted.
+// heldBack reports whether the rules, the disk or the store keep a READY task from being granted.
 func heldBack(found []lease.Finding) bool {
 	return len(found) > 0 && found[0].Code != lease.FoundTimeLimit && found[0].Code != lease.FoundLateResult
 }

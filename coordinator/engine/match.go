@@ -50,11 +50,14 @@ func turnLess(a, b turn) bool { return a.last < b.last }
 // mayMatch reports whether there is something for match to do.
 func (e *Engine) mayMatch() bool { return e.toMatch.len > 0 || len(e.toUnpark) > 0 }
 
+// mayNotGrant reports whether no task may be granted now, because the disk is spent (docs/decisions/0040-no-grants-on-a-full-disk.md) or the store is gone.
+func (e *Engine) mayNotGrant() bool { return e.cfg.DiskSpent() || e.cfg.StoreGone() }
+
 // match grants the tasks of the marked queues: tenants take turns, then the queues of a tenant, then the takers of a queue, each for its share
-// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep). While the disk is spent
-// it grants nothing, and leaves the queues marked (docs/decisions/0040-no-grants-on-a-full-disk.md).
+// (T12). It stops after triesPerTurn tasks, or when the batch has handed out enough; matching continues in the next round (see sleep). While nothing may be
+// granted, it leaves the queues marked.
 func (e *Engine) match() {
-	if e.grantsNone = e.mayMatch() && e.cfg.DiskSpent(); e.grantsNone {
+	if e.grantsNone = e.mayMatch() && e.mayNotGrant(); e.grantsNone {
 		return
 	}
 	for end := e.tried + triesPerTurn; e.tried < end && !e.handedOut(); {

@@ -182,9 +182,9 @@ func (t *taker) op(run func()) op {
 }
 
 // matchNow matches the queues of a call that does not wait. The queue whose last grant was longest ago comes first. It returns false if all such calls
-// have tried triesPerTurn tasks in this round. Like match, it grants nothing while the disk is spent.
+// have tried triesPerTurn tasks in this round. Like match, it grants nothing while nothing may be granted.
 func (e *Engine) matchNow(t *taker) (done bool) {
-	if e.cfg.DiskSpent() {
+	if e.mayNotGrant() {
 		return true
 	}
 	slices.SortStableFunc(t.queues, func(a, b *queue) int { return cmp.Compare(a.lastGrant, b.lastGrant) })

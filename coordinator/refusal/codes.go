@@ -18,6 +18,7 @@ const (
 	CodeOverloaded = "E.COORDINATOR.OVERLOADED"
 	CodeStore      = "E.STORE.FAILED"
 	CodeDiskFull   = "E.STORE.DISK_FULL"
+	CodeStoreGone  = "E.STORE.GONE"
 	CodeInternal   = "E.INTERNAL"
 	CodeBackupBusy = "E.BACKUP.BUSY"
 	CodeBackupLate = "E.BACKUP.TIMEOUT"

@@ -104,6 +104,8 @@ func Status(err error) error {
 		return New(codes.Unavailable, CodeStopping, err.Error(), nil, RetryIn(retryStopped))
 	case errors.Is(err, engine.ErrOverloaded):
 		return New(codes.ResourceExhausted, CodeOverloaded, err.Error(), nil, RetryIn(retryOverloaded))
+	case errors.Is(err, engine.ErrStoreGone):
+		return New(codes.Unavailable, CodeStoreGone, err.Error(), nil, RetryIn(retryDiskFull))
 	case errors.Is(err, engine.ErrDiskFull):
 		return New(codes.ResourceExhausted, CodeDiskFull, err.Error(), nil, RetryIn(retryDiskFull))
 	case errors.Is(err, engine.ErrStore), errors.As(err, &failed): // CommitError: from a read after a commit has failed. The cause is only for the operator's log

@@ -17,7 +17,7 @@
 // When Submit returns a result, the task is durable. When it returns an error with the code UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, it
 // is unknown whether the task was created: the stream may have broken after the commit. The same holds for INTERNAL and UNKNOWN, with which
 // a coordinator or a proxy reports a fault of its own. Any other code is a refusal, and no task was created. Nor was one if an UNAVAILABLE has
-// the reason COORDINATOR_STOPPING in its google.rpc.ErrorInfo: a coordinator that stops answers what it has taken, and takes no more.
+// the reason COORDINATOR_STOPPING or STORE_GONE in its google.rpc.ErrorInfo: a coordinator that stops answers what it has taken, and takes no more.
 //
 // If the stream is lost or the answer is UNAVAILABLE, the client itself sends a spec with an idempotency_key again, because a repeat finds the first
 // task (T1). It does so until ctx ends, so give ctx a deadline; if there was no stream then, the error says why. A spec that is refused because a

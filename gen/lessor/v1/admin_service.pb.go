@@ -2174,7 +2174,9 @@ type GetStatusResponse struct {
 	// True: everything that was acknowledged is on a standby, too, because nothing is acknowledged before that (standby_wait). Only for the same callers.
 	WaitsForStandby bool `protobuf:"varint,15,opt,name=waits_for_standby,json=waitsForStandby,proto3" json:"waits_for_standby,omitempty"`
 	// How long an answer waits for a standby (serve --standby-wait); unset: not at all. Only for the same callers.
-	StandbyWait   *durationpb.Duration `protobuf:"bytes,16,opt,name=standby_wait,json=standbyWait,proto3" json:"standby_wait,omitempty"`
+	StandbyWait *durationpb.Duration `protobuf:"bytes,16,opt,name=standby_wait,json=standbyWait,proto3" json:"standby_wait,omitempty"`
+	// True: the file of the store was moved or removed while it is served. Submits are refused, STORE_GONE, and no task is granted; running ones may report.
+	StoreGone     bool `protobuf:"varint,17,opt,name=store_gone,json=storeGone,proto3" json:"store_gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2312,6 +2314,13 @@ func (x *GetStatusResponse) GetStandbyWait() *durationpb.Duration {
 		return x.StandbyWait
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetStoreGone() bool {
+	if x != nil {
+		return x.StoreGone
+	}
+	return false
 }
 
 // Standby is a standby that follows.
@@ -3609,7 +3618,7 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12+\n" +
 	"\aworkers\x18\x01 \x03(\v2\x11.lessor.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xf6\x04\n" +
+	"\x10GetStatusRequest\"\x95\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x129\n" +
@@ -3629,7 +3638,9 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x0egrants_stopped\x18\r \x01(\bR\rgrantsStopped\x12.\n" +
 	"\bstandbys\x18\x0e \x03(\v2\x12.lessor.v1.StandbyR\bstandbys\x12*\n" +
 	"\x11waits_for_standby\x18\x0f \x01(\bR\x0fwaitsForStandby\x12<\n" +
-	"\fstandby_wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vstandbyWait\"\xf1\x01\n" +
+	"\fstandby_wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\vstandbyWait\x12\x1d\n" +
+	"\n" +
+	"store_gone\x18\x11 \x01(\bR\tstoreGone\"\xf1\x01\n" +
 	"\aStandby\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12=\n" +
 	"\fconnected_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12\x1a\n" +

@@ -75,6 +75,8 @@ const (
 	FindingCode_FINDING_CODE_SINGLE_FLIGHT FindingCode = 22
 	// The disk of the coordinator is almost full, and what is left is kept for the reports of tasks that run: no task is granted until there is room.
 	FindingCode_FINDING_CODE_DISK_FULL FindingCode = 23
+	// The file of the coordinator's store was moved or removed: no tasks are granted.
+	FindingCode_FINDING_CODE_STORE_GONE FindingCode = 24
 )
 
 // Enum value maps for FindingCode.
@@ -104,6 +106,7 @@ var (
 		21: "FINDING_CODE_AFFINITY",
 		22: "FINDING_CODE_SINGLE_FLIGHT",
 		23: "FINDING_CODE_DISK_FULL",
+		24: "FINDING_CODE_STORE_GONE",
 	}
 	FindingCode_value = map[string]int32{
 		"FINDING_CODE_UNSPECIFIED":        0,
@@ -130,6 +133,7 @@ var (
 		"FINDING_CODE_AFFINITY":           21,
 		"FINDING_CODE_SINGLE_FLIGHT":      22,
 		"FINDING_CODE_DISK_FULL":          23,
+		"FINDING_CODE_STORE_GONE":         24,
 	}
 )
 
@@ -2817,7 +2821,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted*\xce\x05\n" +
+	"\aDeleted*\xeb\x05\n" +
 	"\vFindingCode\x12\x1c\n" +
 	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
@@ -2843,7 +2847,8 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x1aFINDING_CODE_PINNED_WORKER\x10\x14\x12\x19\n" +
 	"\x15FINDING_CODE_AFFINITY\x10\x15\x12\x1e\n" +
 	"\x1aFINDING_CODE_SINGLE_FLIGHT\x10\x16\x12\x1a\n" +
-	"\x16FINDING_CODE_DISK_FULL\x10\x172\xec\b\n" +
+	"\x16FINDING_CODE_DISK_FULL\x10\x17\x12\x1b\n" +
+	"\x17FINDING_CODE_STORE_GONE\x10\x182\xec\b\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
