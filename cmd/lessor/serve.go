@@ -27,6 +27,7 @@ import (
 // serveCmd is lessor serve. A coordinator usually runs unattended, set up by its environment, so its variables have the shortest names.
 type serveCmd struct {
 	Data     string       `type:"bytes" required:"" placeholder:"DIR" help:"Directory of the store; created if it is missing."`
+	Existing bool         `help:"Refuse to start if there is no store in --data, instead of making an empty one: its disk may not be mounted."`
 	Listen   string       `default:"127.0.0.1:7420" placeholder:"HOST:PORT" help:"Address on which to serve gRPC."`
 	HTTP     string       `name:"http" default:"127.0.0.1:7421" placeholder:"HOST:PORT" help:"Address on which to serve HTTP: a page for browsers, the API in plain JSON, /metrics, /healthz and /readyz; empty serves no HTTP."`
 	Reserve  mebibytes    `name:"disk-reserve" default:"64" placeholder:"MIB" help:"Space to keep free on the disk of the store, in MiB, or with a unit as in 1GiB. With less free space, new tasks are refused; when the disk is almost full, this space is released for verdicts, cancels and expiries, and once it is used up, no task is granted. 0 keeps none."`
@@ -114,6 +115,9 @@ func (c serveCmd) Run(a *app) error {
 	opened := whileOpening(a, cfg, httpLis)
 	defer opened()
 	begins := !boltstore.Exists(c.Data)
+	if begins && c.Existing {
+		return fail(exitCannotStart, "mount its disk, name the right directory, or leave out --existing to begin with an empty store", "there is no store in %s", c.Data)
+	}
 	return withStore(c.Data, log, func(bolt *boltstore.Store) error {
 		if begins { // an operator whose disk is not mounted should not have to guess
 			log.Info("there was no store: a new, empty one was made", "data", c.Data)
