@@ -141,14 +141,6 @@ func readCursor(f *convert.Fields, path string, c *lessorv1.StoreCursor) *standb
 	return &standby.Cursor{Keyspace: store.Keyspace(c.GetKeyspace()), Key: c.GetKey()}
 }
 
-// positionProto returns nil for no position.
-func positionProto(p records.Position) *lessorv1.StorePosition {
-	if p == (records.Position{}) {
-		return nil
-	}
-	return &lessorv1.StorePosition{Run: p.Run, Number: p.Number}
-}
-
 // readAcks passes on what a standby acknowledges, and returns why it does not go on.
 func (s *adminService) readAcks(stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse],
 	follower *standby.Follower, out *followSink,
@@ -208,7 +200,7 @@ type followSink struct {
 // Begin implements standby.Sink.
 func (f *followSink) Begin(b standby.Begin) error {
 	f.log.Info("a standby follows", "copy", b.Copy || f.copies)
-	begin := &lessorv1.FollowBegin{Format: b.Format, Copy: b.Copy, StoreBytes: uint64(b.StoreBytes), Base: positionProto(b.Base)}
+	begin := &lessorv1.FollowBegin{Format: b.Format, Copy: b.Copy, StoreBytes: uint64(b.StoreBytes)}
 	return f.pass(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{Begin: begin}}, 0)
 }
 
@@ -250,7 +242,8 @@ func changesProto(ops []store.Op) *lessorv1.StoreChanges {
 
 // Mark implements standby.Sink.
 func (f *followSink) Mark(m standby.Mark) error {
-	mark := &lessorv1.StoreMark{Position: positionProto(m.At), Complete: m.Complete, Sums: m.Sums}
+	at := &lessorv1.StorePosition{Run: m.At.Run, Number: m.At.Number}
+	mark := &lessorv1.StoreMark{Position: at, Complete: m.Complete, Sums: m.Sums}
 	if m.Copied != nil {
 		mark.Copied = &lessorv1.StoreCursor{Keyspace: uint32(m.Copied.Keyspace), Key: m.Copied.Key}
 	}

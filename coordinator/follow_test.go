@@ -271,22 +271,6 @@ func TestStandbyComesBack(t *testing.T) {
 	})
 }
 
-// A standby learns where the run of the coordinator began, which shows whether commits were lost before.
-func TestStandbyLearnsWhereTheRunBegan(t *testing.T) {
-	st := memstore.New()
-	for _, restarted := range []bool{false, true} {
-		at := positionOf(t, st)
-		serve(t, st, func(t *testing.T, r *rig) {
-			s := r.followWhole(t, "b")
-			got := records.Position{Run: s.begin.GetBase().GetRun(), Number: s.begin.GetBase().GetNumber()}
-			if got != at || (got != records.Position{}) != restarted {
-				t.Errorf("a run that begins at %v says %v", at, s.begin.GetBase())
-			}
-		})
-		st = st.Reopen()
-	}
-}
-
 // Commits wait for a standby, if they are to. A standby that comes back at once finds them waiting still: what its own call commits, an entry in the audit, does
 // not keep it from following.
 func TestCommitsWaitForAStandbyThatComesBack(t *testing.T) {

@@ -9,7 +9,7 @@
 // highest number comes first. A task id is its space (4 bytes) and its sequence (8 bytes), so that new tasks are appended at the end.
 //
 //	keyspace     key                                              value
-//	meta         name                                             format, identity, clock, times of backups, position
+//	meta         name                                             format, identity, clock, times of backups, position, lineage
 //	space        tenant 00 workspace                              number of the space, its counters
 //	queue        space | queue name                               counters, and how far its rate limit is used up
 //	settings     space | queue name                               what an operator has set on the queue

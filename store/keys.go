@@ -15,6 +15,7 @@ const (
 	MetaClock    = "clock"    // serving clock
 	MetaBackups  = "backups"  // when the last backups ended
 	MetaPosition = "position" // number of the last commit, in a store that has or had a standby; see package standby
+	MetaLineage  = "lineage"  // the commits of earlier runs that such a store has
 )
 
 // Sizes of the parts of keys in bytes.

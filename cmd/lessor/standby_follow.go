@@ -241,7 +241,7 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 	case f.copying:
 		f.log.Info("the copy goes on where it was")
 	}
-	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes()), Base: positionOf(b.GetBase())})
+	return f.replica.Begin(standby.Begin{Format: b.GetFormat(), Copy: b.GetCopy(), StoreBytes: int64(b.GetStoreBytes())})
 }
 
 // requireSameFormat refuses a store of another format: of its records this program would know neither the keys nor the checksums.

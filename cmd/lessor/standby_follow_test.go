@@ -325,7 +325,7 @@ func TestWhatEndsAStandby(t *testing.T) {
 			return nil
 		}, func(c *scriptedCall) error {
 			c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Begin{
-				Begin: &lessorv1.FollowBegin{Format: store.Current().Format(), Copy: true, Base: &lessorv1.StorePosition{Run: 1, Number: 5}},
+				Begin: &lessorv1.FollowBegin{Format: store.Current().Format(), Copy: true},
 			}})
 			c.commitOf(2, 1, 7)
 			<-c.stream.Context().Done()

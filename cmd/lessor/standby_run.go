@@ -103,6 +103,9 @@ func standbyError(f following, err error) error {
 		return err
 	case errors.As(err, new(*store.DamagedError)), errors.As(err, new(*store.CorruptError)):
 		return fail(exitStore, "keep "+f.Data+" for analysis if you like, and begin anew with an empty directory", "%v", err)
+	case errors.As(err, &other) && other.Older:
+		return fail(exitCannotStart, "the copy was kept: to go on with what it has, stop that coordinator for good and promote it; to go on without, begin in an empty directory",
+			"%s: %v", f.Coordinator, other)
 	case errors.As(err, &other):
 		return fail(exitCannotStart, "the copy was kept: promote it if the coordinator has lost its store; to follow the other store, begin in an empty directory",
 			"%s: %v", f.Coordinator, other)

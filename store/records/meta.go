@@ -1,6 +1,8 @@
 package records
 
 import (
+	"slices"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 )
@@ -83,24 +85,54 @@ type timedPosition struct {
 	at lease.Wall
 }
 
-func positionFields(c *codec, p *timedPosition) {
+func positionFields(c *codec, p *Position) {
 	num(c, &p.Run)
 	num(c, &p.Number)
+}
+
+func timedPositionFields(c *codec, p *timedPosition) {
+	positionFields(c, &p.Position)
 	num(c, &p.at)
 }
 
 // PutPosition stores the position of the state that the commit of b makes, and when that commit is written: later than all before it.
 func PutPosition(b *store.Batch, p Position, at lease.Wall) {
-	put(b, store.Meta, []byte(store.MetaPosition), &timedPosition{p, at}, positionFields)
+	put(b, store.Meta, []byte(store.MetaPosition), &timedPosition{p, at}, timedPositionFields)
 }
 
 // PositionOf reads the position, and when its commit was written; both are zero in a store that never had a standby.
 func PositionOf(r store.Reader) (Position, lease.Wall, error) {
-	kept, err := read(r, store.Meta, []byte(store.MetaPosition), positionFields)
+	kept, err := read(r, store.Meta, []byte(store.MetaPosition), timedPositionFields)
 	if kept == nil {
 		return Position{}, 0, err
 	}
 	return kept.Position, kept.at, nil
+}
+
+// maxLineage is how many earlier runs a store remembers. So their record fits into one page of the disk with what else is in Meta, which each commit changes.
+const maxLineage = 256
+
+func lineageFields(c *codec, l *[]Position) { list(c, l, positionFields) }
+
+// PutLineage stores the lineage.
+func PutLineage(b *store.Batch, l []Position) {
+	put(b, store.Meta, []byte(store.MetaLineage), &l, lineageFields)
+}
+
+// Lineage reads for each earlier run whose commits the store has, the newest run last, the number up to which it has them. It lacks those with a higher number,
+// and somebody may have been told of them. Runs without a position are not listed, nor those before the last 256.
+func Lineage(r store.Reader) ([]Position, error) {
+	kept, err := read(r, store.Meta, []byte(store.MetaLineage), lineageFields)
+	if kept == nil {
+		return nil, err
+	}
+	return *kept, nil
+}
+
+// Descend returns the lineage of a store that goes on in another run, or another epoch, after having had such a lineage and the commits up to p.
+func Descend(l []Position, p Position) []Position {
+	l = append(slices.Clip(l), p)
+	return l[max(0, len(l)-maxLineage):]
 }
 
 // Space is a workspace of a tenant, with its number and the sequence number of its next task.

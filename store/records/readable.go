@@ -115,7 +115,9 @@ func checkMeta(ks store.Keyspace, key, value []byte) error {
 	case store.MetaBackups:
 		return decode(ks, key, value, new(Backups), backupsFields)
 	case store.MetaPosition:
-		return decode(ks, key, value, new(timedPosition), positionFields)
+		return decode(ks, key, value, new(timedPosition), timedPositionFields)
+	case store.MetaLineage:
+		return decode(ks, key, value, new([]Position), lineageFields)
 	case store.MetaFormat:
 		_, _, err := store.Open(ks, key, value)
 		return err

@@ -1,6 +1,7 @@
 package records_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -116,4 +117,48 @@ func TestUnservedStoreStaysAsItIs(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A copy that was made independent has no position, so that no standby goes on from it, and remembers the one that it had behind those of earlier runs. A store
+// that never had a standby has nothing to remember.
+func TestPositionBecomesLineage(t *testing.T) {
+	earlier, last := records.Position{Run: 7, Number: 70}, records.Position{Run: 8, Number: 80}
+	for name, tt := range map[string]struct {
+		put  func(b *store.Batch)
+		want []records.Position
+	}{
+		"with a position": {func(b *store.Batch) {
+			records.PutLineage(b, []records.Position{earlier})
+			records.PutPosition(b, last, 1)
+		}, []records.Position{earlier, last}},
+		"without a position": {func(b *store.Batch) { records.PutLineage(b, []records.Position{earlier}) }, []records.Position{earlier}},
+		"never numbered":     {func(*store.Batch) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			commit(t, st, func(b *store.Batch) {
+				records.PutIdentity(b, records.Identity{Epoch: 1, Key: []byte("secret")})
+				tt.put(b)
+			})
+			var b store.Batch
+			view(t, st, func(r store.Reader) error {
+				_, err := records.MakeIndependent(&b, r, 1)
+				return err
+			})
+			if err := st.Commit(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			view(t, st, func(r store.Reader) error {
+				at, _, err := records.PositionOf(r)
+				if at != (records.Position{}) || err != nil {
+					t.Errorf("the position is %v (%v), want none", at, err)
+				}
+				lineage, err := records.Lineage(r)
+				if !slices.Equal(lineage, tt.want) {
+					t.Errorf("the lineage is %v, want %v", lineage, tt.want)
+				}
+				return err
+			})
+		})
+	}
 }

@@ -270,15 +270,18 @@ func TestFeedbackRoundTrip(t *testing.T) {
 	})
 }
 
-// The identity of the coordinator, the serving clock and the times of backups are read back as they were put.
+// The identity of the coordinator, the serving clock, the times of backups, the position and the lineage are read back as they were put.
 func TestMetaRoundTrip(t *testing.T) {
 	forRandomValues(t, func(t *testing.T, f filler) {
 		identity, now, backups := random[records.Identity](f), random[lease.Instant](f), random[records.Backups](f)
+		position, at, lineage := random[records.Position](f), random[lease.Wall](f), random[[]records.Position](f)
 		s := memstore.New()
 		commit(t, s, func(b *store.Batch) {
 			records.PutIdentity(b, identity)
 			records.PutClock(b, now)
 			records.PutBackups(b, backups)
+			records.PutPosition(b, position, at)
+			records.PutLineage(b, lineage)
 		})
 		view(t, s, func(r store.Reader) error {
 			got, found, err := records.ReadIdentity(r)
@@ -290,6 +293,12 @@ func TestMetaRoundTrip(t *testing.T) {
 			}
 			if got, err := records.LastBackups(r); got != backups || err != nil {
 				t.Errorf("times of backups = %v, error %v; want %v", got, err, backups)
+			}
+			if got, when, err := records.PositionOf(r); got != position || when != at || err != nil {
+				t.Errorf("position = %v at %v, error %v; want %v at %v", got, when, err, position, at)
+			}
+			if got, err := records.Lineage(r); !slices.Equal(got, lineage) || err != nil {
+				t.Errorf("lineage = %v, error %v; want %v", got, err, lineage)
 			}
 			if err := r.Scan(store.Meta, nil, nil, func(key, value []byte) bool {
 				if err := records.CheckRecord(store.Meta, key, value); err != nil {

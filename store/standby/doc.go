@@ -10,6 +10,9 @@
 // a standby that comes back says by it which state it has. After a restart of the coordinator only equal positions help; then, and every few seconds, the
 // checksums of all keyspaces are compared (store.Summer), which also finds what another program has changed.
 //
+// Such a store also holds how far it has the commits of earlier runs (records.Lineage). By that a standby tells whether the store of a coordinator has all that
+// its own copy has, however often it was started, promoted or restored since. If not, the standby keeps the copy.
+//
 // A copy needs no snapshot: the follower reads the store a piece at a time and sends, before each piece, the commits that its state has. Applied in the
 // same order, that is a copy of the last state, although no two pieces have the same one. And so a copy whose line was cut goes on behind its last piece.
 package standby

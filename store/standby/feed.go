@@ -57,6 +57,8 @@ type Feed struct {
 	run  uint64           // of this Feed: the Run of the positions of its commits
 	base records.Position // of the store when the Feed was made; zero: its commits were not numbered
 
+	lineage []records.Position // of the commits of this Feed
+
 	ordering sync.Mutex // held by a commit from before it is written until its outcome is known
 	at       lease.Wall // time of the last commit that was written; guarded by ordering
 
@@ -107,13 +109,18 @@ func NewFeed(st store.Store, o Options) (*Feed, error) {
 		f.run = rand.Uint64()
 	}
 	err := st.View(func(r store.Reader) (err error) {
-		f.base, f.at, err = records.PositionOf(r)
+		if f.base, f.at, err = records.PositionOf(r); err == nil {
+			f.lineage, err = records.Lineage(r)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	if f.base != (records.Position{}) { // there may be a standby, which will come back
+		// A loss of power may have taken back one commit that a standby has: the next one is written, and so sent, only when that one is durable. Nobody was
+		// told of it.
+		f.lineage = records.Descend(f.lineage, records.Position{Run: f.base.Run, Number: f.base.Number + 1})
 		f.numbering, f.keeping = true, true
 		f.release = time.AfterFunc(f.opts.Hold, f.stopKeeping)
 	}
@@ -182,6 +189,9 @@ func (t *tx) Write() error {
 		f.at = max(lease.WallOf(time.Now()), f.at+timeStep)
 		var b store.Batch
 		records.PutPosition(&b, records.Position{Run: f.run, Number: t.number}, f.at)
+		if t.number == 1 && len(f.lineage) > 0 {
+			records.PutLineage(&b, f.lineage)
+		}
 		t.Apply(&b)
 	}
 	if err := t.Tx.Write(); err != nil {
@@ -306,7 +316,7 @@ func (f *Feed) position(n uint64) records.Position {
 
 // Attach adds a standby, and begins to number commits if it is the first one ever. instance is what the standby calls itself over all of its connections: if
 // it follows already, its older Follower ends with ErrReplaced; if another one has the name, Attach returns ErrNameTaken. The caller must Close the
-// Follower.
+// Follower. A standby follows only a run that has a durable commit: so whatever happens to the coordinator then, its store knows all runs of its standbys.
 func (f *Feed) Attach(ctx context.Context, name, instance string) (*Follower, error) {
 	fl := &Follower{feed: f, name: name, instance: instance, since: time.Now(), replaced: make(chan struct{})}
 	f.mu.Lock()
@@ -323,16 +333,26 @@ func (f *Feed) Attach(ctx context.Context, name, instance string) (*Follower, er
 		f.release.Stop()
 	}
 	f.numbering, f.keeping = true, true
-	numbered := f.base != records.Position{} || f.last > 0
 	f.mu.Unlock()
-	if numbered {
-		return fl, nil
-	}
-	if err := f.Commit(ctx, new(store.Batch)); err != nil { // so that every state from now on has a position
+	if err := f.commitOnce(ctx); err != nil {
 		fl.Close()
 		return nil, err
 	}
 	return fl, nil
+}
+
+// commitOnce returns when a commit with a number is durable. If none is under way, it makes one.
+func (f *Feed) commitOnce(ctx context.Context) error {
+	f.mu.Lock()
+	written := f.last > 0
+	f.mu.Unlock()
+	if !written {
+		return f.Commit(ctx, new(store.Batch))
+	}
+	if !f.await(ctx, func() bool { return f.durable > 0 }) {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // detach removes a standby.

@@ -51,7 +51,7 @@ func (fl *Follower) Run(ctx context.Context, from Start, to Sink) error {
 
 func (fl *Follower) run(ctx context.Context, from Start) error {
 	resumes, size := fl.resume(from.At), fl.feed.Stats()
-	begin := Begin{Format: store.Current().Format(), Copy: !resumes, StoreBytes: size.FileBytes - size.FreeBytes, Base: fl.feed.base}
+	begin := Begin{Format: store.Current().Format(), Copy: !resumes, StoreBytes: size.FileBytes - size.FreeBytes}
 	if err := fl.to.Begin(begin); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func readPiece(r store.Reader, from Cursor) (piece *store.Batch, next Cursor, er
 // view calls fn with a state of the store that has every commit that was sent, and returns the number of the commit that made it.
 func (fl *Follower) view(ctx context.Context, fn func(store.Reader) error) (at uint64, err error) {
 	f := fl.feed
-	visible := func() bool { return f.durable >= fl.sent && (f.durable > 0 || f.base != records.Position{}) }
+	visible := func() bool { return f.durable >= fl.sent }
 	if !f.await(ctx, visible) {
 		return 0, context.Cause(ctx)
 	}

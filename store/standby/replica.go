@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -37,21 +36,30 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("the standby differs from the coordinator in the records of %v", e.Keyspace)
 }
 
-// OtherStoreError means that the coordinator serves another store than the complete copy is of, or an older one, such as an empty one after its disk was lost. The
-// complete copy was kept: it may be the last one there is.
+// OtherStoreError means that the coordinator serves another store than the complete copy is of, such as an empty one after its disk was lost, or a store that
+// lacks commits of the copy. The complete copy was kept: it may be the last one there is.
 type OtherStoreError struct {
 	Have, Got uint32 // epochs
-	Older     bool   // it is the same store in an older epoch, or in an earlier state of the same epoch
+	Older     bool   // it is the same store, from before commits of the copy, whatever came after
+	Lacks     uint64 // number of these commits, or one less; 0: not known
 }
 
 func (e *OtherStoreError) Error() string {
+	var text string
 	switch {
 	case e.Older && e.Got == e.Have:
-		return "the coordinator serves an older state of its store than the copy has: it has lost commits that were durable"
+		text = "the coordinator serves an older state of its store than the copy has: it has lost commits that were durable"
+	case e.Older && e.Got < e.Have:
+		text = fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
 	case e.Older:
-		return fmt.Sprintf("the coordinator serves an older store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+		text = fmt.Sprintf("the store of the coordinator was promoted or restored (epoch %d) from an older state than the copy has (epoch %d)", e.Got, e.Have)
+	default:
+		text = fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
 	}
-	return fmt.Sprintf("the coordinator serves another store (epoch %d) than the copy is of (epoch %d)", e.Got, e.Have)
+	if e.Lacks > 0 {
+		text += fmt.Sprintf("; commits of the copy that it lacks: at least %d", e.Lacks)
+	}
+	return text
 }
 
 // Replica is the Sink of a standby. One goroutine at a time may use it. Another goroutine, its own, commits what came, so that the next changes can arrive
@@ -64,7 +72,6 @@ type Replica struct {
 	copies bool             // to is the store of Place.Empty
 	copied *Cursor          // how much of it is durable; nil: nothing, or it does not help any more
 	at     records.Position // of what is durable of it
-	base   records.Position // see Begin
 	next   *store.Batch
 	done   chan struct{}
 
@@ -129,7 +136,7 @@ func (r *Replica) Begin(b Begin) error {
 	if r.err != nil && !errors.As(r.err, new(*DivergedError)) {
 		return r.err
 	}
-	r.err, r.next, r.base = nil, new(store.Batch), b.Base
+	r.err, r.next = nil, new(store.Batch)
 	if b.Copy {
 		r.copies, r.copied = true, nil
 		r.to, r.err = r.place.Empty()
@@ -311,7 +318,7 @@ func (r *Replica) compare(m Mark) error {
 	})
 }
 
-// requireSameStore keeps the complete copy from being replaced by one of another store, or of an older one.
+// requireSameStore keeps the complete copy from being replaced by one of another store, or by one that lacks commits of it.
 func (r *Replica) requireSameStore() error {
 	complete := r.place.Complete()
 	if complete == nil {
@@ -328,18 +335,21 @@ func (r *Replica) requireSameStore() error {
 	if err != nil {
 		return err
 	}
-	same := bytes.Equal(got.Key, have.Key)
-	if !same || got.olderThan(have, r.base) {
-		return &OtherStoreError{Have: have.Epoch, Got: got.Epoch, Older: same}
+	e := &OtherStoreError{Have: have.Epoch, Got: got.Epoch, Older: bytes.Equal(got.Key, have.Key)}
+	if upTo, known := got.upTo(have.at.Run); e.Older && known {
+		if have.at.Number <= upTo {
+			return nil
+		}
+		e.Lacks = have.at.Number - upTo
 	}
-	return nil
+	return e
 }
 
-// state is what tells which of two copies is of another store, or of an older one.
+// state is what tells whether a store is another one than the copy is of, or lacks commits of it.
 type state struct {
 	records.Identity
-	at     records.Position
-	served lease.Instant
+	at      records.Position
+	lineage []records.Position
 }
 
 // stateOf reads the state of a store; found is false if it was never served.
@@ -348,20 +358,22 @@ func stateOf(st store.Store) (s state, found bool, err error) {
 		var errs [3]error
 		s.Identity, found, errs[0] = records.ReadIdentity(r)
 		s.at, _, errs[1] = records.PositionOf(r)
-		s.served, errs[2] = records.ServingClock(r)
+		s.lineage, errs[2] = records.Lineage(r)
 		return errors.Join(errs[:]...)
 	})
 	return s, found, err
 }
 
-// olderThan reports whether a coordinator whose run began at base has lost more of what have has than the one commit that a loss of power takes back: the next
-// one is written, and so sent, only when that one is durable. Otherwise it compares for how long the store was served.
-func (s state) olderThan(have state, base records.Position) bool {
-	switch {
-	case s.Epoch != have.Epoch:
-		return s.Epoch < have.Epoch
-	case have.at.Run == base.Run:
-		return have.at.Number > base.Number+1
+// upTo returns up to which number the store has the commits of a run; known is false if it has none of them. It never lacks more than the newest commit of its
+// own run, which may be on its way, or may have been taken back by a loss of power.
+func (s state) upTo(run uint64) (number uint64, known bool) {
+	if run == s.at.Run {
+		return s.at.Number + 1, true
 	}
-	return s.served < have.served
+	for _, p := range s.lineage {
+		if p.Run == run {
+			return p.Number, true
+		}
+	}
+	return 0, false
 }

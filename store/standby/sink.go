@@ -30,9 +30,6 @@ type Begin struct {
 	Format     uint32 // of the store
 	Copy       bool   // the whole store follows; otherwise what the standby lacks to what it said that it has
 	StoreBytes int64  // about how much is to come, if Copy is true
-
-	// Base is the position of the store when this run of the coordinator began; zero if its commits were not numbered before.
-	Base records.Position
 }
 
 // Mark says that the changes so far make a state, or a part of one while the store is being copied.

@@ -1,7 +1,6 @@
 package standby
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -13,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -657,118 +655,4 @@ func TestResumedStandbyIsCheckedFirst(t *testing.T) {
 			r.Errorf("the standby ended with %v, want a DivergedError", err)
 		}
 	})
-}
-
-// A coordinator that has lost its store, or serves an older one, does not cost the standby its copy. One that was restored or promoted does: it has a later epoch.
-// The same is true of a copy of an older format, which the standby cannot follow with.
-func TestOtherStore(t *testing.T) {
-	ours, others := []byte("our key"), []byte("another key")
-	for _, tt := range []struct {
-		name string
-		next records.Identity
-		want *OtherStoreError
-	}{
-		{"another store", records.Identity{Epoch: 9, Key: others}, &OtherStoreError{Have: 2, Got: 9}},
-		{"an empty store", records.Identity{Epoch: 1, Key: others}, &OtherStoreError{Have: 2, Got: 1}},
-		{"the store in an older epoch", records.Identity{Epoch: 1, Key: ours}, &OtherStoreError{Have: 2, Got: 1, Older: true}},
-		{"the store in a later epoch", records.Identity{Epoch: 3, Key: ours}, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, older := range []bool{false, true} {
-				inBubble(t, Options{}, func(r *rig) { r.testOtherStore(records.Identity{Epoch: 2, Key: ours}, tt.next, tt.want, older) })
-			}
-		})
-	}
-}
-
-// testOtherStore lets a standby with a copy, whether it is of an older format or not, follow a coordinator with the next store.
-func (r *rig) testOtherStore(ours, next records.Identity, want *OtherStoreError, older bool) {
-	r.Helper()
-	r.commit(func(b *store.Batch) { records.PutIdentity(b, ours) })
-	r.connect()
-	r.wantEqual()
-	_ = r.disconnect()
-	if older {
-		r.place.older, r.place.complete = r.place.complete, nil
-	}
-	old := r.place.Complete()
-	r.mem = memstore.New()
-	r.open()
-	r.commit(func(b *store.Batch) { records.PutIdentity(b, next) })
-	r.connect()
-	if want == nil {
-		r.wantEqual()
-		return
-	}
-	if got, ok := errors.AsType[*OtherStoreError](r.ended()); !ok || *got != *want {
-		r.Errorf("the standby ended with %v, want %v", got, want)
-	}
-	if r.place.Complete() != old {
-		r.Error("the complete copy was replaced")
-	}
-}
-
-// A coordinator that serves an earlier state of its store, such as that of an older image of its disk, does not cost the standby its copy. But a loss of power
-// may take back one commit, of which nobody was told.
-func TestOlderState(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		lost   int           // number of commits
-		runs   int           // that begin after the loss
-		gained time.Duration // for which the coordinator served in them, beyond what it lost
-		older  bool
-	}{
-		{"nothing is lost", 0, 1, 0, false},
-		{"one commit is taken back", 1, 1, -time.Second, false},
-		{"two commits are lost", 2, 1, time.Second, true},
-		{"more runs begin, and it has not served for long", 2, 2, -time.Second, true},
-		{"more runs begin, and it has served for longer", 1, 2, time.Second, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, Options{}, func(r *rig) {
-				const served = lease.Instant(time.Hour)
-				r.commit(func(b *store.Batch) { records.PutIdentity(b, records.Identity{Epoch: 2, Key: []byte("our key")}) })
-				r.connect()
-				var image bytes.Buffer
-				for i := range 5 {
-					if i == 5-tt.lost {
-						_, _ = r.mem.Snapshot(&image)
-					}
-					r.commit(func(b *store.Batch) { records.PutClock(b, served) })
-				}
-				r.wantEqual()
-				_ = r.disconnect()
-				old := r.place.Complete()
-				r.mem = r.mem.Reopen()
-				if tt.lost > 0 {
-					var err error
-					if r.mem, err = memstore.Restore(&image); err != nil {
-						r.Fatal(err)
-					}
-				}
-				for range tt.runs {
-					r.open()
-					r.commit(func(b *store.Batch) { records.PutClock(b, served.Add(tt.gained)) })
-					if tt.runs > 1 {
-						r.mem = r.mem.Reopen()
-					}
-				}
-				if tt.runs > 1 {
-					r.open()
-				}
-				r.connect()
-				if !tt.older {
-					r.wantEqual()
-					return
-				}
-				want := OtherStoreError{Have: 2, Got: 2, Older: true}
-				if got, ok := errors.AsType[*OtherStoreError](r.ended()); !ok || *got != want || !strings.Contains(got.Error(), "older state") {
-					t.Errorf("the standby ended with %v, want %v", got, want)
-				}
-				if r.place.Complete() != old {
-					t.Error("the complete copy was replaced")
-				}
-			})
-		})
-	}
 }

@@ -3132,10 +3132,7 @@ type FollowBegin struct {
 	// True if the whole store follows, and the standby must begin with an empty one; false if it goes on with what start said that it has.
 	Copy bool `protobuf:"varint,2,opt,name=copy,proto3" json:"copy,omitempty"`
 	// About how many bytes are to come, if copy is true.
-	StoreBytes uint64 `protobuf:"varint,3,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
-	// Position of the store when this coordinator started. Not set: none. If the standby has a position of the same run whose number is greater by more than 1,
-	// the coordinator has lost commits that were durable.
-	Base          *StorePosition `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`
+	StoreBytes    uint64 `protobuf:"varint,3,opt,name=store_bytes,json=storeBytes,proto3" json:"store_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3189,13 +3186,6 @@ func (x *FollowBegin) GetStoreBytes() uint64 {
 		return x.StoreBytes
 	}
 	return 0
-}
-
-func (x *FollowBegin) GetBase() *StorePosition {
-	if x != nil {
-		return x.Base
-	}
-	return nil
 }
 
 // StoreChanges are changes of records, in order.
@@ -3688,13 +3678,12 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\v2\x16.lessor.v1.FollowBeginH\x00R\x05begin\x123\n" +
 	"\achanges\x18\x02 \x01(\v2\x17.lessor.v1.StoreChangesH\x00R\achanges\x12*\n" +
 	"\x04mark\x18\x03 \x01(\v2\x14.lessor.v1.StoreMarkH\x00R\x04markB\x06\n" +
-	"\x04part\"\x88\x01\n" +
+	"\x04part\"Z\n" +
 	"\vFollowBegin\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x12\n" +
 	"\x04copy\x18\x02 \x01(\bR\x04copy\x12\x1f\n" +
 	"\vstore_bytes\x18\x03 \x01(\x04R\n" +
-	"storeBytes\x12,\n" +
-	"\x04base\x18\x04 \x01(\v2\x18.lessor.v1.StorePositionR\x04base\"@\n" +
+	"storeBytes\"@\n" +
 	"\fStoreChanges\x120\n" +
 	"\achanges\x18\x01 \x03(\v2\x16.lessor.v1.StoreChangeR\achanges\"i\n" +
 	"\vStoreChange\x12\x1a\n" +
@@ -3876,43 +3865,42 @@ var file_lessor_v1_admin_service_proto_depIdxs = []int32{
 	41, // 52: lessor.v1.FollowStoreResponse.begin:type_name -> lessor.v1.FollowBegin
 	42, // 53: lessor.v1.FollowStoreResponse.changes:type_name -> lessor.v1.StoreChanges
 	44, // 54: lessor.v1.FollowStoreResponse.mark:type_name -> lessor.v1.StoreMark
-	45, // 55: lessor.v1.FollowBegin.base:type_name -> lessor.v1.StorePosition
-	43, // 56: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
-	45, // 57: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
-	38, // 58: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
-	10, // 59: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
-	4,  // 60: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
-	6,  // 61: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
-	8,  // 62: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
-	26, // 63: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
-	13, // 64: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
-	15, // 65: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
-	17, // 66: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
-	20, // 67: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
-	22, // 68: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
-	59, // 69: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
-	28, // 70: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
-	32, // 71: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
-	36, // 72: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
-	11, // 73: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
-	5,  // 74: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
-	7,  // 75: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
-	9,  // 76: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
-	27, // 77: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
-	14, // 78: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
-	16, // 79: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
-	18, // 80: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
-	21, // 81: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
-	23, // 82: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
-	60, // 83: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
-	29, // 84: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
-	33, // 85: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
-	40, // 86: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
-	73, // [73:87] is the sub-list for method output_type
-	59, // [59:73] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	43, // 55: lessor.v1.StoreChanges.changes:type_name -> lessor.v1.StoreChange
+	45, // 56: lessor.v1.StoreMark.position:type_name -> lessor.v1.StorePosition
+	38, // 57: lessor.v1.StoreMark.copied:type_name -> lessor.v1.StoreCursor
+	10, // 58: lessor.v1.AdminService.ListQueues:input_type -> lessor.v1.ListQueuesRequest
+	4,  // 59: lessor.v1.AdminService.GetQueue:input_type -> lessor.v1.GetQueueRequest
+	6,  // 60: lessor.v1.AdminService.UpdateQueue:input_type -> lessor.v1.UpdateQueueRequest
+	8,  // 61: lessor.v1.AdminService.PurgeQueue:input_type -> lessor.v1.PurgeQueueRequest
+	26, // 62: lessor.v1.AdminService.ListWorkers:input_type -> lessor.v1.ListWorkersRequest
+	13, // 63: lessor.v1.AdminService.GetWorker:input_type -> lessor.v1.GetWorkerRequest
+	15, // 64: lessor.v1.AdminService.DrainWorker:input_type -> lessor.v1.DrainWorkerRequest
+	17, // 65: lessor.v1.AdminService.KickWorker:input_type -> lessor.v1.KickWorkerRequest
+	20, // 66: lessor.v1.AdminService.InstallPackage:input_type -> lessor.v1.InstallPackageRequest
+	22, // 67: lessor.v1.AdminService.UninstallPackage:input_type -> lessor.v1.UninstallPackageRequest
+	59, // 68: lessor.v1.AdminService.ListAuditEvents:input_type -> lessor.v1.ListAuditEventsRequest
+	28, // 69: lessor.v1.AdminService.GetStatus:input_type -> lessor.v1.GetStatusRequest
+	32, // 70: lessor.v1.AdminService.Backup:input_type -> lessor.v1.BackupRequest
+	36, // 71: lessor.v1.AdminService.FollowStore:input_type -> lessor.v1.FollowStoreRequest
+	11, // 72: lessor.v1.AdminService.ListQueues:output_type -> lessor.v1.ListQueuesResponse
+	5,  // 73: lessor.v1.AdminService.GetQueue:output_type -> lessor.v1.GetQueueResponse
+	7,  // 74: lessor.v1.AdminService.UpdateQueue:output_type -> lessor.v1.UpdateQueueResponse
+	9,  // 75: lessor.v1.AdminService.PurgeQueue:output_type -> lessor.v1.PurgeQueueResponse
+	27, // 76: lessor.v1.AdminService.ListWorkers:output_type -> lessor.v1.ListWorkersResponse
+	14, // 77: lessor.v1.AdminService.GetWorker:output_type -> lessor.v1.GetWorkerResponse
+	16, // 78: lessor.v1.AdminService.DrainWorker:output_type -> lessor.v1.DrainWorkerResponse
+	18, // 79: lessor.v1.AdminService.KickWorker:output_type -> lessor.v1.KickWorkerResponse
+	21, // 80: lessor.v1.AdminService.InstallPackage:output_type -> lessor.v1.InstallPackageResponse
+	23, // 81: lessor.v1.AdminService.UninstallPackage:output_type -> lessor.v1.UninstallPackageResponse
+	60, // 82: lessor.v1.AdminService.ListAuditEvents:output_type -> lessor.v1.ListAuditEventsResponse
+	29, // 83: lessor.v1.AdminService.GetStatus:output_type -> lessor.v1.GetStatusResponse
+	33, // 84: lessor.v1.AdminService.Backup:output_type -> lessor.v1.BackupResponse
+	40, // 85: lessor.v1.AdminService.FollowStore:output_type -> lessor.v1.FollowStoreResponse
+	72, // [72:86] is the sub-list for method output_type
+	58, // [58:72] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_admin_service_proto_init() }
