@@ -233,3 +233,25 @@ func TestFirstCommitOfARunIsNotTakenBack(t *testing.T) {
 		r.wantEqual()
 	})
 }
+
+// A standby that keeps its copy says so before the whole store was sent to it: it may be started again and again.
+func TestOlderStateIsNoticedEarly(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		p := &past{rig: r}
+		p.commit(func(b *store.Batch) { records.PutIdentity(b, ours) })
+		p.put(store.Task, "large", strings.Repeat("x", pieceBytes))
+		p.connect()
+		p.states = append(p.states, p.copyOf(p.mem))
+		p.serve(5)
+		p.wantEqual()
+		p.promote(1)
+		old := p.place.Complete()
+		p.line = time.Millisecond
+		p.connect()
+		time.Sleep(time.Second)
+		p.wantKept(old, OtherStoreError{Have: 2, Got: 3, Older: true, Lacks: 1}, "an older state")
+		if sent := p.newest.Load().Status().Sent; sent > pieceBytes {
+			t.Errorf("%d bytes were sent before, want less than a piece", sent)
+		}
+	})
+}

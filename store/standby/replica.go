@@ -265,7 +265,7 @@ func (r *Replica) commit(group []received) error {
 	}
 	if !last.Complete {
 		if r.copies {
-			r.progress(group)
+			return r.progress(group)
 		}
 		return nil
 	}
@@ -285,14 +285,18 @@ func (r *Replica) commit(group []received) error {
 	return nil
 }
 
-// progress notes how far the copy is with a group.
-func (r *Replica) progress(group []received) {
+// progress notes how far the copy is with a group. It returns an *OtherStoreError as soon as the copy has what tells: long before it is complete.
+func (r *Replica) progress(group []received) error {
 	for _, one := range group {
 		if one.mark.Copied != nil {
 			r.copied = one.mark.Copied
 		}
 		r.at = one.mark.At
 	}
+	if r.copied == nil || r.copied.Keyspace <= store.Meta {
+		return nil
+	}
+	return r.requireSameStore()
 }
 
 // compare compares the checksums of the store with those of a mark.
