@@ -39,8 +39,8 @@ func (e *Engine) stopAlarm(a *alarm) {
 // ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes or tried triesPerTurn tasks. An alarm that one of them sets
 // rings in the next round at the earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
 func (e *Engine) ringAlarms() {
-	last, most, end := e.alarms.last, len(e.batch.changes)+dueAtOnce, e.tried+triesPerTurn
-	for n := 0; n < dueAtOnce && len(e.batch.changes) < most && e.tried < end; n++ {
+	last, most, end := e.alarms.last, len(e.batch().changes)+dueAtOnce, e.tried+triesPerTurn
+	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && e.tried < end; n++ {
 		a, ok := e.alarms.set.Min()
 		if !ok || a.at > e.now.Serving || a.n > last {
 			return

@@ -9,7 +9,7 @@ import (
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
-	e.set.put(e.batch, c)
+	e.set.put(e.batch(), c)
 	e.updateTimers(c)
 	e.updateCounts(c)
 	e.updateBinding(c)
@@ -24,10 +24,10 @@ func (e *Engine) updateTimers(c *lease.Change) {
 	if t := c.Old; t != nil {
 		serving, wall := t.Due()
 		if e.serving.drop(t, int64(serving)) {
-			e.batch.timersGone = append(e.batch.timersGone, store.ServingTimer(serving, t.ID))
+			e.batch().dropTimer(store.ServingTimer(serving, t.ID))
 		}
 		if e.wall.drop(t, int64(wall)) {
-			e.batch.timersGone = append(e.batch.timersGone, store.WallTimer(wall, t.ID))
+			e.batch().dropTimer(store.WallTimer(wall, t.ID))
 		}
 	}
 	if t := c.New; t != nil {
@@ -56,7 +56,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); until then only takers may wait in it
 		q.createdAt = e.now.Wall
 	}
-	e.batch.touchQueue(q)
+	e.batch().touchQueue(q)
 }
 
 // recount updates the counts of a tenant after a change of a task; before and after are countOf of its two versions.
@@ -105,7 +105,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 	}
 	if was {
 		l, at := e.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
-		l.head.batch = e.batch.number
+		l.head.batch = e.batch().number
 		l.head.remove(at)
 		e.noteMove(l, at, false)
 		e.startReadAhead(l)
@@ -113,7 +113,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 	}
 	if is {
 		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
-		l.head.batch = e.batch.number
+		l.head.batch = e.batch().number
 		e.set.find(c.New.ID).onDisk = l.head.insert(at)
 		e.noteMove(l, at, true)
 		e.enlist(l)
@@ -163,7 +163,7 @@ func ranOut(cause lease.Reason) bool {
 // notify tells the holder of a lease to stop, if it is a session; t is the version that has the lease.
 func (e *Engine) notify(holder *taker, t *lease.Task, reason lease.Reason, detail string, grace time.Duration) {
 	if holder != nil && holder.member != nil {
-		d := e.batch.deliveryTo(holder.member)
+		d := e.batch().deliveryTo(holder.member)
 		d.notices = append(d.notices, Notice{Task: t.ID, LeaseID: e.leaseID(t), Reason: reason, Detail: detail, Grace: grace})
 	}
 }

@@ -74,7 +74,7 @@ func (e *Engine) audit(a records.Audit) {
 		a.At = max(a.At, last.At+1)
 	}
 	e.lastAudit = a.Key()
-	e.batch.audits = append(e.batch.audits, &a)
+	e.batch().addAudit(&a)
 }
 
 // Keep commits records that the engine itself does not use, such as credentials. The engine writes them because nobody else may write to the store
@@ -83,7 +83,7 @@ func (e *Engine) audit(a records.Audit) {
 func (e *Engine) Keep(ctx context.Context, tenant string, put func(*store.Batch)) error {
 	entry := EntryOf(ctx)
 	return e.inbox.await(tenant, op{settles: true, run: func() {
-		e.batch.puts = append(e.batch.puts, put)
+		e.batch().addPut(put)
 		e.auditOnce(entry)
 	}})
 }

@@ -105,6 +105,18 @@ func (p *changePool) put(all []*change) {
 	p.all = append(p.all, all[:min(len(all), maxBatchChanges-len(p.all))]...)
 }
 
+// These add to what the batch writes and tells. An op that is added has run.
+func (b *batch) addOp(o op)                    { b.ops = append(b.ops, o) }
+func (b *batch) addFeed(n ResolvedFeed)        { b.feeds = append(b.feeds, n) }
+func (b *batch) addAudit(a *records.Audit)     { b.audits = append(b.audits, a) }
+func (b *batch) addPut(put func(*store.Batch)) { b.puts = append(b.puts, put) }
+func (b *batch) addSettings(q *queue)          { b.configured = append(b.configured, q) }
+func (b *batch) dropTimer(k store.TimerKey)    { b.timersGone = append(b.timersGone, k) }
+func (b *batch) dropLedger(id lease.TaskID, due lease.Instant) {
+	b.ledgers = append(b.ledgers, expiredLedger{id, due})
+}
+func (b *batch) keepClock() { b.clock = true }
+
 // touchSpace makes the batch write the record of a space. The record has the state of the space at the time of seal.
 func (b *batch) touchSpace(s *space) {
 	if s.batch != b.number {

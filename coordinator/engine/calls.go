@@ -207,7 +207,7 @@ func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Se
 }
 
 // CommitPending returns how long the commit under way has lasted so far; 0 if there is none. It does not wait for the loop.
-func (e *Engine) CommitPending() time.Duration { return e.committer.pending() }
+func (e *Engine) CommitPending() time.Duration { return e.pipeline.pending() }
 
 // Counts returns how many tasks there are in all queues. Its cost does not depend on the number of queues and tasks, so metrics may call it often.
 func (e *Engine) Counts(ctx context.Context) (Counts, error) {

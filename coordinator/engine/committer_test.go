@@ -223,9 +223,9 @@ func TestKeptResultCountsInItsBatch(t *testing.T) {
 			Kind: lease.KindComplete, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: make([]byte, 1000)},
 		}
 		grown := onLoop(r, func() int {
-			before := r.batch.bytes
+			before := r.batch().bytes
 			r.judge(home.Tenant, []*lease.Report{late})
-			return r.batch.bytes - before
+			return r.batch().bytes - before
 		})
 		if grown < 1000 || r.lateResult(g.Task.ID, 1) == nil {
 			r.Errorf("a late result of 1000 bytes adds %d bytes to its batch, want at least 1000", grown)
@@ -552,19 +552,19 @@ func TestEachCallOfABatchLeavesItsAuditEntry(t *testing.T) {
 func TestRoundHearsTheCommitter(t *testing.T) {
 	h := newManualEngine(t, 1, 2)
 	h.expireDue() // reads the first timers, for which it would wait for the committer
-	first := h.batch
+	first := h.batch()
 	h.submitSpecs(h.specs(1))
-	h.committer.wants <- struct{}{}
+	h.pipeline.committer.wants <- struct{}{}
 	h.round()
-	if len(h.committer.work) != 1 {
+	if len(h.pipeline.committer.work) != 1 {
 		t.Fatal("the committer asked for a batch and got none")
 	}
-	<-h.committer.work
+	<-h.pipeline.committer.work
 	h.submitSpecs(h.specs(1))
-	h.committer.done <- []*batch{first}
-	h.committer.wants <- struct{}{}
+	h.pipeline.committer.done <- []*batch{first}
+	h.pipeline.committer.wants <- struct{}{}
 	h.round()
-	if len(h.committer.work) != 1 || len(h.inflight) != 1 || h.inflight[0] == first {
-		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.inflight), len(h.committer.work))
+	if len(h.pipeline.committer.work) != 1 || len(h.pipeline.inflight) != 1 || h.pipeline.inflight[0] == first {
+		t.Errorf("%d batches are under way, and the committer got %d, want only the second one", len(h.pipeline.inflight), len(h.pipeline.committer.work))
 	}
 }

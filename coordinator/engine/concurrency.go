@@ -101,11 +101,11 @@ func (e *Engine) updateKey(c *lease.Change) {
 	switch was, is := isParked(c.Old), isParked(c.New); {
 	case was && !is:
 		h := e.parkedIn(k, c.Old.Line())
-		h.batch = e.batch.number
+		h.batch = e.batch().number
 		e.removeParked(k, c.Old.Line(), h, placeOf(c.Old))
 	case is && !was:
 		h := e.parkedIn(k, c.New.Line())
-		h.batch = e.batch.number
+		h.batch = e.batch().number
 		h.insert(placeOf(c.New))
 	}
 	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
@@ -159,7 +159,7 @@ func (e *Engine) removeParked(k *concurrencyKey, line lease.Line, h *head[place]
 
 // refillParked reads the next parked tasks of a line from the store.
 func (e *Engine) refillParked(k *concurrencyKey, line lease.Line, h *head[place]) {
-	e.flushTo(h.batch)
+	e.pipeline.flushTo(h.batch)
 	var keys []place
 	var more bool
 	e.set.read(func(r store.Reader) error {

@@ -19,7 +19,7 @@ import (
 func (r *rig) checkRestart() {
 	r.Helper()
 	for _, problem := range onLoop(r, func() []string {
-		r.flush()
+		r.pipeline.flush()
 		i := &inspection{Engine: r.Engine, tasks: map[lease.TaskID]*lease.Task{}}
 		i.collect()
 		i.compareWithRestart()

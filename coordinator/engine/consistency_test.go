@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
-		return r.batch.empty() && len(r.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0 && len(r.toUnpark) == 0
+		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0 && len(r.toUnpark) == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); onLoop(r, idle) {
@@ -45,7 +45,7 @@ type inspection struct {
 }
 
 func inspect(e *Engine) *inspection {
-	e.flush()
+	e.pipeline.flush()
 	i := &inspection{Engine: e, tasks: map[lease.TaskID]*lease.Task{}}
 	i.collect()
 	i.checkCounts()
@@ -158,7 +158,7 @@ func (i *inspection) checkCounts() {
 		if q.tally != has {
 			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, has)
 		}
-		if q.unused() && q.batch < i.batch.number {
+		if q.unused() && q.batch < i.batch().number {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})

@@ -83,6 +83,6 @@
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
-//	committer.go                               batches become durable
+//	pipeline.go committer.go                   batches are handed over, and become durable
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
 package engine

@@ -18,8 +18,8 @@ func (e *Engine) readClocks() {
 		e.cfg.Events.StoodStill(gap)
 		e.giveBack(gap)
 	}
-	if len(e.inflight) > 0 {
-		if _, left := e.delay(e.inflight[0]); left >= SlowCommit {
+	if b := e.pipeline.oldest(); b != nil {
+		if _, left := e.delay(b); left >= SlowCommit {
 			e.giveBack(left)
 		}
 	}
@@ -62,23 +62,24 @@ func (e *Engine) extendLeases(d time.Duration) {
 		return
 	}
 	e.extended += d
-	bytes := e.batch.bytes
+	bytes := e.batch().bytes
 	for id, entry := range e.set.tasks {
 		if isLeased(entry.task) {
 			e.step(lease.Stall{Task: id, By: d})
 		}
 	}
-	e.batch.bytes = bytes // otherwise the heartbeats that wait could not run in this round
+	e.batch().bytes = bytes // otherwise the heartbeats that wait could not run in this round
 	e.cfg.Events.Stalled(d, e.set.live)
 }
 
 // commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait for its end: until then, nobody could learn of their
 // effects anyway.
 func (e *Engine) commitIsSlow() bool {
-	if len(e.inflight) == 0 {
+	b := e.pipeline.oldest()
+	if b == nil {
 		return false
 	}
-	lasted, _ := e.delay(e.inflight[0])
+	lasted, _ := e.delay(b)
 	return lasted >= SlowCommit
 }
 
@@ -117,7 +118,7 @@ func (e *Engine) expireDue() {
 			of.recent.Forget(of.inStore(k))
 			continue
 		default:
-			e.batch.ledgers = append(e.batch.ledgers, expiredLedger{task: k.task, due: lease.Instant(k.due)})
+			e.batch().dropLedger(k.task, lease.Instant(k.due))
 		}
 		e.dropStale(of, k)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -140,11 +139,7 @@ type Engine struct {
 	readers      sync.WaitGroup
 
 	// Batches, and stalls (due.go).
-	committer      *committer
-	batch          *batch        // the batch that the loop fills now
-	inflight       []*batch      // batches that the committer has and has not reported as durable yet, the oldest first
-	wanted         bool          // the committer has asked for a batch
-	changePool     changePool    // memory for the changes of batches
+	pipeline       *pipeline
 	keysMoved      uint64        // number of the last batch with changes of moveKeys
 	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
 	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
@@ -187,8 +182,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
 		atOnce: 1, toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
 	}
-	e.batch = newBatch(1, &e.changePool)
-	e.committer = newCommitter(st, e.hub, &e.cfg.Events)
+	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
+	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
@@ -205,7 +200,7 @@ func entropy() func() uint64 {
 // Run serves until ctx ends. Then it commits and answers the operations that have run, and returns nil. If the store fails, Run returns
 // an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
 func (e *Engine) Run(ctx context.Context) (err error) {
-	go e.committer.run()
+	e.pipeline.start()
 	reading, endReading := context.WithCancel(ctx)
 	defer func() {
 		endReading()
@@ -231,13 +226,14 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 			return e.drain()
 		case <-e.wakeable():
 		case <-timer.C:
-		case <-e.committer.wants:
-			e.wanted = true
-		case committed, ok := <-e.committer.done:
+		case <-e.pipeline.asks():
+			e.pipeline.asked()
+		case committed, ok := <-e.pipeline.ended():
 			if !ok {
-				return e.storeError()
+				return e.pipeline.err()
 			}
-			e.commitEnded(committed)
+			e.pipeline.durable(committed)
+			e.afterCommit(committed[0])
 		}
 		e.round()
 	}
@@ -246,43 +242,29 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 // pollCommitter takes all that the committer has sent. Run's select takes one thing of several at random: while the loop has no rest, it would leave the
 // committer, and with it the answers to the callers, waiting for many rounds.
 func (e *Engine) pollCommitter() {
-	for {
-		select {
-		case <-e.committer.wants:
-			e.wanted = true
-		case committed, ok := <-e.committer.done:
-			if !ok {
-				return // Run finds that, too
-			}
-			e.commitEnded(committed)
-		default:
-			return
-		}
+	for b := e.pipeline.poll(); b != nil; b = e.pipeline.poll() {
+		e.afterCommit(b)
 	}
 }
 
-func (e *Engine) commitEnded(committed []*batch) {
-	e.durable(committed)
-	e.afterCommit(committed[0])
-}
+// batch returns the batch that the loop fills now: all that it decides goes there.
+func (e *Engine) batch() *batch { return e.pipeline.batch }
 
 // wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
 // full, or operations that were taken before come first.
 func (e *Engine) wakeable() <-chan struct{} {
-	if e.batch.full() || len(e.taken) > 0 {
+	if e.batch().full() || len(e.taken) > 0 {
 		return nil
 	}
 	return e.inbox.wake
 }
 
-func (e *Engine) storeError() error { return fmt.Errorf("%w: %w", ErrStore, e.committer.err) }
-
 // round polls the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if
 // the committer has asked for one.
 func (e *Engine) round() {
 	e.pollCommitter()
-	e.submitBatch()
-	if e.batch.full() {
+	e.pipeline.submit()
+	if e.batch().full() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	e.readClocks()
@@ -301,15 +283,15 @@ func (e *Engine) round() {
 	e.answerCallers()
 	e.moveKeys()
 	e.save()
-	e.submitBatch()
+	e.pipeline.submit()
 }
 
 // runOps runs the operations that wait, until the batch or the time of the round is used up.
 func (e *Engine) runOps() {
-	most := len(e.batch.changes) + maxBatchChanges
+	most := len(e.batch().changes) + maxBatchChanges
 	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
 	began := e.now.Serving
-	for ran := 0; ran < n && e.batch.bytes < maxBatchBytes && len(e.batch.changes) < most; ran++ {
+	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
 		before := e.now.Serving
 		if e.readClocks(); e.now.Serving.Sub(before) > longOp {
 			e.atOnce = 1
@@ -323,7 +305,7 @@ func (e *Engine) runOps() {
 			e.atOnce = min(2*e.atOnce, takeAtOnce)
 		}
 		e.taken[0].run()
-		e.batch.ops = append(e.batch.ops, e.taken[0])
+		e.batch().addOp(e.taken[0])
 		e.taken[0] = op{}
 		e.taken = e.taken[1:]
 	}
@@ -332,7 +314,7 @@ func (e *Engine) runOps() {
 // sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
 // not apply them.
 func (e *Engine) sleep() time.Duration {
-	if e.batch.full() {
+	if e.batch().full() {
 		return idleTick
 	}
 	if len(e.taken) > 0 {
@@ -374,61 +356,28 @@ func (e *Engine) save() {
 		waits = waits || unsaved >= max(saveIdleClock, lease.Instant(k.due).Sub(e.now.Serving)/8)
 	}
 	if waits || e.set.live > 0 && unsaved >= saveClock {
-		e.batch.clock = true
+		e.batch().keepClock()
 	}
 }
 
-// submitBatch gives the batch to the committer if the committer has asked for one and the batch is not empty.
-func (e *Engine) submitBatch() {
-	b := e.batch
-	if !e.wanted || b.empty() && len(b.ops) == 0 && len(b.deliveries) == 0 {
-		return
-	}
+// finishBatch adds to a batch what is known only at its hand-over.
+func (e *Engine) finishBatch(b *batch) {
 	if !b.empty() {
-		e.moveTimers()
+		e.moveTimers(b)
 	}
 	b.seal(e.clock.now().Serving)
 	b.extended = e.extended
 	if !b.empty() {
 		e.savedAt = b.serving
 	}
-	e.inflight = append(e.inflight, b)
-	e.batch = newBatch(b.number+1, &e.changePool)
-	e.wanted = false
-	e.committer.work <- b // never blocks: the committer asks only after it has taken the previous batch
 }
 
-// durable is called when batches have been committed and their answers have been sent.
-func (e *Engine) durable(batches []*batch) {
-	e.inflight = slices.Delete(e.inflight, 0, len(batches))
-	for _, b := range batches {
-		for _, c := range b.changes {
-			e.set.durable(b.number, c)
-		}
-		e.changePool.put(b.changes) // the committer is done with them
-		e.runReadAheads(b.number)
+// batchDurable frees what was in memory because a batch was not durable yet, and begins the readings that have waited for it.
+func (e *Engine) batchDurable(b *batch) {
+	for _, c := range b.changes {
+		e.set.durable(b.number, c)
 	}
-}
-
-// flush waits until the store holds all changes, so that a scan of the store misses nothing. If the store fails, flush panics with corrupt;
-// Run recovers from that.
-func (e *Engine) flush() { e.flushTo(e.batch.number) }
-
-// flushTo waits only for the changes of a batch and of those before it. A scan of an index needs no more than the last batch that changes this index. So
-// after a start, when nothing has changed the indexes yet, the first scans of many of them wait for no commit.
-func (e *Engine) flushTo(number uint64) {
-	for len(e.inflight) > 0 && e.inflight[0].number <= number || e.batch.number <= number && !e.batch.empty() {
-		e.submitBatch()
-		select {
-		case <-e.committer.wants:
-			e.wanted = true
-		case committed, ok := <-e.committer.done:
-			if !ok {
-				panic(corrupt{e.committer.err})
-			}
-			e.durable(committed)
-		}
-	}
+	e.runReadAheads(b.number)
 }
 
 // drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
@@ -439,8 +388,8 @@ func (e *Engine) drain() error {
 			o.after(ErrStopped)
 		}
 	}
-	e.batch.clock = true
-	e.flush()
+	e.batch().keepClock()
+	e.pipeline.flush()
 	return nil
 }
 
@@ -450,14 +399,9 @@ func (e *Engine) stop(err error) {
 	if err != nil {
 		why = ErrStore
 	}
-	close(e.committer.work)
-	for range e.committer.done { // until it is closed
-	}
-	for b := range e.committer.work {
-		b.answer(why)
-	}
+	e.pipeline.stop(why)
 	e.readers.Wait()
-	e.batch.answer(why)
+	e.batch().answer(why)
 	for _, o := range append(e.taken, e.inbox.close(why)...) {
 		if o.after != nil {
 			o.after(why)

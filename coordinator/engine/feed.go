@@ -50,7 +50,7 @@ func (e *Engine) FeedAll(tenant string, news []ResolvedFeed, done func(taken boo
 func (e *Engine) addFeeds(news []ResolvedFeed) {
 	for _, n := range news {
 		if n.task = e.set.leased(n.id); leasedAs(n.task, n.attempt) && n.task.Lease.Nonce == n.nonce {
-			e.batch.feeds = append(e.batch.feeds, n)
+			e.batch().addFeed(n)
 		}
 	}
 }

@@ -10,7 +10,7 @@ type head[K any] struct {
 	max     int
 	bound   K      // every entry of the index that is not greater than bound is in entries; meaningful only if more is set
 	more    bool   // there may be entries beyond bound
-	batch   uint64 // number of the last batch that changes the index; a scan on disk must wait for it, see Engine.flushTo
+	batch   uint64 // number of the last batch that changes the index; a scan on disk must wait for it, see pipeline.flushTo
 }
 
 func newHead[K any](max int, less func(a, b K) bool) *head[K] {

@@ -10,11 +10,7 @@ import (
 // moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this
 // one is durable, so that a commit has one part at most, however many batches it has.
 func (e *Engine) moveKeys() {
-	durable := e.batch.number - 1
-	if len(e.inflight) > 0 {
-		durable = e.inflight[0].number - 1
-	}
-	if e.keysMoved > durable || !e.set.byKey.Busy() {
+	if e.keysMoved > e.pipeline.lastDurable() || !e.set.byKey.Busy() {
 		return
 	}
 	var changes keyindex.Changes
@@ -23,8 +19,8 @@ func (e *Engine) moveKeys() {
 		return err
 	})
 	if changes != nil {
-		e.keysMoved = e.batch.number
-		e.batch.puts = append(e.batch.puts, changes)
+		e.keysMoved = e.batch().number
+		e.batch().addPut(changes)
 	}
 }
 

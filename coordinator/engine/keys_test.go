@@ -37,7 +37,7 @@ func TestKeysAreKnownWhileTheyMove(t *testing.T) {
 			synctest.Wait() // the third task makes the entries a segment; each further one is a batch of the next commit
 		}
 		moves := onLoopLater(r, func() (n int) {
-			for _, b := range append(r.inflight, r.batch) {
+			for _, b := range append(r.pipeline.inflight, r.batch()) {
 				n += len(b.puts)
 			}
 			return n

@@ -176,7 +176,7 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 		q.bucket = *stored
 	case q.settings.Rate.PerSecond != 0:
 		q.bucket = lease.UsedUp(e.now.Serving)
-		e.batch.touchQueue(q)
+		e.batch().touchQueue(q)
 	}
 }
 
@@ -257,7 +257,7 @@ func (e *Engine) invalidate() {
 
 // refillTimers reads the next timers of tasks at rest from the store.
 func (e *Engine) refillTimers(tl *timeline) {
-	e.flush()
+	e.pipeline.flush()
 	var keys []timerKey
 	var more bool
 	e.set.read(func(r store.Reader) error {

@@ -66,7 +66,7 @@ func (h *manualEngine) submitSpecs(specs []*lease.Spec, digests []lease.Digest) 
 // completions returns a Complete for each grant of the batch; there must be n of them.
 func (h *manualEngine) completions(n int) []*lease.Report {
 	reports := make([]*lease.Report, 0, n)
-	for _, tell := range h.batch.deliveries {
+	for _, tell := range h.batch().deliveries {
 		for _, g := range tell.granted {
 			reports = append(reports, &lease.Report{
 				Kind: lease.KindComplete, Session: tell.member.Session, TaskID: g.Task.ID.String(), LeaseID: g.LeaseID, Result: &lease.Result{Output: h.payload[:16]},
@@ -100,16 +100,16 @@ func (h *manualEngine) complete(reports []*lease.Report) {
 // encodeBatch encodes what is in the batch.
 func (h *manualEngine) encodeBatch() {
 	h.encoded.Reset()
-	if err := h.batch.encode(&h.encoded, h.st); err != nil {
+	if err := h.batch().encode(&h.encoded, h.st); err != nil {
 		h.Fatal(err)
 	}
 }
 
 // endBatch treats the batch as durable, and begins the next one.
 func (h *manualEngine) endBatch() {
-	b := h.batch
-	h.batch = newBatch(b.number+1, &h.changePool)
-	h.inflight = append(h.inflight, b)
-	h.durable([]*batch{b})
+	p, b := h.pipeline, h.batch()
+	p.batch = newBatch(b.number+1, &p.memory)
+	p.inflight = append(p.inflight, b)
+	p.durable([]*batch{b})
 	h.afterCommit(b)
 }

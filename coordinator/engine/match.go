@@ -21,7 +21,7 @@ var triesPerTurn = maxBatchChanges
 var takersPerBatch = 64
 
 // handedOut reports whether match has handed out in the present batch as much as it may.
-func (e *Engine) handedOut() bool { return e.batch.handedOut >= takersPerBatch }
+func (e *Engine) handedOut() bool { return e.batch().handedOut >= takersPerBatch }
 
 // markForMatch marks a queue to be matched, because a new task or a taker with room may now find a match. While the queue has no task or no taker,
 // there is nothing to match; the next task or taker that comes marks the queue.
@@ -76,12 +76,12 @@ func (e *Engine) match() {
 		if !e.matchQueue(q) {
 			e.mark(q)
 		}
-		e.batch.handedOut += max(0, e.recipients()-before) // below 0 if the batch was handed over meanwhile
+		e.batch().handedOut += max(0, e.recipients()-before) // below 0 if the batch was handed over meanwhile
 	}
 }
 
 // recipients returns how many calls and sessions get something from the present batch.
-func (e *Engine) recipients() int { return len(e.toAnswer) + len(e.batch.deliveries) }
+func (e *Engine) recipients() int { return len(e.toAnswer) + len(e.batch().deliveries) }
 
 // matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
 // tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.

@@ -67,7 +67,7 @@ func (q *queue) hasTaskInLine() bool { return q.counts[countReady] > q.parked }
 // forgetIfUnused makes the batch forget a queue if it is unused by then.
 func (e *Engine) forgetIfUnused(q *queue) {
 	if q.unused() {
-		e.batch.touchQueue(q)
+		e.batch().touchQueue(q)
 	}
 }
 

@@ -102,9 +102,9 @@ func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 		q.createdAt = e.now.Wall
 	}
 	q.bucket = settings.Rate.At(q.bucket, e.now.Serving)
-	e.batch.touchQueue(q)
-	e.batch.touchSpace(q.space)
-	e.batch.configured = append(e.batch.configured, q)
+	e.batch().touchQueue(q)
+	e.batch().touchSpace(q.space)
+	e.batch().addSettings(q)
 	e.markForMatch(q)
 	return q.info()
 }

@@ -58,7 +58,7 @@ func (e *Engine) startReadAhead(l *line) {
 	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.readAheads) >= maxReadAheads {
 		return
 	}
-	l.readAhead = &readAhead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch.number, seqs: map[uint64]struct{}{}}
+	l.readAhead = &readAhead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch().number, seqs: map[uint64]struct{}{}}
 	e.readAheads[l.readAhead] = struct{}{}
 }
 
@@ -140,7 +140,7 @@ func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{})
 // durable.
 func (e *Engine) refillLine(l *line) {
 	e.dropReadAhead(l.readAhead)
-	e.flushTo(l.head.batch)
+	e.pipeline.flushTo(l.head.batch)
 	var found reading
 	e.set.read(func(r store.Reader) (err error) {
 		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, e.set.room())

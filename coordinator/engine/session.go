@@ -58,7 +58,7 @@ func (e *Engine) redeliver(t *taker, id lease.TaskID) {
 	if unacked := l.AckedAt == 0 && l.AckBy != 0; unacked && (t.member.Redeliver || l.Session != t.member.Session) {
 		g := e.newGranted(task)
 		g.Again = true
-		e.batch.grant(t.member, g)
+		e.batch().grant(t.member, g)
 	}
 }
 
@@ -81,7 +81,7 @@ const newerStream = "a newer stream of this instance has taken over"
 func (e *Engine) displace(instance, why string) {
 	if t := e.sessions[e.current[instance]]; t != nil {
 		e.depart(t.member.Session)
-		e.batch.ops = append(e.batch.ops, op{after: func(error) { t.member.Displaced(why) }})
+		e.batch().addOp(op{after: func(error) { t.member.Displaced(why) }})
 	}
 }
 

@@ -118,7 +118,7 @@ func (e *Engine) withdrawNumber(s *space) {
 	e.lastSpace--
 	s.tenant.spaces--
 	s.number = 0
-	e.batch.leaveSpace(s)
+	e.batch().leaveSpace(s)
 }
 
 // directory finds the number of a space. The edge may read it without the loop.

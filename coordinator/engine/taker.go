@@ -134,7 +134,7 @@ func (e *Engine) releasePreferred(t *taker) {
 
 func (e *Engine) handOver(t *taker, g Granted) {
 	if t.member != nil {
-		e.batch.grant(t.member, g)
+		e.batch().grant(t.member, g)
 		return
 	}
 	if len(t.granted) == 0 {

@@ -99,11 +99,11 @@ func (t *timeline) dropStale(k timerKey) {
 
 // moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
 // would be written to Timer after it was removed from there.
-func (e *Engine) moveTimers() {
-	e.batch.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
+func (e *Engine) moveTimers(b *batch) {
+	b.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
 		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
 	})
-	for _, k := range e.batch.timers.Moved {
+	for _, k := range b.timers.Moved {
 		tl := e.serving
 		if k.Clock == store.WallClock {
 			tl = e.wall

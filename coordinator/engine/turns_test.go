@@ -568,7 +568,7 @@ func TestABatchHandsOutToFewTakers(t *testing.T) {
 				var granted atomic.Int64
 				r.start(Config{Events: Events{Granted: func(*lease.Task) { // on the loop
 					granted.Add(1)
-					inBatch[r.batch.number]++
+					inBatch[r.batch().number]++
 				}}})
 				wait(r)
 				specs := make([]*lease.Spec, n)

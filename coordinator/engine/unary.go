@@ -211,7 +211,7 @@ func (e *Engine) answerCaller(t *taker) {
 	}
 	granted, reply := t.granted, t.reply
 	t.granted, t.reply = nil, nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
-	e.batch.ops = append(e.batch.ops, op{after: func(err error) { reply(granted, err) }})
+	e.batch().addOp(op{after: func(err error) { reply(granted, err) }})
 }
 
 // doneWaiting removes a call from those that wait.

@@ -56,6 +56,6 @@ func (v view) NextSeq(number uint32) uint64 {
 	s := v.e.spaces[number]
 	n := s.nextSeq
 	s.nextSeq++
-	v.e.batch.touchSpace(s)
+	v.e.batch().touchSpace(s)
 	return n
 }

@@ -12,7 +12,7 @@ import (
 var emptied = []string{
 	"taken", "set.tasks", "set.live", "set.ledger", "set.keys", "set.discards", "serving.leased", "serving.rest.entries", "wall.leased",
 	"wall.rest.entries", "alarms.set", "sessions", "current", "orphans", "requests", "takers", "toAnswer", "workers", "toMatch.len", "toUnpark",
-	"throttled", "readAheads", "inflight", "hub.tasks", "hub.runs", "hub.recent", "hub.output",
+	"throttled", "readAheads", "pipeline.inflight", "hub.tasks", "hub.runs", "hub.recent", "hub.output",
 }
 
 // emptiedOfSpaces is the same of each workspace.
