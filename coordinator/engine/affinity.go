@@ -68,7 +68,7 @@ func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
 		b.held = nil
 	}
 	if worker == b.worker {
-		b.end = e.setAlarm(e.now.Serving.Add(a.TTL), func() { e.endBinding(s, a.Key) })
+		b.end = e.setAlarm(e.now().Serving.Add(a.TTL), func() { e.endBinding(s, a.Key) })
 	}
 }
 

@@ -42,7 +42,7 @@ func (e *Engine) ringAlarms() {
 	last, most, end := e.alarms.last, len(e.batch().changes)+dueAtOnce, e.tried+triesPerTurn
 	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && e.tried < end; n++ {
 		a, ok := e.alarms.set.Min()
-		if !ok || a.at > e.now.Serving || a.n > last {
+		if !ok || a.at > e.now().Serving || a.n > last {
 			return
 		}
 		e.alarms.set.PopMin()

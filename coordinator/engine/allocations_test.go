@@ -17,7 +17,7 @@ func TestAllocationsOfARound(t *testing.T) {
 	h := newManualEngine(t, 4, tasks/4)
 	specs, digests := h.specs(tasks)
 	var reports []*lease.Report
-	seal := func() { h.batch().seal(h.now.Serving) }
+	seal := func() { h.batch().seal(h.now().Serving) }
 	parts := []struct {
 		name string
 		most uint64 // for all tasks

@@ -54,7 +54,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 		e.markForMatch(q)
 	}
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); until then only takers may wait in it
-		q.createdAt = e.now.Wall
+		q.createdAt = e.now().Wall
 	}
 	e.batch().touchQueue(q)
 }

@@ -69,7 +69,7 @@ func (e *Engine) auditStep(a *Entry, tasks uint64) {
 
 // audit adds an entry to the batch. If two entries have the same time, the second one gets a later time, so that their keys differ.
 func (e *Engine) audit(a records.Audit) {
-	a.At, a.Serving = e.now.Wall, e.now.Serving
+	a.At, a.Serving = e.now().Wall, e.now().Serving
 	if last := e.lastAudit; last.Serving == a.Serving {
 		a.At = max(a.At, last.At+1)
 	}

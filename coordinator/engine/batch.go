@@ -44,7 +44,7 @@ type batch struct {
 	forgotten    []records.Queue // the ones that are unused
 	settings     []setting
 	serving      lease.Instant
-	extended     time.Duration // value of Engine.extended
+	extended     time.Duration // value of stalls.extended
 	timers       timerindex.Changes
 	feedback     []finalFeedback // last feedback of the attempts that the batch ends
 }

@@ -282,7 +282,7 @@ func BenchmarkEncode(b *testing.B) {
 	const tasks = 500
 	h := newManualEngine(b, 1, tasks)
 	part := func(name string) {
-		h.batch().seal(h.now.Serving)
+		h.batch().seal(h.now().Serving)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for left := b.N; left > 0; left -= tasks {

@@ -31,3 +31,54 @@ func (c *clock) now() lease.Now {
 	}
 	return lease.Now{Serving: c.base.Add(t.Sub(*start)), Wall: wallAt(t)}
 }
+
+// clocks are both clocks as the loop reads them: whatever it does between two readings happens at the same time. It belongs to the loop.
+type clocks struct {
+	clock   *clock
+	now     lease.Now     // as they were read last
+	ahead   time.Duration // value of wallAhead when jump was called last
+	savedAt lease.Instant // serving clock in the newest batch that was handed over with something to commit
+}
+
+// set sets the serving clock to a clock that has not started, and start starts it. The store has the time saved.
+func (c *clocks) set(to *clock, saved lease.Instant) {
+	c.clock, c.now, c.savedAt = to, to.now(), saved
+}
+
+func (c *clocks) start() {
+	c.clock.run()
+	c.now = c.clock.now()
+	c.ahead = wallAhead(c.now)
+}
+
+// read reads both clocks, and returns the time since the last reading.
+func (c *clocks) read() (passed time.Duration) {
+	before := c.now.Serving
+	c.now = c.clock.now()
+	return c.now.Serving.Sub(before)
+}
+
+// readUpTo is read, but the loop goes on no later than most after the last reading: the next reading finds the rest.
+func (c *clocks) readUpTo(most time.Duration) {
+	before := c.now.Serving
+	if c.read() > most {
+		c.now.Serving = before.Add(most)
+	}
+}
+
+// jump returns by how much the wall clock was set between this reading and the one at which jump was called last.
+func (c *clocks) jump() time.Duration {
+	before := c.ahead
+	c.ahead = wallAhead(c.now)
+	return c.ahead - before
+}
+
+// wallAhead is the wall clock minus the serving clock.
+func wallAhead(now lease.Now) time.Duration {
+	return time.Duration(now.Wall) - time.Duration(now.Serving)
+}
+
+// saved is called when a batch with the time at is handed over, and unsaved returns the time since then.
+func (c *clocks) saved(at lease.Instant) { c.savedAt = at }
+
+func (c *clocks) unsaved() time.Duration { return c.now.Serving.Sub(c.savedAt) }

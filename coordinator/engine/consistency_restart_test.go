@@ -41,8 +41,8 @@ func (i *inspection) compareWithRestart() {
 			i.problem("a restart changes %s (-before +after):\n%s", what, diff)
 		}
 	}
-	if next.clock.base > i.now.Serving {
-		i.problem("a restart begins at %d of the serving clock, and it is %d", next.clock.base, i.now.Serving)
+	if next.clock.base > i.now().Serving {
+		i.problem("a restart begins at %d of the serving clock, and it is %d", next.clock.base, i.now().Serving)
 	}
 	compare("the counts of all tasks", i.total.String(), next.total.String())
 	compare("the number of live leases", i.set.live, next.set.live)

@@ -688,7 +688,7 @@ func (i *inspection) checkTakers() {
 }
 
 func (i *inspection) checkIdle(q *queue, t *taker) {
-	blocked := q.state().Blocked(i.now.Serving)
+	blocked := q.state().Blocked(i.now().Serving)
 	var found []lease.TaskID
 	waiting := 0
 	for id, task := range i.tasks {
@@ -707,10 +707,10 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	case l == nil && len(found) > 0:
 		i.problem("queue %q: task %v is for worker %q, which does not find it", q.name, found[0], t.wants.Worker)
 	case l == nil:
-	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now.Serving)):
+	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now().Serving)):
 		i.problem("queue %q waits for its rate limit, and nobody wakes it", q.name)
 	case t.wants.limitsByTask() && i.keyIsFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]): // the task did not suit it before its key was full
-	case blocked == lease.NoBlock && !i.wakes(q, i.now.Serving):
+	case blocked == lease.NoBlock && !i.wakes(q, i.now().Serving):
 		i.problem("queue %q: worker %q has room for task %d, which waits", q.name, t.wants.Worker, at.seq)
 	}
 }
@@ -745,10 +745,10 @@ func (i *inspection) checkExplanations() {
 	n := i.countLeases()
 	for id, t := range i.tasks {
 		q := i.queueOf(t)
-		if !isReady(t) || i.wakes(q, i.now.Serving) { // the loop is about to look at the queue
+		if !isReady(t) || i.wakes(q, i.now().Serving) { // the loop is about to look at the queue
 			continue
 		}
-		x := lease.Explain(i.now, view{i.Engine}, t)
+		x := lease.Explain(i.now(), view{i.Engine}, t)
 		if why := i.heldByRules(q, t, &n); why != "" || heldBack(x.Findings) {
 			if !heldBack(x.Findings) || x.Findings[0].Code != foundOf[why] {
 				i.problem("task %v waits because of %q, and the finding is %+v", id, why, x.Findings)
@@ -802,7 +802,7 @@ func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) string {
 		return "pause"
 	case s.MaxInflight != 0 && n.queues[q] >= int(s.MaxInflight):
 		return "max_inflight"
-	case s.Rate.PerSecond != 0 && s.Rate.Next(q.bucket, i.now.Serving) > i.now.Serving:
+	case s.Rate.PerSecond != 0 && s.Rate.Next(q.bucket, i.now().Serving) > i.now().Serving:
 		return "rate"
 	case isParked(t), key != "" && h.Count > 0 && h.Count >= min(h.Limit, t.Spec.ConcurrencyLimit):
 		return "key"

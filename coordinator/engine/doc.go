@@ -68,7 +68,8 @@
 //
 //	api.go events.go                           what calls take and return; the events that observers get
 //	engine.go                                  start, loop and stop
-//	clock.go wall*.go due.go alarm.go          the clocks, stalls of the loop itself (A8), timers of tasks, and other timers (alarms)
+//	clock.go wall*.go stalls.go                the clocks, and stalls of the coordinator itself (A8)
+//	due.go alarm.go                            timers of tasks, and other timers (alarms)
 //	inbox.go lanes.go                          calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
 //	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once

@@ -97,7 +97,6 @@ type Engine struct {
 	invalidated int // how many leases of an older epoch Open has ended
 
 	// Everything below belongs to the loop.
-	now    lease.Now    // both clocks, as the loop read them last
 	taken  []op         // operations from the inbox that have not run yet
 	spare  []op         // memory for taken
 	atOnce int          // how many to take next; see takeAtOnce
@@ -139,15 +138,10 @@ type Engine struct {
 	readers      sync.WaitGroup
 
 	// Batches, and stalls (due.go).
-	pipeline       *pipeline
-	keysMoved      uint64        // number of the last batch with changes of moveKeys
-	savedAt        lease.Instant // serving clock in the newest batch that was handed over with something to commit
-	extended       time.Duration // by how much the live leases were extended since the start, because of stalls
-	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see round
-	expiredNone    bool          // the last round expired nothing because of a stall
-	wallAhead      time.Duration // wallAhead of the clocks as they were read last
-	committedAt    lease.Instant // when the committer last reported a commit
-	extendedBefore time.Duration // value of extended at committedAt
+	pipeline  *pipeline
+	clocks    *clocks
+	stalls    stalls
+	keysMoved uint64 // number of the last batch with changes of moveKeys
 }
 
 // Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
@@ -176,7 +170,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	cfg.Events.fill()
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, tenants: map[string]*TenantCounts{},
+		clocks: &clocks{}, set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, tenants: map[string]*TenantCounts{},
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
@@ -215,9 +209,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	e.clock.run()
-	e.now = e.clock.now()
-	e.wallAhead = wallAhead(e.now)
+	e.clocks.start()
 	e.readKeyFilters(reading)
 	for {
 		timer.Reset(e.sleep())
@@ -247,6 +239,9 @@ func (e *Engine) pollCommitter() {
 	}
 }
 
+// now returns both clocks as the loop has read them last.
+func (e *Engine) now() lease.Now { return e.clocks.now }
+
 // batch returns the batch that the loop fills now: all that it decides goes there.
 func (e *Engine) batch() *batch { return e.pipeline.batch }
 
@@ -272,10 +267,7 @@ func (e *Engine) round() {
 	e.pollsEnd = e.tried + triesPerTurn
 	e.runOps()
 	e.readClocks()
-	// Heartbeats that came in during a stall are applied before leases expire. But every round may come after a stall: under a flood of submits each batch is full
-	// at once, and the loop waits for the committer.
-	e.stalled, e.expiredNone = false, e.stalled && !e.expiredNone
-	if !e.expiredNone && !e.commitIsSlow() {
+	if e.stalls.mayExpire() && !e.commitIsSlow() {
 		e.expireDue()
 		e.ringAlarms()
 	}
@@ -290,13 +282,13 @@ func (e *Engine) round() {
 func (e *Engine) runOps() {
 	most := len(e.batch().changes) + maxBatchChanges
 	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
-	began := e.now.Serving
+	began := e.now().Serving
 	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
-		before := e.now.Serving
-		if e.readClocks(); e.now.Serving.Sub(before) > longOp {
+		before := e.now().Serving
+		if e.readClocks(); e.now().Serving.Sub(before) > longOp {
 			e.atOnce = 1
 		}
-		if ran > 0 && e.now.Serving.Sub(began) >= runFor && !e.stalled {
+		if ran > 0 && e.now().Serving.Sub(began) >= runFor && !e.stalls.stoodStill() {
 			break
 		}
 		if len(e.taken) == 0 {
@@ -350,10 +342,10 @@ func (e *Engine) sleep() time.Duration {
 // save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
 // every crash, for ever if they come often. For a timer far away, it saves the clock less often.
 func (e *Engine) save() {
-	unsaved := e.now.Serving.Sub(e.savedAt)
+	unsaved := e.clocks.unsaved()
 	waits := e.throttled.Len() > 0 && unsaved >= saveIdleClock
 	if k, ok := e.serving.next(); ok {
-		waits = waits || unsaved >= max(saveIdleClock, lease.Instant(k.due).Sub(e.now.Serving)/8)
+		waits = waits || unsaved >= max(saveIdleClock, lease.Instant(k.due).Sub(e.now().Serving)/8)
 	}
 	if waits || e.set.live > 0 && unsaved >= saveClock {
 		e.batch().keepClock()
@@ -366,9 +358,9 @@ func (e *Engine) finishBatch(b *batch) {
 		e.moveTimers(b)
 	}
 	b.seal(e.clock.now().Serving)
-	b.extended = e.extended
+	e.stalls.noteHandOver(b)
 	if !b.empty() {
-		e.savedAt = b.serving
+		e.clocks.saved(b.serving)
 	}
 }
 

@@ -23,7 +23,7 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	if t == nil || t.Tenant != tenant {
 		return x, lease.ErrNotFound
 	}
-	x = lease.Explain(e.now, view{e}, t)
+	x = lease.Explain(e.now(), view{e}, t)
 	e.nameHolders(t, x.Findings)
 	if e.isOrphan(t) {
 		x.Findings[0].Message += "; its process has no session any more"
@@ -32,13 +32,13 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	case t.State() != lease.Ready:
 	case e.cfg.StoreGone():
 		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
-			Code: lease.FoundStoreGone, Since: e.now.WallAt(t.ReadyAt),
+			Code: lease.FoundStoreGone, Since: e.now().WallAt(t.ReadyAt),
 			Message: "the file of the coordinator's store was moved or removed: no tasks are granted; running tasks continue",
 			Remedy:  "the file is back in its place; the log of the coordinator says what to do",
 		})
 	case e.cfg.DiskSpent():
 		x.Findings = slices.Insert(x.Findings, 0, lease.Finding{
-			Code: lease.FoundDiskFull, Since: e.now.WallAt(t.ReadyAt),
+			Code: lease.FoundDiskFull, Since: e.now().WallAt(t.ReadyAt),
 			Message: "the disk of the coordinator is almost full: no tasks are granted until there is room; running tasks continue",
 			Remedy:  "there is room on that disk or inside the store; the log of the coordinator says how much it needs",
 		})

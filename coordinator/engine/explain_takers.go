@@ -12,7 +12,7 @@ import (
 func (e *Engine) workersFor(t *lease.Task) lease.Finding {
 	q := e.spaces[t.ID.Space].queues[t.Spec.Queue]
 	f := e.obstacle(q, t, e.attendance(q, t))
-	f.Since = e.now.WallAt(t.ReadyAt)
+	f.Since = e.now().WallAt(t.ReadyAt)
 	return f
 }
 
@@ -179,7 +179,7 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
 	if end := e.absence(t); end != nil {
 		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not connected", t.Spec.Pinned())
-		f.Until, f.Remedy = e.now.WallAt(end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
+		f.Until, f.Remedy = e.now().WallAt(end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
 	}
 	return f
 }
@@ -214,7 +214,7 @@ func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 		Remedy:  remedy + ", or the binding of the key ends",
 	}
 	if b.held[b.worker] == 0 && b.end != nil {
-		f.Until = e.now.WallAt(b.end.at)
+		f.Until = e.now().WallAt(b.end.at)
 	}
 	return f
 }

@@ -25,7 +25,7 @@ type op struct {
 	settles bool
 	// must says that the caller could not repeat the call: the end of a call or of a session, a change of its capacity. The inbox always has room for it.
 	must bool
-	// run runs on the loop, at e.now.
+	// run runs on the loop, at e.now().
 	run func()
 	// after is called with nil when the changes of run are durable, or with an error if it is not known whether they are. May be nil.
 	after func(error)

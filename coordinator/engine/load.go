@@ -46,8 +46,7 @@ func (e *Engine) loadClock(r store.Reader) error {
 		return err
 	}
 	e.clock = newClock(serving)
-	e.now = e.clock.now()
-	e.savedAt = serving
+	e.clocks.set(e.clock, serving)
 	e.serving.rest.unread(timerKey{due: math.MinInt64})
 	e.wall.rest.unread(timerKey{due: math.MinInt64})
 	e.recent, err = timerindex.Load(r, e.cfg.TimersSwept)
@@ -175,7 +174,7 @@ func (e *Engine) loadBucket(q *queue, stored *lease.Bucket) {
 	case stored != nil:
 		q.bucket = *stored
 	case q.settings.Rate.PerSecond != 0:
-		q.bucket = lease.UsedUp(e.now.Serving)
+		q.bucket = lease.UsedUp(e.now().Serving)
 		e.batch().touchQueue(q)
 	}
 }

@@ -26,8 +26,7 @@ func newManualEngine(tb testing.TB, takers, slots int) *manualEngine {
 		tb.Fatal(err)
 	}
 	h := &manualEngine{TB: tb, Engine: e, payload: make([]byte, 256)}
-	e.clock.run()
-	e.now = e.clock.now()
+	e.clocks.start()
 	for i := range takers {
 		instance := strconv.Itoa(i)
 		e.Join(&Member{

@@ -148,15 +148,15 @@ func (e *Engine) recordGrant(q *queue, f *flow) {
 	q.lastGrant = e.grants
 	q.takeTurn(f)
 	if r := q.settings.Rate; r.PerSecond != 0 {
-		q.bucket = r.Take(q.bucket, e.now.Serving)
+		q.bucket = r.Take(q.bucket, e.now().Serving)
 	}
 }
 
 // heldUp reports whether the settings of a queue allow no grant now. What ends that marks the queue; of a rate limit, unthrottle does.
 func (e *Engine) heldUp(q *queue) bool {
-	block := q.state().Blocked(e.now.Serving)
+	block := q.state().Blocked(e.now().Serving)
 	if block == lease.BlockedByRate {
-		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now.Serving), q})
+		e.throttled.Set(throttle{q.settings.Rate.Next(q.bucket, e.now().Serving), q})
 	}
 	return block != lease.NoBlock
 }
@@ -179,7 +179,7 @@ func throttleLess(a, b throttle) bool {
 func (e *Engine) unthrottle() {
 	for {
 		t, ok := e.throttled.Min()
-		if !ok || t.until > e.now.Serving {
+		if !ok || t.until > e.now().Serving {
 			return
 		}
 		e.throttled.PopMin()

@@ -251,7 +251,7 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 		ring := func(given int) {
 			t.Helper()
 			time.Sleep(lease.DefaultResourceWait)
-			h.now = h.clock.now()
+			h.clocks.read()
 			h.ringAlarms()
 			waiting -= given
 			if got := int(h.total.counts[countReady]); got != waiting {
@@ -282,7 +282,7 @@ func TestRoundEndsFewBindings(t *testing.T) {
 			s := h.spaceOf(home)
 			for i := range bindings {
 				key := fmt.Sprint(i)
-				s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now.Serving, func() { h.endBinding(s, key) })}
+				s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now().Serving, func() { h.endBinding(s, key) })}
 				if specs, digests := h.specs(lines); lines > 0 {
 					for n, s := range specs {
 						s.Type, s.Affinity = fmt.Sprint(n), &lease.Affinity{Key: key, Mode: lease.Preferred, TTL: time.Minute}

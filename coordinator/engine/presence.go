@@ -104,7 +104,7 @@ func (e *Engine) updatePresence(k workerKey, p *presence) {
 		e.stopAlarm(p.end)
 		delete(e.workers, k)
 	case p.end == nil:
-		p.end = e.setAlarm(e.now.Serving.Add(e.cfg.ResourceWait), func() { e.loseResources(k) })
+		p.end = e.setAlarm(e.now().Serving.Add(e.cfg.ResourceWait), func() { e.loseResources(k) })
 	}
 }
 
@@ -188,7 +188,7 @@ func (e *Engine) loseResources(k workerKey) {
 	}
 	p.end = nil
 	if p.isAwaited() { // the rest follows in the next rounds, without another wait: see ringAlarms
-		p.end = e.setAlarm(e.now.Serving, func() { e.loseResources(k) })
+		p.end = e.setAlarm(e.now().Serving, func() { e.loseResources(k) })
 	}
 }
 

@@ -95,13 +95,13 @@ func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	if rate := q.settings.Rate; rate.PerSecond == 0 { // there was no rate limit, so nothing of it is used up
 		q.bucket = lease.Bucket{}
 	} else {
-		q.bucket = rate.At(q.bucket, e.now.Serving) // the time until now counts at the rate that was in force
+		q.bucket = rate.At(q.bucket, e.now().Serving) // the time until now counts at the rate that was in force
 	}
 	q.settings = settings
 	if q.createdAt == 0 { // a queue exists from its first submit or update on (T13)
-		q.createdAt = e.now.Wall
+		q.createdAt = e.now().Wall
 	}
-	q.bucket = settings.Rate.At(q.bucket, e.now.Serving)
+	q.bucket = settings.Rate.At(q.bucket, e.now().Serving)
 	e.batch().touchQueue(q)
 	e.batch().touchSpace(q.space)
 	e.batch().addSettings(q)

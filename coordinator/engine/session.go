@@ -69,7 +69,7 @@ func (e *Engine) repeatCancel(t *taker, id lease.TaskID) {
 	if task.Cancel == nil {
 		return
 	}
-	if left := task.Lease.CancelBy.Sub(e.now.Serving); left > 0 {
+	if left := task.Lease.CancelBy.Sub(e.now().Serving); left > 0 {
 		e.notify(t, task, lease.TaskCancelled, task.Cancel.Reason, left)
 	}
 }

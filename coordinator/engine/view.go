@@ -2,7 +2,7 @@ package engine
 
 import "github.com/lessor-dev/lessor/lease"
 
-// step decides one command at e.now and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
+// step decides one command at e.now() and applies its changes to the present batch. The Step that it returns has no Changes any more. A step must not run inside
 // another step.
 func (e *Engine) step(c lease.Command) lease.Step {
 	out, _ := e.stepChanging(c)
@@ -11,7 +11,7 @@ func (e *Engine) step(c lease.Command) lease.Step {
 
 // stepChanging is step, and reports whether anything has changed.
 func (e *Engine) stepChanging(c lease.Command) (out lease.Step, changed bool) {
-	out = e.rules.StepOn(e.memory, e.now, view{e}, c)
+	out = e.rules.StepOn(e.memory, e.now(), view{e}, c)
 	for i := range out.Changes {
 		e.apply(&out.Changes[i])
 	}

@@ -12,7 +12,7 @@ func TestWallClockSet(t *testing.T) {
 	var told []time.Duration
 	runWith(t, Config{Events: Events{WallClockSet: func(by time.Duration) { told = append(told, by) }}}, func(r *rig) {
 		jump := func(by time.Duration) {
-			onLoop(r, func() int { r.wallAhead -= by; return 0 }) // as if the clocks had been so far apart at the last reading
+			onLoop(r, func() int { r.clocks.ahead -= by; return 0 }) // as if the clocks had been so far apart at the last reading
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 		}

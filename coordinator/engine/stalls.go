@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/lessor-dev/lessor/lease"
+)
+
+// stalls knows the time for which the coordinator could not hear or answer workers, and how much of it was given back to the live leases (A8). It belongs to
+// the loop.
+type stalls struct {
+	extended       time.Duration // by how much the live leases were extended since the start
+	stalled        bool          // the loop has stood still: the present round, or else the next one, expires nothing; see mayExpire
+	expiredNone    bool          // the last round expired nothing because of a stall
+	committedAt    lease.Instant // when the committer last reported a commit
+	extendedBefore time.Duration // value of extended at committedAt
+}
+
+// noteStandstill is called when the loop has stood still; stoodStill reports whether it has since mayExpire.
+func (s *stalls) noteStandstill() { s.stalled = true }
+
+func (s *stalls) stoodStill() bool { return s.stalled }
+
+// noteExtension is called when the live leases are extended.
+func (s *stalls) noteExtension(by time.Duration) { s.extended += by }
+
+// noteHandOver is called when the committer gets a batch; see delay.
+func (s *stalls) noteHandOver(b *batch) { b.extended = s.extended }
+
+// mayExpire reports whether leases may expire in this round, in which the operations have run. Heartbeats that came in during a stall are applied before leases
+// expire. But every round may come after a stall: under a flood of submits each batch is full at once, and the loop waits for the committer.
+func (s *stalls) mayExpire() bool {
+	s.stalled, s.expiredNone = false, s.stalled && !s.expiredNone
+	return !s.expiredNone
+}
+
+// delay returns for how long a batch has delayed all answers, and the part of that time by which the leases have not been extended yet. The delay
+// begins with the hand-over of the batch to the committer, or with the end of the commit before, if that was later. A batch of nil delays nothing.
+func (s *stalls) delay(b *batch, now lease.Instant) (lasted, left time.Duration) {
+	if b == nil {
+		return 0, 0
+	}
+	since, extended := b.serving, b.extended
+	if s.committedAt > since {
+		since, extended = s.committedAt, s.extendedBefore
+	}
+	lasted = now.Sub(since)
+	return lasted, lasted - (s.extended - extended)
+}
+
+// noteCommit is called when a commit has ended and the leases have got its time back.
+func (s *stalls) noteCommit(now lease.Instant) { s.committedAt, s.extendedBefore = now, s.extended }
+
+// readClocks reads the clocks. If the loop has stood still since the last reading, it handled no heartbeat in that time. Therefore readClocks first
+// extends the live leases by that time, before anything else is decided, and the present round expires none (A8). It also extends them by the time of a slow
+// commit, already while the commit runs, because reports that come in during the commit are judged before it ends.
+func (e *Engine) readClocks() {
+	passed := e.clocks.read()
+	if by := e.clocks.jump(); by.Abs() >= leastJump {
+		e.cfg.Events.WallClockSet(by) // nothing else follows from that: leases do not depend on the wall clock (A8)
+	}
+	if passed >= standstill && e.set.live > 0 {
+		e.stalls.noteStandstill()
+		e.cfg.Events.StoodStill(passed)
+		e.giveBack(passed)
+	}
+	if _, left := e.stalls.delay(e.pipeline.oldest(), e.now().Serving); left >= SlowCommit {
+		e.giveBack(left)
+	}
+}
+
+// giveBack extends the live leases by a standstill of the loop. With some 100,000 leases that is a standstill itself. Its own time is given back, too, but
+// only once, together with the time that this second extension is expected to take: if each extension were a reason for the next, there would be no end.
+func (e *Engine) giveBack(gap time.Duration) {
+	e.extendLeases(gap)
+	took := e.clocks.read()
+	if took < standstill {
+		return
+	}
+	e.extendLeases(3 * took)
+	e.clocks.readUpTo(2 * took) // the rest is a standstill of its own
+}
+
+// extendLeases extends the live leases by a stall.
+func (e *Engine) extendLeases(d time.Duration) {
+	if e.set.live == 0 {
+		return
+	}
+	e.stalls.noteExtension(d)
+	b := e.batch()
+	bytes := b.bytes
+	for id, entry := range e.set.tasks {
+		if isLeased(entry.task) {
+			e.step(lease.Stall{Task: id, By: d})
+		}
+	}
+	b.bytes = bytes // otherwise the heartbeats that wait could not run in this round
+	e.cfg.Events.Stalled(d, e.set.live)
+}
+
+// commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait for its end: until then, nobody could learn of their
+// effects anyway.
+func (e *Engine) commitIsSlow() bool {
+	lasted, _ := e.stalls.delay(e.pipeline.oldest(), e.now().Serving)
+	return lasted >= SlowCommit
+}
+
+// afterCommit extends the live leases by the rest of the time of a slow commit. During the commit, no worker learned of new grants and renewals, so
+// no worker could acknowledge them (A8).
+func (e *Engine) afterCommit(b *batch) {
+	e.readClocks()
+	if lasted, left := e.stalls.delay(b, e.now().Serving); lasted >= SlowCommit && left > 0 {
+		e.giveBack(left)
+	}
+	e.stalls.noteCommit(e.now().Serving)
+}
