@@ -70,7 +70,7 @@
 //	engine.go                                  start, loop and stop
 //	clock.go wall*.go stalls.go                the clocks, and stalls of the coordinator itself (A8)
 //	due.go alarm.go                            timers of tasks, and other timers (alarms)
-//	inbox.go lanes.go                          calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others
+//	inbox.go intake.go lanes.go                calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
 //	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once
 //	explain*.go audit.go                       why a task waits; audit entries

@@ -97,9 +97,7 @@ type Engine struct {
 	invalidated int // how many leases of an older epoch Open has ended
 
 	// Everything below belongs to the loop.
-	taken  []op         // operations from the inbox that have not run yet
-	spare  []op         // memory for taken
-	atOnce int          // how many to take next; see takeAtOnce
+	intake intake
 	memory lease.Memory // memory for the changes of a step
 
 	// Tasks, workspaces and timers.
@@ -174,8 +172,9 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
-		atOnce: 1, toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
+		toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
 	}
+	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
@@ -248,10 +247,10 @@ func (e *Engine) batch() *batch { return e.pipeline.batch }
 // wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
 // full, or operations that were taken before come first.
 func (e *Engine) wakeable() <-chan struct{} {
-	if e.batch().full() || len(e.taken) > 0 {
+	if e.batch().full() {
 		return nil
 	}
-	return e.inbox.wake
+	return e.intake.wake()
 }
 
 // round polls the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if
@@ -281,25 +280,20 @@ func (e *Engine) round() {
 // runOps runs the operations that wait, until the batch or the time of the round is used up.
 func (e *Engine) runOps() {
 	most := len(e.batch().changes) + maxBatchChanges
-	n := min(len(e.taken)+e.inbox.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
+	n := min(e.intake.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
 	began := e.now().Serving
 	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
 		before := e.now().Serving
 		if e.readClocks(); e.now().Serving.Sub(before) > longOp {
-			e.atOnce = 1
+			e.intake.slowDown()
 		}
 		if ran > 0 && e.now().Serving.Sub(began) >= runFor && !e.stalls.stoodStill() {
 			break
 		}
-		if len(e.taken) == 0 {
-			e.spare = e.inbox.take(e.spare[:0], min(n-ran, e.atOnce))
-			e.taken = e.spare
-			e.atOnce = min(2*e.atOnce, takeAtOnce)
-		}
-		e.taken[0].run()
-		e.batch().addOp(e.taken[0])
-		e.taken[0] = op{}
-		e.taken = e.taken[1:]
+		o := e.intake.first(n - ran)
+		o.run()
+		e.batch().addOp(*o)
+		e.intake.shift()
 	}
 }
 
@@ -309,7 +303,7 @@ func (e *Engine) sleep() time.Duration {
 	if e.batch().full() {
 		return idleTick
 	}
-	if len(e.taken) > 0 {
+	if e.intake.begun() {
 		return 0
 	}
 	// If match made way for other operations, it goes on at once; if the batch has handed out enough, with the next one; if the disk is spent, with a tick.
@@ -394,7 +388,7 @@ func (e *Engine) stop(err error) {
 	e.pipeline.stop(why)
 	e.readers.Wait()
 	e.batch().answer(why)
-	for _, o := range append(e.taken, e.inbox.close(why)...) {
+	for _, o := range e.intake.close(why) {
 		if o.after != nil {
 			o.after(why)
 		}

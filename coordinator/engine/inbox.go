@@ -4,18 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // maxWaiting bounds the submits of one tenant in the inbox, and its other operations. Those that settle have as much room again, which is left when calls
 // for work, queries and feedback have filled the rest. A caller waits for each operation, so only a flood of calls reaches this number.
 var maxWaiting = 100_000
-
-// takeAtOnce is how many operations the loop takes from the inbox at most at once: few, because what comes in later waits for all of them, even if it is of
-// another tenant. After one that ran for longer than longOp, such as one that made a thousand tasks, it takes a single one, and then twice as many each time.
-var takeAtOnce = 16
-
-const longOp = 200 * time.Microsecond
 
 // op is one call on its way through the engine.
 type op struct {

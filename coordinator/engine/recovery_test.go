@@ -299,6 +299,6 @@ func TestRunPassesPanicsOn(t *testing.T) {
 	if passedOn != "a bug" {
 		t.Fatalf("Run ended with %v, want the panic", passedOn)
 	}
-	e.taken = nil
+	e.intake.taken = nil
 	e.stop(nil) // ends its goroutines, which a crash does not
 }
