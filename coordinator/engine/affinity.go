@@ -24,7 +24,7 @@ func (e *Engine) updateBinding(c *lease.Change) {
 	if spec.Affinity == nil {
 		return
 	}
-	s := e.spaces[id.Space]
+	s := e.spaces.of(id)
 	switch was, is := isLeased(c.Old), isLeased(c.New); {
 	case is && !was:
 		e.bind(s, c.New)

@@ -46,10 +46,8 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	if before == after && isParked(c.Old) == isParked(c.New) {
 		return
 	}
-	q := e.queueOf(c)
-	q.space.tenant.recount(before, after)
-	q.recount(c, before, after)
-	e.total.recount(c, before, after)
+	q := e.spaces.queueOf(c)
+	e.spaces.recount(q, c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
 		e.markForMatch(q)
 	}
@@ -88,23 +86,17 @@ func (e *Engine) callEvents(c *lease.Change) {
 	}
 }
 
-// queueOf finds the queue of a task.
-func (e *Engine) queueOf(c *lease.Change) *queue {
-	id, spec := c.Subject()
-	return e.queue(e.spaces[id.Space], spec.Queue)
-}
-
 // updateLine moves the task into or out of its line.
 func (e *Engine) updateLine(c *lease.Change) {
 	was, is := isInLine(c.Old), isInLine(c.New)
 	if was && is && placeOf(c.Old) == placeOf(c.New) {
 		if len(e.readAheads) > 0 {
-			e.noteMove(e.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
+			e.noteMove(e.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
 		}
 		return
 	}
 	if was {
-		l, at := e.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
+		l, at := e.spaces.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
 		l.head.batch = e.batch().number
 		l.head.remove(at)
 		e.noteMove(l, at, false)
@@ -112,7 +104,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 		e.relist(l)
 	}
 	if is {
-		l, at := e.queueOf(c).line(c.New.Line()), placeOf(c.New)
+		l, at := e.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New)
 		l.head.batch = e.batch().number
 		e.set.find(c.New.ID).onDisk = l.head.insert(at)
 		e.noteMove(l, at, true)

@@ -139,6 +139,13 @@ func (b *batch) touchQueue(q *queue) {
 	}
 }
 
+// forgetIfUnused makes the batch forget a queue if it is unused by then.
+func (b *batch) forgetIfUnused(q *queue) {
+	if q.unused() {
+		b.touchQueue(q)
+	}
+}
+
 // deliveryTo finds the delivery to a member or makes it.
 func (b *batch) deliveryTo(m *Member) *delivery {
 	d := b.deliveryOf[m]

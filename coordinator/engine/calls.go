@@ -20,10 +20,10 @@ func (e *Engine) Submit(ctx context.Context, name Space, specs []*lease.Spec, di
 }
 
 func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
-	s := e.spaceOf(name)
+	s := e.spaces.obtain(name)
 	out := e.submitTo(s, specs, digests)
 	if out.Err != nil {
-		e.forgetUnused(s)
+		e.spaces.forgetUnused(s)
 	}
 	return out
 }
@@ -40,16 +40,17 @@ func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest)
 		return lease.Step{Err: ErrTaskLimit}
 	}
 	isNew := s.number == 0
-	if err := e.assignNumber(s); err != nil {
+	if err := e.spaces.assignNumber(s); err != nil {
 		return lease.Step{Err: err}
 	}
 	out := e.step(lease.Submit{Space: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, Specs: specs, Digests: digests})
 	switch {
 	case !isNew:
 	case out.Err != nil:
-		e.withdrawNumber(s)
+		e.spaces.withdrawNumber(s)
+		e.batch().leaveSpace(s) // the submit may have taken sequences before it was refused
 	default:
-		e.dir.add(s.name, s.number)
+		e.spaces.announce(s)
 	}
 	return out
 }
@@ -163,7 +164,7 @@ func (e *Engine) Adopt(ctx context.Context, c lease.Adopt) (*lease.Task, error) 
 
 func (e *Engine) command(ctx context.Context, tenant string, id lease.TaskID, c lease.Command) (*lease.Task, error) {
 	return alter(ctx, e, tenant, func() (t *lease.Task, changed bool, err error) {
-		if e.spaces[id.Space] == nil { // no such workspace, so no such task
+		if e.spaces.of(id) == nil { // no such workspace, so no such task
 			return nil, false, lease.ErrNotFound
 		}
 		if e.retryExceedsQuota(c) {
@@ -198,7 +199,7 @@ func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 // Sequences returns which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
 func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
 	return ask(ctx, e, tenant, func() (q Sequences, err error) {
-		s := e.spaces[space]
+		s := e.spaces.numbered(space)
 		if s == nil || s.name.Tenant != tenant {
 			return q, lease.ErrNotFound
 		}
@@ -212,15 +213,14 @@ func (e *Engine) CommitPending() time.Duration { return e.pipeline.pending() }
 // Counts returns how many tasks there are in all queues. Its cost does not depend on the number of queues and tasks, so metrics may call it often.
 func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	return ask(ctx, e, "", func() (Counts, error) {
-		t := &e.total
-		return Counts{Ready: t.counts[countReady] - t.parked, Parked: t.parked, Scheduled: t.counts[countScheduled], Leased: t.counts[countLeased]}, nil
+		return e.spaces.counts(), nil
 	})
 }
 
 // TenantCounts returns what a tenant has. Its cost does not depend on the number of queues and tasks.
 func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts, error) {
 	return ask(ctx, e, tenant, func() (TenantCounts, error) {
-		if n := e.tenants[tenant]; n != nil {
+		if n := e.spaces.tenant(tenant); n != nil {
 			return *n, nil
 		}
 		return TenantCounts{}, nil

@@ -24,15 +24,6 @@ type concurrencyKey struct {
 // parkedHead is how many parked tasks of a line are kept in memory.
 var parkedHead = 256
 
-func (e *Engine) concurrencyKey(s *space, key string) *concurrencyKey {
-	k := s.keys[key]
-	if k == nil {
-		k = &concurrencyKey{space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
-		s.keys[key] = k
-	}
-	return k
-}
-
 func (k *concurrencyKey) state() lease.Holders {
 	least, _, _ := k.limits.Min()
 	return lease.Holders{Count: uint32(len(k.holders)), Limit: least}
@@ -40,7 +31,7 @@ func (k *concurrencyKey) state() lease.Holders {
 
 // keyIsFull reports whether the concurrency key of a task has no room, so that no worker can be granted the task now.
 func (e *Engine) keyIsFull(t *lease.Task) bool {
-	k := e.spaces[t.ID.Space].keys[t.Spec.ConcurrencyKey]
+	k := e.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]
 	return k != nil && !k.state().Room(t.Spec.ConcurrencyLimit)
 }
 
@@ -92,7 +83,7 @@ func (e *Engine) updateKey(c *lease.Change) {
 	if spec.ConcurrencyKey == "" {
 		return
 	}
-	k := e.concurrencyKey(e.spaces[id.Space], spec.ConcurrencyKey)
+	k := e.spaces.of(id).concurrencyKey(spec.ConcurrencyKey)
 	if isLeased(c.New) {
 		k.hold(id, spec.ConcurrencyLimit)
 	} else {

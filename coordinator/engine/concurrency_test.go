@@ -379,7 +379,7 @@ func TestManyParkedTasksAreGrantedInOrder(t *testing.T) {
 		if q := r.queueInfo(); q.Ready != 0 || q.Parked != 0 || q.Leased != 1 {
 			r.Errorf("the queue has %d READY, %d parked and %d leased tasks, want 0, 0 and the one without a key", q.Ready, q.Parked, q.Leased)
 		}
-		if n := onLoop(r, func() int { return len(r.spaces[free.ID.Space].keys) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.spaces.of(free.ID).keys) }); n != 0 {
 			r.Errorf("%d concurrency keys are in memory that no task uses, want 0", n)
 		}
 	})
@@ -601,7 +601,7 @@ func TestParkingManyTasksHoldsUpNobody(t *testing.T) {
 				var parked []int // number of parked tasks, each time when it is the turn of the other tenant
 				var look func()
 				look = func() {
-					if parked = append(parked, int(r.total.parked)); parked[len(parked)-1] < n {
+					if parked = append(parked, int(r.spaces.total.parked)); parked[len(parked)-1] < n {
 						r.enqueue("umbra", look)
 					}
 				}
@@ -643,7 +643,7 @@ func TestParkingManyTasksHoldsUpNoEmptyAnswer(t *testing.T) {
 		r.enqueue("umbra", func() { r.beginLease(other, false) })
 		var look func()
 		look = func() {
-			if parked = int(r.total.parked); !other.left {
+			if parked = int(r.spaces.total.parked); !other.left {
 				r.enqueue("umbra", look)
 			}
 		}

@@ -44,7 +44,7 @@ func (i *inspection) compareWithRestart() {
 	if next.clock.base > i.now().Serving {
 		i.problem("a restart begins at %d of the serving clock, and it is %d", next.clock.base, i.now().Serving)
 	}
-	compare("the counts of all tasks", i.total.String(), next.total.String())
+	compare("the counts of all tasks", i.spaces.total.String(), next.spaces.total.String())
 	compare("the number of live leases", i.set.live, next.set.live)
 	compare("the counts of each tenant", i.countsOfTenants(), next.countsOfTenants())
 	compare("the workspaces", i.spaceRecords(), next.spaceRecords())
@@ -104,7 +104,7 @@ func (t *tally) String() string { return fmt.Sprint(t.counts, t.parked) }
 // countsOfTenants returns what each tenant has, if it has anything.
 func (e *Engine) countsOfTenants() map[string]string {
 	all := map[string]string{}
-	for tenant, n := range e.tenants {
+	for tenant, n := range e.spaces.tenants {
 		if *n != (TenantCounts{}) {
 			all[tenant] = fmt.Sprintf("%+v", *n)
 		}
@@ -113,8 +113,8 @@ func (e *Engine) countsOfTenants() map[string]string {
 }
 
 func (e *Engine) spaceRecords() map[uint32]string {
-	all := map[uint32]string{0: fmt.Sprint("the last one is ", e.lastSpace)}
-	for number, s := range e.spaces {
+	all := map[uint32]string{0: fmt.Sprint("the last one is ", e.spaces.last)}
+	for number, s := range e.spaces.byNumber {
 		all[number] = fmt.Sprintf("%v, next %d, lost %v", s.name, s.nextSeq, s.lost)
 	}
 	return all
@@ -123,7 +123,7 @@ func (e *Engine) spaceRecords() map[uint32]string {
 // queueStates returns what is known of each queue that exists.
 func (e *Engine) queueStates() map[string]any {
 	all := map[string]any{}
-	for _, s := range e.byName {
+	for _, s := range e.spaces.byName {
 		for _, q := range s.queues {
 			if q.createdAt == 0 {
 				continue
@@ -140,7 +140,7 @@ func (e *Engine) queueStates() map[string]any {
 // keyStates returns the holders of each concurrency key.
 func (e *Engine) keyStates() map[string]string {
 	all := map[string]string{}
-	for _, s := range e.spaces {
+	for _, s := range e.spaces.byNumber {
 		for _, k := range s.keys {
 			if len(k.holders) > 0 {
 				all[fmt.Sprint(s.name, k.key)] = fmt.Sprint(k.holders, k.state())
@@ -152,7 +152,7 @@ func (e *Engine) keyStates() map[string]string {
 
 func (e *Engine) heldBindings() map[string]map[string]int {
 	all := map[string]map[string]int{}
-	for _, s := range e.spaces {
+	for _, s := range e.spaces.byNumber {
 		for key, b := range s.bindings {
 			if len(b.held) > 0 {
 				all[fmt.Sprint(s.name, key)] = b.held

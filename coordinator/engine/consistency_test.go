@@ -68,7 +68,7 @@ func (i *inspection) problem(format string, args ...any) {
 
 func (i *inspection) collect() {
 	err := i.st.View(func(r store.Reader) error {
-		for number := range i.spaces {
+		for number := range i.spaces.byNumber {
 			err := records.Tasks(r, number, "", 0, func(t *lease.Task) bool {
 				i.tasks[t.ID] = i.set.task(t.ID)
 				return true
@@ -103,7 +103,7 @@ func (i *inspection) collect() {
 
 // eachQueue calls visit with every queue.
 func (i *inspection) eachQueue(visit func(*queue)) {
-	for _, s := range i.byName {
+	for _, s := range i.spaces.byName {
 		for _, q := range s.queues {
 			visit(q)
 		}
@@ -124,7 +124,7 @@ func (i *inspection) eachTaker(visit func(*taker)) {
 	}
 }
 
-func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces[t.ID.Space].queues[t.Spec.Queue] }
+func (i *inspection) queueOf(t *lease.Task) *queue { return i.spaces.of(t.ID).queues[t.Spec.Queue] }
 
 func (i *inspection) checkCounts() {
 	counted, has := map[*queue]tally{}, map[string]TenantCounts{}
@@ -162,10 +162,10 @@ func (i *inspection) checkCounts() {
 			i.problem("queue %q is unused, and nobody forgets it", q.name)
 		}
 	})
-	if i.total != total {
-		i.problem("the counts of all tasks are %v, and those of the queues sum up to %v", i.total, total)
+	if i.spaces.total != total {
+		i.problem("the counts of all tasks are %v, and those of the queues sum up to %v", i.spaces.total, total)
 	}
-	for _, s := range i.spaces {
+	for _, s := range i.spaces.byNumber {
 		of := has[s.name.Tenant]
 		of.spaces++
 		for _, q := range s.queues {
@@ -173,13 +173,13 @@ func (i *inspection) checkCounts() {
 		}
 		has[s.name.Tenant] = of
 	}
-	for tenant, n := range i.tenants {
+	for tenant, n := range i.spaces.tenants {
 		if *n != has[tenant] {
 			i.problem("tenant %q has %+v, and %+v are counted", tenant, has[tenant], *n)
 		}
 	}
-	for _, s := range i.byName {
-		if s.tenant != i.tenants[s.name.Tenant] {
+	for _, s := range i.spaces.byName {
+		if s.tenant != i.spaces.tenants[s.name.Tenant] {
 			i.problem("workspace %v counts for another tenant", s.name)
 		}
 	}
@@ -188,12 +188,12 @@ func (i *inspection) checkCounts() {
 // checkSpaces checks that each task, idempotency key and lease belongs to the space and tenant under which it is found (T1, X2), and that a space
 // without a number is in memory only while a taker waits in it.
 func (i *inspection) checkSpaces() {
-	for number, s := range i.spaces {
-		if found, ok := i.dir.lookup(s.name); s.number != number || i.byName[s.name] != s || !ok || found != number {
+	for number, s := range i.spaces.byNumber {
+		if found, ok := i.dir.lookup(s.name); s.number != number || i.spaces.byName[s.name] != s || !ok || found != number {
 			i.problem("space %d is %v, which has number %d in memory and %d in the directory", number, s.name, s.number, found)
 		}
 	}
-	for name, s := range i.byName {
+	for name, s := range i.spaces.byName {
 		if s.number == 0 && len(s.queues) == 0 {
 			i.problem("space %v is remembered for nothing", name)
 		}
@@ -202,7 +202,7 @@ func (i *inspection) checkSpaces() {
 		}
 	}
 	for id, t := range i.tasks {
-		if s := i.spaces[id.Space].name; s != (Space{t.Tenant, t.Workspace}) {
+		if s := i.spaces.of(id).name; s != (Space{t.Tenant, t.Workspace}) {
 			i.problem("task %v of tenant %q and workspace %q is in space %v", id, t.Tenant, t.Workspace, s)
 		}
 		if key := t.Spec.IdempotencyKey; key != "" {
@@ -375,7 +375,7 @@ func (i *inspection) checkKeys() {
 				parked[k] = map[lease.Line][]*lease.Task{}
 			}
 			parked[k][t.Line()] = append(parked[k][t.Line()], t)
-			if s := i.spaces[id.Space]; s.keys[k.key] == nil {
+			if s := i.spaces.of(id); s.keys[k.key] == nil {
 				i.problem("task %v is parked, and its key %q is unknown", id, k.key)
 			}
 		}
@@ -383,7 +383,7 @@ func (i *inspection) checkKeys() {
 	if len(i.toUnpark) > 0 {
 		i.problem("%d keys wait in toUnpark, and nobody looks at them", len(i.toUnpark))
 	}
-	for number, s := range i.spaces {
+	for number, s := range i.spaces.byNumber {
 		for name, k := range s.keys {
 			at := keyOf{number, name}
 			if !maps.Equal(k.holders, holders[at]) {
@@ -560,13 +560,13 @@ func (i *inspection) checkBindings() {
 				held[k] = map[string]int{}
 			}
 			held[k][t.Lease.Worker]++
-			b := i.spaces[id.Space].bindings[k.key]
+			b := i.spaces.of(id).bindings[k.key]
 			if sticky := t.Spec.Affinity.Mode == lease.Sticky && t.Spec.Pinned() == ""; sticky && (b == nil || !b.sticky || b.worker != t.Lease.Worker) {
 				i.problem("task %v has a lease of worker %s, and its affinity key %q has the binding %+v", id, t.Lease.Worker, k.key, b)
 			}
 		}
 	}
-	for number, s := range i.spaces {
+	for number, s := range i.spaces.byNumber {
 		for key, b := range s.bindings {
 			if !maps.Equal(b.held, held[kin{number, key}]) {
 				i.problem("affinity key %q: it counts the leases %v, and has %v", key, b.held, held[kin{number, key}])
@@ -647,7 +647,7 @@ func (i *inspection) checkWorkers() {
 	if len(i.takers) != present {
 		i.problem("the workers have %d sessions, and the engine knows %d", present, len(i.takers))
 	}
-	for _, s := range i.spaces {
+	for _, s := range i.spaces.byNumber {
 		for _, b := range s.bindings {
 			known[b.end] = true
 		}
@@ -736,7 +736,7 @@ func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	case s.Affinity == nil:
 		return true
 	}
-	b := i.spaces[task.ID.Space].bindings[s.Affinity.Key]
+	b := i.spaces.of(task.ID).bindings[s.Affinity.Key]
 	return b == nil || b.worker == t.wants.Worker
 }
 
@@ -813,8 +813,8 @@ func (i *inspection) heldByRules(q *queue, t *lease.Task, n *standings) string {
 // disprove says what contradicts the finding why the workers do not get a task; empty if nothing does.
 func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *standings) string {
 	worker, sticky := t.Spec.Pinned(), false
-	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces[t.ID.Space].bindings[a.Key] != nil {
-		worker, sticky = i.spaces[t.ID.Space].bindings[a.Key].worker, true
+	if a := t.Spec.Affinity; worker == "" && a != nil && a.Mode == lease.Sticky && i.spaces.of(t.ID).bindings[a.Key] != nil {
+		worker, sticky = i.spaces.of(t.ID).bindings[a.Key].worker, true
 	}
 	connected := n.callers[workerKey{t.Tenant, worker}]
 	attending, handling, able, meant, slots, working, free, roomy, clear := 0, 0, 0, 0, 0, 0, 0, 0, 0

@@ -77,7 +77,7 @@
 //	view.go apply.go batch.go                  a step, and the state that its changes update
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
-//	space.go queue.go                          workspaces and their numbers; queues and lines
+//	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	timeline.go                                the timers of each clock: of leased tasks, recent ones (package store/timerindex), the first of those on disk
 //	match.go flow.go pool.go search.go         whose turn it is, and which task it gets

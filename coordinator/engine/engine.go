@@ -102,14 +102,10 @@ type Engine struct {
 
 	// Tasks, workspaces and timers.
 	set       *workset
-	spaces    map[uint32]*space        // by number
-	byName    map[Space]*space         // all spaces, also those without a number
-	lastSpace uint32                   // highest number of a space
-	tenants   map[string]*TenantCounts // by tenant; its spaces have it too
-	total     tally                    // of the tasks of all queues
-	serving   *timeline                // timers on the serving clock
-	wall      *timeline                // timers on the wall clock
-	recent    *timerindex.Index        // those timers of tasks that wait which may not be in order on disk yet
+	spaces    *spaces
+	serving   *timeline         // timers on the serving clock
+	wall      *timeline         // timers on the wall clock
+	recent    *timerindex.Index // those timers of tasks that wait which may not be in order on disk yet
 	alarms    alarms
 	lastAudit store.AuditKey // key of the newest audit entry
 
@@ -166,14 +162,22 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg.StoreGone = func() bool { return false }
 	}
 	cfg.Events.fill()
+	identity, err := identify(st, cfg.Recovery)
+	if err != nil {
+		return nil, fmt.Errorf("read the store: %w", err)
+	}
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
-		clocks: &clocks{}, set: newWorkset(st), spaces: map[uint32]*space{}, byName: map[Space]*space{}, tenants: map[string]*TenantCounts{},
+		clocks: &clocks{}, set: newWorkset(st),
 		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
 		toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
 	}
+	e.rules = &lease.Rules{
+		Authority: lease.NewAuthority(identity.Epoch, identity.Key), Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
+	}
+	e.spaces = newSpaces(e.dir, identity.Epoch)
 	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable

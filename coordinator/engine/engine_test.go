@@ -847,8 +847,8 @@ func TestQueueCounts(t *testing.T) {
 		if q, err := r.Queues(r.Context(), home, "", 10); err != nil || len(q) != 0 {
 			r.Fatalf("the queues are %v (%v), want none", q, err)
 		}
-		if len(r.byName) != 0 {
-			r.Errorf("%d workspaces are in memory for a worker that has left, want 0", len(r.byName))
+		if len(r.spaces.byName) != 0 {
+			r.Errorf("%d workspaces are in memory for a worker that has left, want 0", len(r.spaces.byName))
 		}
 		later := work()
 		later.RunAt = lease.WallOf(time.Now().Add(time.Hour))

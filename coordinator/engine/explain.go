@@ -15,7 +15,7 @@ func (e *Engine) Explain(ctx context.Context, tenant string, id lease.TaskID) (l
 }
 
 func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, err error) {
-	if e.spaces[id.Space] == nil {
+	if e.spaces.of(id) == nil {
 		return x, lease.ErrNotFound
 	}
 	e.step(lease.Expire{Task: id})
@@ -70,7 +70,7 @@ func heldBack(found []lease.Finding) bool {
 // nameHolders adds to the finding that the concurrency key of a task has no room the tasks that hold the key, at most five, oldest first.
 func (e *Engine) nameHolders(t *lease.Task, found []lease.Finding) {
 	const most = 5
-	k := e.spaces[t.ID.Space].keys[t.Spec.ConcurrencyKey]
+	k := e.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]
 	at := slices.IndexFunc(found, func(f lease.Finding) bool { return f.Code == lease.FoundConcurrencyKey })
 	if at < 0 || k == nil || k.state().Room(t.Spec.ConcurrencyLimit) {
 		return

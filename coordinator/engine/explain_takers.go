@@ -10,7 +10,7 @@ import (
 
 // workersFor finds why no worker gets a READY task that the rules do not hold back.
 func (e *Engine) workersFor(t *lease.Task) lease.Finding {
-	q := e.spaces[t.ID.Space].queues[t.Spec.Queue]
+	q := e.spaces.of(t.ID).queues[t.Spec.Queue]
 	f := e.obstacle(q, t, e.attendance(q, t))
 	f.Since = e.now().WallAt(t.ReadyAt)
 	return f
@@ -109,7 +109,7 @@ func (e *Engine) boundTo(t *lease.Task) *binding {
 	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
 		return nil
 	}
-	return e.spaces[t.ID.Space].bindings[t.Spec.Affinity.Key]
+	return e.spaces.of(t.ID).bindings[t.Spec.Affinity.Key]
 }
 
 // obstacle finds the first of the tests in attendance that no taker passes.

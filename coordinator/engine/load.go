@@ -15,15 +15,7 @@ import (
 
 // load reads everything that the engine keeps in memory. Tasks at rest stay on disk.
 func (e *Engine) load() error {
-	identity, err := e.identify()
-	if err != nil {
-		return err
-	}
-	e.rules = &lease.Rules{
-		Authority: lease.NewAuthority(identity.Epoch, identity.Key),
-		Limits:    e.cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
-	}
-	err = e.st.View(func(r store.Reader) error {
+	err := e.st.View(func(r store.Reader) error {
 		for _, part := range []func(store.Reader) error{e.loadClock, e.loadKeys, e.loadSpaces, e.loadSettings, e.loadQueues, e.loadLines, e.loadParked, e.loadLeases} {
 			if err := part(r); err != nil {
 				return err
@@ -61,15 +53,15 @@ func (e *Engine) loadKeys(r store.Reader) (err error) {
 
 // identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and RestoredStore begin a new epoch, which ends every
 // older lease (A9, A11).
-func (e *Engine) identify() (id records.Identity, err error) {
+func identify(st store.Store, recovery Recovery) (id records.Identity, err error) {
 	var found bool
 	var b store.Batch
 	now := lease.WallOf(time.Now())
-	err = e.st.View(func(r store.Reader) (err error) {
+	err = st.View(func(r store.Reader) (err error) {
 		if err = requireMeta(r); err != nil {
 			return err
 		}
-		if id, found, err = records.ReadIdentity(r); err != nil || e.cfg.Recovery != RestoredStore {
+		if id, found, err = records.ReadIdentity(r); err != nil || recovery != RestoredStore {
 			return err
 		}
 		id.Epoch, err = records.MakeIndependent(&b, r, now)
@@ -78,19 +70,19 @@ func (e *Engine) identify() (id records.Identity, err error) {
 	switch {
 	case err != nil:
 		return id, err
-	case found && e.cfg.Recovery == KeepLeases:
+	case found && recovery == KeepLeases:
 		return id, nil
 	case !found:
 		id = records.Identity{Epoch: 1, Key: make([]byte, 32)}
 		_, _ = rand.Read(id.Key) // never fails
 		records.PutIdentity(&b, id)
-	case e.cfg.Recovery == InvalidateLeases:
+	case recovery == InvalidateLeases:
 		id.Epoch++
 		records.PutIdentity(&b, id)
 	default: // RestoredStore: b has what MakeIndependent put into it
 		time.Sleep(lease.UntilNextEpoch(now))
 	}
-	return id, e.st.Commit(context.Background(), &b)
+	return id, st.Commit(context.Background(), &b)
 }
 
 // requireMeta returns a *store.CorruptError if a store that was served has lost its identity or its clock. With a new key, no lease would be known any more; with
@@ -111,23 +103,18 @@ func requireMeta(r store.Reader) error {
 
 func (e *Engine) loadSpaces(r store.Reader) error {
 	return records.Spaces(r, func(s records.Space) error {
-		name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
-		e.spaces[s.Number] = newSpace(name, e.countsOf(name.Tenant), s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
-		e.byName[name] = e.spaces[s.Number]
-		e.spaces[s.Number].tenant.spaces++
-		e.dir.add(name, s.Number)
-		e.lastSpace = max(e.lastSpace, s.Number)
+		e.spaces.load(s)
 		return nil
 	})
 }
 
 // loadQueue finds or makes a queue, whose workspace has that number.
 func (e *Engine) loadQueue(number uint32, name string) (*queue, error) {
-	s := e.spaces[number]
+	s := e.spaces.numbered(number)
 	if s == nil {
 		return nil, store.Corrupt(store.Queue, store.AppendNameKey(nil, number, name), "its workspace does not exist")
 	}
-	return e.queue(s, name), nil
+	return s.queue(name), nil
 }
 
 func (e *Engine) loadSettings(r store.Reader) error {
@@ -151,8 +138,7 @@ func (e *Engine) loadQueues(r store.Reader) error {
 		made.createdAt = q.CreatedAt
 		made.counts = [...]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countEnded: q.Ended} // what is leased is counted from the leases
 		made.parked = q.Parked
-		e.total.add(made.tally)
-		made.space.tenant.Unended += q.Ready + q.Scheduled
+		e.spaces.addLoaded(made)
 		e.loadBucket(made, q.Bucket)
 		return nil
 	})
@@ -160,9 +146,9 @@ func (e *Engine) loadQueues(r store.Reader) error {
 
 // forgetQueues forgets the queues that became unused when the coordinator stopped: their workers may not come back.
 func (e *Engine) forgetQueues() {
-	for _, s := range e.spaces {
+	for s := range e.spaces.each() {
 		for _, q := range s.queues {
-			e.forgetIfUnused(q)
+			e.batch().forgetIfUnused(q)
 		}
 	}
 }
@@ -204,7 +190,7 @@ func (e *Engine) loadParked(r store.Reader) error {
 		if err != nil {
 			return err
 		}
-		k := e.concurrencyKey(q.space, key)
+		k := q.space.concurrencyKey(key)
 		e.parkedIn(k, kind).unread(beforeAll)
 		e.mayHaveRoom(k)
 		return nil
@@ -221,12 +207,9 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		e.set.add(t.ID, t)
 		e.set.live++
 		e.requests.addLease(t)
-		q.counts[countLeased]++
-		e.total.counts[countLeased]++
-		q.space.tenant.Unended++
-		q.space.tenant.Leases++
+		e.spaces.addLeased(q)
 		if key := t.Spec.ConcurrencyKey; key != "" {
-			e.concurrencyKey(q.space, key).hold(t.ID, t.Spec.ConcurrencyLimit)
+			q.space.concurrencyKey(key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
 		if t.Spec.Affinity != nil {
 			e.bind(q.space, t)

@@ -315,7 +315,7 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 				differ(s, i+1)
 			}
 			h.submitSpecs(specs, digests)
-			q := h.byName[home].queues["q"]
+			q := h.spaces.named(home).queues["q"]
 			tries := h.tried
 			if h.matchQueue(q) || h.set.live == 0 || h.set.live > 5 {
 				t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live)
@@ -356,7 +356,7 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	for range sessions {
 		own.takers[newTaker(Wants{Space: home, Worker: "own"}, 0)] = struct{}{}
 	}
-	h.spaceOf(home).bindings["k"] = &binding{worker: "own", sticky: true}
+	h.spaces.obtain(home).bindings["k"] = &binding{worker: "own", sticky: true}
 	q := h.submitKey(1)
 	other := q.available.Front().Value.(*taker)
 	tries := h.tried
@@ -427,7 +427,7 @@ func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 	const types, of = 100, 20
 	bound(t, 100, &mostSearched)
 	h := newManualEngine(t, 1, 2)
-	q := h.byName[home].queues["q"]
+	q := h.spaces.named(home).queues["q"]
 	worker := q.available.Front().Value.(*taker)
 	h.submitKey(1)
 	h.matchAll()
@@ -466,7 +466,7 @@ func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 		t.Run(fmt.Sprintf("%d types", test.types), func(t *testing.T) {
 			bound(t, 100, &mostSearched)
 			h := newManualEngine(t, 2, 2)
-			q := h.byName[home].queues["q"]
+			q := h.spaces.named(home).queues["q"]
 			own, other := q.available.Front().Value.(*taker), q.available.Back().Value.(*taker)
 			other.wants.Types = []string{"none"}
 			h.submitKey(1)
@@ -499,7 +499,7 @@ func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 	const takers, pools = 40, 160
 	bound(t, 100, &triesPerTurn)
 	h := newManualEngine(t, takers, 1)
-	q := h.byName[home].queues["q"]
+	q := h.spaces.named(home).queues["q"]
 	submit := func(n int, r lease.Requirements) {
 		specs, digests := h.specs(n)
 		for i, s := range specs {
@@ -573,7 +573,7 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 	}
 	specs[pools].FairnessKey = "other"
 	h.submitSpecs(specs, digests)
-	q, moved := h.byName[home].queues["q"], 0
+	q, moved := h.spaces.named(home).queues["q"], 0
 	f := q.flows[""]
 	before := f.begin
 	h.match()
@@ -609,7 +609,7 @@ func TestMapsOfManyPoolsShrink(t *testing.T) {
 		}
 	}
 	h.submitSpecs(specs, digests)
-	q := h.byName[home].queues["q"]
+	q := h.spaces.named(home).queues["q"]
 	f := q.flows[""]
 	first := specs[0].Type
 	for id, entry := range maps.Clone(h.set.tasks) {
@@ -651,7 +651,7 @@ func (h *manualEngine) submitKey(n int) *queue {
 		s.Type, s.Affinity = fmt.Sprint(i), &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
 	}
 	h.submitSpecs(specs, digests)
-	return h.byName[home].queues["q"]
+	return h.spaces.named(home).queues["q"]
 }
 
 // W12: a turn has passed over a worker, because a PREFERRED task would go to its own one, and ends before it comes to that one. If that one has no more room
@@ -666,7 +666,7 @@ func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newManualEngine(t, 3, 2)
-			q := h.byName[home].queues["q"]
+			q := h.spaces.named(home).queues["q"]
 			first := q.available.Front()
 			other, own, last := first.Value.(*taker), first.Next().Value.(*taker), first.Next().Next().Value.(*taker)
 			other.wants.Types, last.wants.Types = []string{"none"}, []string{"none"}

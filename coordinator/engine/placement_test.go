@@ -254,7 +254,7 @@ func TestRoundGivesUpFewPinnedTasks(t *testing.T) {
 			h.clocks.read()
 			h.ringAlarms()
 			waiting -= given
-			if got := int(h.total.counts[countReady]); got != waiting {
+			if got := int(h.spaces.total.counts[countReady]); got != waiting {
 				t.Fatalf("%d tasks wait after the round, want %d: it gives up %d", got, waiting, given)
 			}
 		}
@@ -279,7 +279,7 @@ func TestRoundEndsFewBindings(t *testing.T) {
 			bound(t, 10, &dueAtOnce)
 			bound(t, 20, &triesPerTurn)
 			h := newManualEngine(t, 0, 0)
-			s := h.spaceOf(home)
+			s := h.spaces.obtain(home)
 			for i := range bindings {
 				key := fmt.Sprint(i)
 				s.bindings[key] = &binding{worker: "w", end: h.setAlarm(h.now().Serving, func() { h.endBinding(s, key) })}
@@ -367,7 +367,7 @@ func TestStickyKeyStaysWithItsWorker(t *testing.T) {
 		if n := len(b.grants()); n != 1 {
 			r.Errorf("%d grants of the key to another worker after the TTL, want 1", n)
 		}
-		if n := onLoop(r, func() int { s := r.byName[home]; return len(s.bindings) + len(s.affinityLines) }); n != 1 {
+		if n := onLoop(r, func() int { s := r.spaces.named(home); return len(s.bindings) + len(s.affinityLines) }); n != 1 {
 			r.Errorf("%d bindings and waiting keys are in memory, want the one binding", n)
 		}
 	})

@@ -273,7 +273,7 @@ func (e *Engine) unlist(l *line) {
 	l.lineup = nil
 	l.queue.waiting--
 	e.untrackLine(l)
-	e.forgetIfUnused(l.queue)
+	e.batch().forgetIfUnused(l.queue)
 }
 
 // relist is called after a task has left a line. If the line is empty, relist removes it from its pool and deletes it, but keeps a few lines that

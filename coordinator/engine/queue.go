@@ -45,16 +45,6 @@ func newQueue(s *space, name string) *queue {
 	return &queue{space: s, name: name, settings: &noSettings}
 }
 
-// queue finds a queue or makes it.
-func (e *Engine) queue(s *space, name string) *queue {
-	q := s.queues[name]
-	if q == nil {
-		q = newQueue(s, name)
-		s.add(q)
-	}
-	return q
-}
-
 // unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
 // that names that are used once do not fill the memory. It has to wait until dropEmptyLines has dropped its lines.
 func (q *queue) unused() bool {
@@ -63,13 +53,6 @@ func (q *queue) unused() bool {
 
 // hasTaskInLine reports whether a task of the queue waits in a line.
 func (q *queue) hasTaskInLine() bool { return q.counts[countReady] > q.parked }
-
-// forgetIfUnused makes the batch forget a queue if it is unused by then.
-func (e *Engine) forgetIfUnused(q *queue) {
-	if q.unused() {
-		e.batch().touchQueue(q)
-	}
-}
 
 // record returns the record of the queue in the store.
 func (q *queue) record() records.Queue {

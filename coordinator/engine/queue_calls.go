@@ -10,7 +10,7 @@ import (
 // Queues lists at most limit queues of a space, in the order of their names, beginning after the name after.
 func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int) ([]QueueInfo, error) {
 	return ask(ctx, e, name.Tenant, func() (all []QueueInfo, err error) {
-		s := e.byName[name]
+		s := e.spaces.named(name)
 		if s == nil {
 			return nil, nil
 		}
@@ -27,7 +27,7 @@ func (e *Engine) Queues(ctx context.Context, name Space, after string, limit int
 // Queue returns one queue; found is false if there is no queue of that name.
 func (e *Engine) Queue(ctx context.Context, name Space, queue string) (info QueueInfo, found bool, err error) {
 	shown, err := ask(ctx, e, name.Tenant, func() (*QueueInfo, error) {
-		s := e.byName[name]
+		s := e.spaces.named(name)
 		if s == nil || s.queues[queue] == nil || s.queues[queue].createdAt == 0 {
 			return nil, nil
 		}
@@ -52,7 +52,7 @@ func (q *queue) info() QueueInfo {
 func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, change func(*lease.Settings)) (QueueInfo, error) {
 	return alter(ctx, e, name.Tenant, func() (_ QueueInfo, changed bool, err error) {
 		before := &noSettings
-		if s := e.byName[name]; s != nil && s.queues[queue] != nil {
+		if s := e.spaces.named(name); s != nil && s.queues[queue] != nil {
 			before = s.queues[queue].settings
 		}
 		settings := *before
@@ -61,19 +61,19 @@ func (e *Engine) UpdateQueue(ctx context.Context, name Space, queue string, chan
 			return QueueInfo{}, false, err
 		}
 		more := settingsOf(&settings) - settingsOf(before)
-		if n := e.tenants[name.Tenant]; more > 0 && n != nil && n.settings+more > maxSettings {
+		if n := e.spaces.tenant(name.Tenant); more > 0 && n != nil && n.settings+more > maxSettings {
 			return QueueInfo{}, false, &lease.FieldError{
 				Field: "name", Problem: fmt.Sprintf("would get settings beyond the limit of %d queues with settings, and fairness weights, of a tenant", maxSettings),
 			}
 		}
-		s := e.spaceOf(name)
-		if err := e.assignNumber(s); err != nil {
-			e.forgetUnused(s)
+		s := e.spaces.obtain(name)
+		if err := e.spaces.assignNumber(s); err != nil {
+			e.spaces.forgetUnused(s)
 			return QueueInfo{}, false, err
 		}
-		e.dir.add(s.name, s.number)
+		e.spaces.announce(s)
 		s.tenant.settings += more
-		return e.applySettings(e.queue(s, queue), &settings), true, nil
+		return e.applySettings(s.queue(queue), &settings), true, nil
 	})
 }
 

@@ -505,7 +505,7 @@ func TestFairnessKeysAreForgotten(t *testing.T) {
 					s.FairnessKey = time.Duration(i).String()
 					end(r, r.submit(s)[0])
 				}
-				if n := onLoop(r, func() int { return len(r.byName[home].queues["q"].flows) }); n > keptFlows+2 {
+				if n := onLoop(r, func() int { return len(r.spaces.named(home).queues["q"].flows) }); n > keptFlows+2 {
 					r.Errorf("%d flows are in memory, want at most %d", n, keptFlows+2)
 				}
 			})
@@ -591,7 +591,7 @@ func TestUnusedQueueIsForgotten(t *testing.T) {
 		if err != nil || found != want {
 			r.Errorf("%s: the queue exists: %v (%v), want %v", when, found, err, want)
 		}
-		inMemory := onLoop(r, func() bool { return r.byName[home].queues["q"] != nil })
+		inMemory := onLoop(r, func() bool { return r.spaces.named(home).queues["q"] != nil })
 		stored := 0
 		err = r.st.View(func(rd store.Reader) error {
 			return records.Queues(rd, func(records.Queue) error { stored++; return nil })

@@ -161,7 +161,7 @@ func (w *world) checkFeedback() (problems []string) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	for id, said := range w.hub.recent {
-		if owner := w.Engine.spaces[id.Space].name.Tenant; said.Stage != owner {
+		if owner := w.Engine.spaces.of(id).name.Tenant; said.Stage != owner {
 			problems = append(problems, fmt.Sprintf("feedback of tenant %q is kept for task %v of tenant %q", said.Stage, id, owner))
 		}
 	}

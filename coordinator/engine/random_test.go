@@ -719,7 +719,7 @@ func (w *world) heal() {
 	const patience = 10 * time.Minute // longer than any lease, backoff, grace or binding
 	for begun := time.Now(); ; time.Sleep(time.Second) {
 		w.consistent()
-		left := onLoop(w.rig, func() tally { return w.total })
+		left := onLoop(w.rig, func() tally { return w.Engine.spaces.total })
 		left.counts[countEnded] = 0
 		if left == (tally{}) || w.Failed() {
 			return
@@ -767,7 +767,7 @@ func (w *world) forgets() {
 			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
-		for _, s := range w.Engine.spaces {
+		for _, s := range w.Engine.spaces.byNumber {
 			n["concurrency keys"] += len(s.keys)
 			n["affinity keys"] += len(s.bindings) + len(s.affinityLines)
 			for _, q := range s.queues {

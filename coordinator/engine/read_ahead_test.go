@@ -172,7 +172,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					for _, done := range r.Engine.submit(home, more, make([]lease.Digest, len(more))).Submitted {
 						tasks = append(tasks, done.Task)
 					}
-					for _, l := range r.byName[home].queues["q"].flows[""].lines {
+					for _, l := range r.spaces.named(home).queues["q"].flows[""].lines {
 						r.dropReadAhead(l.readAhead)
 						r.startReadAhead(l)
 					}

@@ -269,7 +269,7 @@ func TestRecoveryUnparksInSteps(t *testing.T) {
 		r.shutDown()
 		r.open(Config{Recovery: InvalidateLeases})
 		r.match()
-		if back, most := n-int(r.total.parked), triesPerTurn+unparksPerTurn; back == 0 || back > most {
+		if back, most := n-int(r.spaces.total.parked), triesPerTurn+unparksPerTurn; back == 0 || back > most {
 			r.Errorf("%d tasks came back in the first round, want some, and at most %d", back, most)
 		}
 		before := time.Now()

@@ -90,9 +90,9 @@ func (e *Engine) attend(t *taker) {
 	e.takerArrived(t)
 	before := t.queues
 	t.queues = nil
-	s := e.spaceOf(t.wants.Space)
+	s := e.spaces.obtain(t.wants.Space)
 	for _, name := range t.wants.Queues {
-		q := e.queue(s, name)
+		q := s.queue(name)
 		q.attending++
 		t.queues = append(t.queues, q)
 	}
@@ -109,11 +109,11 @@ func (e *Engine) unattend(t *taker, queues []*queue) {
 			continue
 		}
 		if q.createdAt != 0 {
-			e.forgetIfUnused(q)
+			e.batch().forgetIfUnused(q)
 			continue
 		}
 		q.space.drop(q)
-		e.forgetUnused(q.space)
+		e.spaces.forgetUnused(q.space)
 	}
 }
 

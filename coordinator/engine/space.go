@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"fmt"
-	"sync"
-
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -59,83 +56,22 @@ func (s *space) drop(q *queue) {
 	s.byQueueName.Delete(q)
 }
 
-// countsOf returns the counts of a tenant, to be updated.
-func (e *Engine) countsOf(tenant string) *TenantCounts {
-	n := e.tenants[tenant]
-	if n == nil {
-		n = &TenantCounts{}
-		e.tenants[tenant] = n
+// queue finds a queue or makes it.
+func (s *space) queue(name string) *queue {
+	q := s.queues[name]
+	if q == nil {
+		q = newQueue(s, name)
+		s.add(q)
 	}
-	return n
+	return q
 }
 
-// spaceOf finds a space or makes it in memory, so that takers can wait in it. A new space has no number and no record in the store; see assignNumber.
-func (e *Engine) spaceOf(name Space) *space {
-	s := e.byName[name]
-	if s == nil {
-		first := lease.FirstSeq(e.Epoch(), 1)
-		s = newSpace(name, e.countsOf(name.Tenant), 0, first, span{1, first})
-		e.byName[name] = s
+// concurrencyKey finds a concurrency key or makes it.
+func (s *space) concurrencyKey(key string) *concurrencyKey {
+	k := s.keys[key]
+	if k == nil {
+		k = &concurrencyKey{space: s, key: key, holders: map[lease.TaskID]uint32{}, parked: map[lease.Line]*head[place]{}, rota: rota{atOnce: 1}}
+		s.keys[key] = k
 	}
-	return s
-}
-
-// forgetUnused removes a space from memory if it has no number and nobody waits in it, so that unused names do not fill the memory.
-func (e *Engine) forgetUnused(s *space) {
-	if s.number == 0 && len(s.queues) == 0 {
-		delete(e.byName, s.name)
-	}
-}
-
-// maxSpaces is how many workspaces a tenant may have. They are never forgotten, so without a limit a tenant could use up the memory, at each start again, and
-// the numbers, which all tenants share.
-const maxSpaces = 100_000
-
-// assignNumber gives a space its number, if it has none yet. Add the number to the directory when it is certain that the space keeps it.
-func (e *Engine) assignNumber(s *space) error {
-	if s.number != 0 {
-		return nil
-	}
-	tooMany := func(whose string, most int) error {
-		return &lease.FieldError{Field: "workspace_id", Problem: fmt.Sprintf("is new, and the limit of %d workspaces of %s is reached", most, whose)}
-	}
-	switch {
-	case s.tenant.spaces >= maxSpaces:
-		return tooMany("a tenant", maxSpaces)
-	case e.lastSpace == lease.MaxSpace:
-		return tooMany("all tenants", lease.MaxSpace)
-	}
-	e.lastSpace++
-	s.tenant.spaces++
-	s.number = e.lastSpace
-	e.spaces[s.number] = s
-	return nil
-}
-
-// withdrawNumber undoes the last assignNumber. The submit for which the number was assigned was refused, but may have taken sequences before that.
-func (e *Engine) withdrawNumber(s *space) {
-	delete(e.spaces, s.number)
-	e.lastSpace--
-	s.tenant.spaces--
-	s.number = 0
-	e.batch().leaveSpace(s)
-}
-
-// directory finds the number of a space. The edge may read it without the loop.
-type directory struct {
-	mu     sync.RWMutex
-	byName map[Space]uint32
-}
-
-func (d *directory) lookup(s Space) (uint32, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	n, ok := d.byName[s]
-	return n, ok
-}
-
-func (d *directory) add(s Space, n uint32) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.byName[s] = n
+	return k
 }

@@ -44,7 +44,7 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	}
 	done = Swept{After: s.After, Until: s.Until, More: true}
 	if s.Until == 0 {
-		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces[number].nextSeq - 1, nil })
+		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces.numbered(number).nextSeq - 1, nil })
 	}
 	for left := sweepCall; err == nil && done.More && left > 0; {
 		err = e.sweepStep(ctx, s, number, &left, &done)

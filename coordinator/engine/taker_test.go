@@ -14,7 +14,7 @@ func (r *rig) waitingTakers(name string) int {
 	r.Helper()
 	synctest.Wait()
 	return onLoop(r, func() int {
-		s := r.byName[home]
+		s := r.spaces.named(home)
 		if s == nil || s.queues[name] == nil {
 			return 0
 		}

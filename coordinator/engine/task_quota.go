@@ -42,7 +42,7 @@ func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 	if !ok || e.cfg.MaxTasks == nil {
 		return false
 	}
-	most, has := max(e.cfg.MaxTasks(r.Tenant), 0), e.tenants[r.Tenant]
+	most, has := max(e.cfg.MaxTasks(r.Tenant), 0), e.spaces.tenant(r.Tenant)
 	if has == nil || most == math.MaxInt || has.Unended < uint64(most) {
 		return false
 	}

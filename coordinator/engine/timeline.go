@@ -100,7 +100,7 @@ func (t *timeline) dropStale(k timerKey) {
 // moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
 // would be written to Timer after it was removed from there.
 func (e *Engine) moveTimers(b *batch) {
-	b.timers = e.recent.Step(e.total.counts[countScheduled]+e.total.counts[countReady], func(k store.TimerKey) bool {
+	b.timers = e.recent.Step(e.spaces.waiting(), func(k store.TimerKey) bool {
 		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
 	})
 	for _, k := range b.timers.Moved {

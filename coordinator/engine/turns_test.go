@@ -160,7 +160,7 @@ func TestFloodOfSubmitsHoldsUpNoOtherWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.round()
-		got, want := h.total.counts, [...]uint64{countReady: uint64(maxBatchChanges - slots), countLeased: slots, countEnded: h.total.counts[countEnded]}
+		got, want := h.spaces.total.counts, [...]uint64{countReady: uint64(maxBatchChanges - slots), countLeased: slots, countEnded: h.spaces.total.counts[countEnded]}
 		if got != want {
 			t.Errorf("after a round there are %d READY, %d SCHEDULED and %d leased tasks, want %d, 0 and %d: no pinned one, and all slots used",
 				got[countReady], got[countScheduled], got[countLeased], want[countReady], slots)
@@ -195,7 +195,7 @@ func TestFloodOfCallsHoldsUpNoGrants(t *testing.T) {
 				synctest.Wait()
 				h.submitSpecs(h.specs(1))
 				h.round()
-				if n := h.tenants[home.Tenant].Leases; n != 1 {
+				if n := h.spaces.tenants[home.Tenant].Leases; n != 1 {
 					t.Errorf("%d tasks of the other tenant are leased after a round, want one", n)
 				}
 				leave()
@@ -367,7 +367,7 @@ func TestTurnsAfterALongTime(t *testing.T) {
 	run(t, func(r *rig) {
 		r.setQueue(func(s *lease.Settings) { s.Weights = map[string]float64{"a": lease.MaxWeight, "b": lease.MaxWeight} })
 		onLoop(r, func() any {
-			r.byName[home].queues["q"].virtual = 1e14 // for example after six years with a thousand turns a second, all of weight 0.001
+			r.spaces.named(home).queues["q"].virtual = 1e14 // for example after six years with a thousand turns a second, all of weight 0.001
 			return nil
 		})
 		for _, key := range []string{"a", "b"} {

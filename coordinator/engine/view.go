@@ -35,14 +35,14 @@ func (v view) Key(space uint32, key string) (lease.TaskID, lease.Digest, bool) {
 }
 
 func (v view) Queue(number uint32, name string) lease.Queue {
-	if q := v.e.spaces[number].queues[name]; q != nil {
+	if q := v.e.spaces.numbered(number).queues[name]; q != nil {
 		return q.state()
 	}
 	return lease.Queue{}
 }
 
 func (v view) Holders(number uint32, key string) lease.Holders {
-	if k := v.e.spaces[number].keys[key]; k != nil {
+	if k := v.e.spaces.numbered(number).keys[key]; k != nil {
 		return k.state()
 	}
 	return lease.Holders{}
@@ -53,7 +53,7 @@ func (v view) Discarded(id lease.TaskID, attempt uint32) *lease.Result {
 }
 
 func (v view) NextSeq(number uint32) uint64 {
-	s := v.e.spaces[number]
+	s := v.e.spaces.numbered(number)
 	n := s.nextSeq
 	s.nextSeq++
 	v.e.batch().touchSpace(s)

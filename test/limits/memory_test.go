@@ -26,7 +26,7 @@ func (w *world) checkMemory(c *coordinator.Coordinator) {
 	w.Helper()
 	engine := field(w, reflect.ValueOf(c), "engine")
 	w.checkEmpty("", engine, emptied)
-	for _, space := range field(w, engine, "spaces").Seq2() {
+	for _, space := range field(w, engine, "spaces.byNumber").Seq2() {
 		w.checkEmpty("a workspace: ", space, emptiedOfSpaces)
 		for _, queue := range field(w, space, "queues").Seq2() {
 			w.checkEmpty("a queue: ", queue, emptiedOfQueues)
