@@ -47,7 +47,7 @@ func (e *Engine) bind(s *space, t *lease.Task) {
 	if b.worker != worker && b.sticky {
 		return
 	}
-	e.stopAlarm(b.end)
+	e.alarms.stop(b.end)
 	b.sticky = b.sticky || a.Mode == lease.Sticky && t.Spec.Pinned() == "" // a pin takes a task to its worker in any case
 	e.moveBinding(s, a.Key, worker)
 }
@@ -68,7 +68,7 @@ func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
 		b.held = nil
 	}
 	if worker == b.worker {
-		b.end = e.setAlarm(e.now().Serving.Add(a.TTL), func() { e.endBinding(s, a.Key) })
+		b.end = e.alarms.in(a.TTL, func() { e.endBinding(s, a.Key) })
 	}
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -13,39 +15,61 @@ type alarm struct {
 	ring func()
 }
 
-// alarms holds the alarms that are set and have not rung, the next one first.
-type alarms struct {
-	set  *btree.BTreeG[*alarm]
-	last uint64
-}
-
 func alarmLess(a, b *alarm) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
 
-// setAlarm makes the loop call ring once the serving clock has reached at.
-func (e *Engine) setAlarm(at lease.Instant, ring func()) *alarm {
-	e.alarms.last++
-	a := &alarm{at: at, n: e.alarms.last, ring: ring}
-	e.alarms.set.Set(a)
+// alarms holds the alarms that are set and have not rung, the next one first. It belongs to the loop.
+type alarms struct {
+	clocks *clocks
+	set    *btree.BTreeG[*alarm]
+	last   uint64 // number of the newest alarm
+}
+
+func newAlarms(c *clocks) *alarms { return &alarms{clocks: c, set: newTree(alarmLess)} }
+
+// in makes the loop call ring once that time has passed.
+func (as *alarms) in(d time.Duration, ring func()) *alarm {
+	as.last++
+	a := &alarm{at: as.clocks.now().Serving.Add(d), n: as.last, ring: ring}
+	as.set.Set(a)
 	return a
 }
 
-// stopAlarm cancels an alarm. It does nothing if the alarm has rung, or is nil.
-func (e *Engine) stopAlarm(a *alarm) {
+// stop cancels an alarm. It does nothing if the alarm has rung, or is nil.
+func (as *alarms) stop(a *alarm) {
 	if a != nil {
-		e.alarms.set.Delete(a)
+		as.set.Delete(a)
 	}
+}
+
+// newest returns the number of the newest alarm, and pop takes out the next alarm if it is due and no newer than that; nil: there is none.
+func (as *alarms) newest() uint64 { return as.last }
+
+func (as *alarms) pop(newest uint64) *alarm {
+	a, ok := as.set.Min()
+	if !ok || a.at > as.clocks.now().Serving || a.n > newest {
+		return nil
+	}
+	as.set.PopMin()
+	return a
+}
+
+// wait returns how long it is until the next alarm is due, at most d.
+func (as *alarms) wait(now lease.Now, d time.Duration) time.Duration {
+	if a, ok := as.set.Min(); ok {
+		d = min(d, a.at.Sub(now.Serving))
+	}
+	return d
 }
 
 // ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes or tried triesPerTurn tasks. An alarm that one of them sets
 // rings in the next round at the earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
 func (e *Engine) ringAlarms() {
-	last, most, end := e.alarms.last, len(e.batch().changes)+dueAtOnce, e.tried+triesPerTurn
+	newest, most, end := e.alarms.newest(), len(e.batch().changes)+dueAtOnce, e.tried+triesPerTurn
 	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && e.tried < end; n++ {
-		a, ok := e.alarms.set.Min()
-		if !ok || a.at > e.now().Serving || a.n > last {
+		a := e.alarms.pop(newest)
+		if a == nil {
 			return
 		}
-		e.alarms.set.PopMin()
 		a.ring()
 	}
 }

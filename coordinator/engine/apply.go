@@ -4,13 +4,12 @@ import (
 	"time"
 
 	"github.com/lessor-dev/lessor/lease"
-	"github.com/lessor-dev/lessor/store"
 )
 
 // apply updates everything that the loop keeps after a change: the batch, the working set, the indexes in memory, the counts, the holders.
 func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch(), c)
-	e.updateTimers(c)
+	e.timers.update(c)
 	e.updateCounts(c)
 	e.updateBinding(c)
 	e.updateUnaryLeases(c)
@@ -18,27 +17,6 @@ func (e *Engine) apply(c *lease.Change) {
 	e.updateKey(c)
 	e.updateHolder(c)
 	e.callEvents(c)
-}
-
-func (e *Engine) updateTimers(c *lease.Change) {
-	if t := c.Old; t != nil {
-		serving, wall := t.Due()
-		if e.serving.drop(t, int64(serving)) {
-			e.batch().dropTimer(store.ServingTimer(serving, t.ID))
-		}
-		if e.wall.drop(t, int64(wall)) {
-			e.batch().dropTimer(store.WallTimer(wall, t.ID))
-		}
-	}
-	if t := c.New; t != nil {
-		serving, wall := t.Due()
-		e.serving.add(t, int64(serving))
-		e.wall.add(t, int64(wall))
-		return
-	}
-	if c.ForgetAt != 0 { // of the ledger of a deleted task
-		e.serving.rest.insert(timerKey{int64(c.ForgetAt), c.Old.ID})
-	}
 }
 
 func (e *Engine) updateCounts(c *lease.Change) {

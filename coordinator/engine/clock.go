@@ -35,41 +35,44 @@ func (c *clock) now() lease.Now {
 // clocks are both clocks as the loop reads them: whatever it does between two readings happens at the same time. It belongs to the loop.
 type clocks struct {
 	clock   *clock
-	now     lease.Now     // as they were read last
+	last    lease.Now     // as they were read last
 	ahead   time.Duration // value of wallAhead when jump was called last
 	savedAt lease.Instant // serving clock in the newest batch that was handed over with something to commit
 }
 
 // set sets the serving clock to a clock that has not started, and start starts it. The store has the time saved.
 func (c *clocks) set(to *clock, saved lease.Instant) {
-	c.clock, c.now, c.savedAt = to, to.now(), saved
+	c.clock, c.last, c.savedAt = to, to.now(), saved
 }
 
 func (c *clocks) start() {
 	c.clock.run()
-	c.now = c.clock.now()
-	c.ahead = wallAhead(c.now)
+	c.last = c.clock.now()
+	c.ahead = wallAhead(c.last)
 }
+
+// now returns both clocks as they were read last.
+func (c *clocks) now() lease.Now { return c.last }
 
 // read reads both clocks, and returns the time since the last reading.
 func (c *clocks) read() (passed time.Duration) {
-	before := c.now.Serving
-	c.now = c.clock.now()
-	return c.now.Serving.Sub(before)
+	before := c.last.Serving
+	c.last = c.clock.now()
+	return c.last.Serving.Sub(before)
 }
 
 // readUpTo is read, but the loop goes on no later than most after the last reading: the next reading finds the rest.
 func (c *clocks) readUpTo(most time.Duration) {
-	before := c.now.Serving
+	before := c.last.Serving
 	if c.read() > most {
-		c.now.Serving = before.Add(most)
+		c.last.Serving = before.Add(most)
 	}
 }
 
 // jump returns by how much the wall clock was set between this reading and the one at which jump was called last.
 func (c *clocks) jump() time.Duration {
 	before := c.ahead
-	c.ahead = wallAhead(c.now)
+	c.ahead = wallAhead(c.last)
 	return c.ahead - before
 }
 
@@ -81,4 +84,4 @@ func wallAhead(now lease.Now) time.Duration {
 // saved is called when a batch with the time at is handed over, and unsaved returns the time since then.
 func (c *clocks) saved(at lease.Instant) { c.savedAt = at }
 
-func (c *clocks) unsaved() time.Duration { return c.now.Serving.Sub(c.savedAt) }
+func (c *clocks) unsaved() time.Duration { return c.last.Serving.Sub(c.savedAt) }

@@ -54,8 +54,8 @@ func (i *inspection) compareWithRestart() {
 	compare("the leases of each instance", i.leasesOfInstances(), next.leasesOfInstances())
 	compare("the leases of workers without a stream", i.unaryLeases(), next.unaryLeases())
 	compare("the unary requests", i.leasesOfRequests(), next.leasesOfRequests())
-	compare("the timers of leases on the serving clock", leasedTimers(i.serving), leasedTimers(next.serving))
-	compare("the timers of leases on the wall clock", leasedTimers(i.wall), leasedTimers(next.wall))
+	compare("the timers of leases on the serving clock", leasedTimers(i.timers.serving), leasedTimers(next.timers.serving))
+	compare("the timers of leases on the wall clock", leasedTimers(i.timers.wall), leasedTimers(next.timers.wall))
 }
 
 // mostCompared bounds how many tasks are compared at once: it takes long.

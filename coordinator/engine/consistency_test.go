@@ -458,7 +458,7 @@ func (i *inspection) checkTimers() {
 	due := map[timerKey]bool{}
 	for id, t := range i.tasks {
 		serving, wall := t.Due()
-		for tl, at := range map[*timeline]int64{i.serving: int64(serving), i.wall: int64(wall)} {
+		for tl, at := range map[*timeline]int64{i.timers.serving: int64(serving), i.timers.wall: int64(wall)} {
 			if at == 0 {
 				continue
 			}
@@ -466,13 +466,13 @@ func (i *inspection) checkTimers() {
 			due[k] = true
 			_, inLeased := tl.leased.Get(k)
 			_, atRest := tl.rest.entries.Get(k)
-			recent := i.recent.Has(tl.inStore(k))
+			recent := i.timers.recent.Has(tl.inStore(k))
 			if isLeased(t) && !inLeased || !isLeased(t) && !atRest && !tl.rest.beyond(k) && !recent {
 				i.problem("task %v, %v: its timer is not set", id, t.State())
 			}
 		}
 	}
-	for _, tl := range []*timeline{i.serving, i.wall} {
+	for _, tl := range []*timeline{i.timers.serving, i.timers.wall} {
 		stale := func(k timerKey) bool {
 			if i.tasks[k.task] != nil && !due[k] {
 				i.problem("task %v, %v: a timer is set that it does not have", k.task, i.tasks[k.task].State())

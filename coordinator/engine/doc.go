@@ -69,7 +69,8 @@
 //	api.go events.go                           what calls take and return; the events that observers get
 //	engine.go                                  start, loop and stop
 //	clock.go wall*.go stalls.go                the clocks, and stalls of the coordinator itself (A8)
-//	due.go alarm.go                            timers of tasks, and other timers (alarms)
+//	timers.go timeline.go                      the timers of tasks: on each clock those of leased tasks, recent ones (package store/timerindex), the first on disk
+//	alarm.go                                   other timers
 //	inbox.go intake.go lanes.go                calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
 //	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once
@@ -79,7 +80,6 @@
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
 //	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
-//	timeline.go                                the timers of each clock: of leased tasks, recent ones (package store/timerindex), the first of those on disk
 //	match.go flow.go pool.go search.go         whose turn it is, and which task it gets
 //	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room

@@ -103,10 +103,8 @@ type Engine struct {
 	// Tasks, workspaces and timers.
 	set       *workset
 	spaces    *spaces
-	serving   *timeline         // timers on the serving clock
-	wall      *timeline         // timers on the wall clock
-	recent    *timerindex.Index // those timers of tasks that wait which may not be in order on disk yet
-	alarms    alarms
+	timers    *timers
+	alarms    *alarms
 	lastAudit store.AuditKey // key of the newest audit entry
 
 	// Who takes work, and who holds leases.
@@ -169,7 +167,6 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		clocks: &clocks{}, set: newWorkset(st),
-		serving: newTimeline(store.ServingClock), wall: newTimeline(store.WallClock), alarms: alarms{set: newTree(alarmLess)},
 		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
 		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
 		toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
@@ -180,6 +177,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e.spaces = newSpaces(e.dir, identity.Epoch)
 	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
+	e.timers, e.alarms = newTimers(e.set, e.pipeline), newAlarms(e.clocks)
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -243,10 +241,10 @@ func (e *Engine) pollCommitter() {
 }
 
 // now returns both clocks as the loop has read them last.
-func (e *Engine) now() lease.Now { return e.clocks.now }
+func (e *Engine) now() lease.Now { return e.clocks.now() }
 
 // batch returns the batch that the loop fills now: all that it decides goes there.
-func (e *Engine) batch() *batch { return e.pipeline.batch }
+func (e *Engine) batch() *batch { return e.pipeline.current() }
 
 // wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
 // full, or operations that were taken before come first.
@@ -322,17 +320,9 @@ func (e *Engine) sleep() time.Duration {
 		return d
 	}
 	now := e.clock.now()
-	if k, ok := e.serving.next(); ok {
-		d = min(d, lease.Instant(k.due).Sub(now.Serving))
-	}
-	if k, ok := e.wall.next(); ok {
-		d = min(d, time.Duration(k.due-int64(now.Wall)))
-	}
+	d = e.alarms.wait(now, e.timers.wait(now, d))
 	if t, ok := e.throttled.Min(); ok {
 		d = min(d, t.until.Sub(now.Serving))
-	}
-	if a, ok := e.alarms.set.Min(); ok {
-		d = min(d, a.at.Sub(now.Serving))
 	}
 	return max(d, 0)
 }
@@ -342,8 +332,8 @@ func (e *Engine) sleep() time.Duration {
 func (e *Engine) save() {
 	unsaved := e.clocks.unsaved()
 	waits := e.throttled.Len() > 0 && unsaved >= saveIdleClock
-	if k, ok := e.serving.next(); ok {
-		waits = waits || unsaved >= max(saveIdleClock, lease.Instant(k.due).Sub(e.now().Serving)/8)
+	if due, ok := e.timers.nextServing(); ok {
+		waits = waits || unsaved >= max(saveIdleClock, due.Sub(e.now().Serving)/8)
 	}
 	if waits || e.set.live > 0 && unsaved >= saveClock {
 		e.batch().keepClock()
@@ -353,7 +343,7 @@ func (e *Engine) save() {
 // finishBatch adds to a batch what is known only at its hand-over.
 func (e *Engine) finishBatch(b *batch) {
 	if !b.empty() {
-		e.moveTimers(b)
+		e.timers.move(b, e.spaces.waiting())
 	}
 	b.seal(e.clock.now().Serving)
 	e.stalls.noteHandOver(b)

@@ -10,7 +10,6 @@ import (
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
-	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
 // load reads everything that the engine keeps in memory. Tasks at rest stay on disk.
@@ -31,7 +30,7 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// loadClock starts the serving clock where it was saved last. Of the timers on both clocks, it reads only those that are not in order on disk.
+// loadClock starts the serving clock where it was saved last, and reads timers.
 func (e *Engine) loadClock(r store.Reader) error {
 	serving, err := records.ServingClock(r)
 	if err != nil {
@@ -39,11 +38,7 @@ func (e *Engine) loadClock(r store.Reader) error {
 	}
 	e.clock = newClock(serving)
 	e.clocks.set(e.clock, serving)
-	e.serving.rest.unread(timerKey{due: math.MinInt64})
-	e.wall.rest.unread(timerKey{due: math.MinInt64})
-	e.recent, err = timerindex.Load(r, e.cfg.TimersSwept)
-	e.serving.recent, e.wall.recent = e.recent, e.recent
-	return err
+	return e.timers.load(r, e.cfg.TimersSwept)
 }
 
 func (e *Engine) loadKeys(r store.Reader) (err error) {
@@ -219,9 +214,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		} else {
 			e.addUnaryLease(callerOf(t))
 		}
-		serving, wall := t.Due()
-		e.serving.add(t, int64(serving))
-		e.wall.add(t, int64(wall))
+		e.timers.add(t)
 		return nil
 	})
 }
@@ -235,22 +228,4 @@ func (e *Engine) invalidate() {
 			e.invalidated++
 		}
 	}
-}
-
-// refillTimers reads the next timers of tasks at rest from the store.
-func (e *Engine) refillTimers(tl *timeline) {
-	e.pipeline.flush()
-	var keys []timerKey
-	var more bool
-	e.set.read(func(r store.Reader) error {
-		after := store.TimerKey{Clock: tl.clock, Due: tl.rest.bound.due, Task: tl.rest.bound.task}
-		return records.Timers(r, after, func(k store.TimerKey) bool {
-			more = len(keys) == timerHead/2
-			if !more {
-				keys = append(keys, timerKey{k.Due, k.Task})
-			}
-			return !more
-		})
-	})
-	tl.rest.refill(keys, more)
 }

@@ -39,6 +39,9 @@ func (p *pipeline) stop(why error) {
 	}
 }
 
+// current returns the batch that the loop fills now.
+func (p *pipeline) current() *batch { return p.batch }
+
 // asks returns the channel on which the committer asks for a batch; whoever receives from it calls asked.
 func (p *pipeline) asks() <-chan struct{} { return p.committer.wants }
 

@@ -47,7 +47,7 @@ func (e *Engine) takerArrived(t *taker) {
 
 // stopAbsence ends the wait for a worker that is present again.
 func (e *Engine) stopAbsence(p *presence) {
-	e.stopAlarm(p.end)
+	e.alarms.stop(p.end)
 	p.end = nil
 }
 
@@ -85,7 +85,7 @@ func callerOf(t *lease.Task) workerKey {
 // takerLeft records that a taker is gone.
 func (e *Engine) takerLeft(t *taker) {
 	t.left = true
-	e.stopAlarm(t.coolingDown)
+	e.alarms.stop(t.coolingDown)
 	delete(e.takers, t)
 	p := e.workers[t.key()]
 	if p == nil {
@@ -101,10 +101,10 @@ func (e *Engine) updatePresence(k workerKey, p *presence) {
 	switch {
 	case p.isPresent():
 	case !p.isAwaited():
-		e.stopAlarm(p.end)
+		e.alarms.stop(p.end)
 		delete(e.workers, k)
 	case p.end == nil:
-		p.end = e.setAlarm(e.now().Serving.Add(e.cfg.ResourceWait), func() { e.loseResources(k) })
+		p.end = e.alarms.in(e.cfg.ResourceWait, func() { e.loseResources(k) })
 	}
 }
 
@@ -188,7 +188,7 @@ func (e *Engine) loseResources(k workerKey) {
 	}
 	p.end = nil
 	if p.isAwaited() { // the rest follows in the next rounds, without another wait: see ringAlarms
-		p.end = e.setAlarm(e.now().Serving, func() { e.loseResources(k) })
+		p.end = e.alarms.in(0, func() { e.loseResources(k) })
 	}
 }
 

@@ -763,7 +763,7 @@ func (w *world) forgets() {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
 			"orphans": len(w.orphans), "requests": len(w.requests), "alarms": w.alarms.set.Len(),
-			"timers":  w.serving.leased.Len() + w.serving.rest.entries.Len() + w.wall.leased.Len() + w.wall.rest.entries.Len() + w.recent.Len(),
+			"timers":  w.timers.serving.leased.Len() + w.timers.serving.rest.entries.Len() + w.timers.wall.leased.Len() + w.timers.wall.rest.entries.Len() + w.timers.recent.Len(),
 			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}

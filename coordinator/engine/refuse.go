@@ -37,8 +37,8 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) {
 
 // coolDown gives a session no work for coolDownTime. Otherwise the session would get the refused task again at once, and refuse it again, in a loop.
 func (e *Engine) coolDown(t *taker) {
-	e.stopAlarm(t.coolingDown)
-	t.coolingDown = e.setAlarm(e.now().Serving.Add(coolDownTime), func() {
+	e.alarms.stop(t.coolingDown)
+	t.coolingDown = e.alarms.in(coolDownTime, func() {
 		t.coolingDown = nil
 		e.offer(t)
 	})

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/tidwall/btree"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -90,24 +88,22 @@ func (t *timeline) drop(version *lease.Task, due int64) (inTimer bool) {
 	return false
 }
 
-// dropStale removes a timer that changed nothing in its task.
+// forgetRecent forgets a timer, if it is among the recent ones.
+func (t *timeline) forgetRecent(k timerKey) bool {
+	if !t.recent.Has(t.inStore(k)) {
+		return false
+	}
+	t.recent.Forget(t.inStore(k))
+	return true
+}
+
+// dropStale removes a timer that is still first after it was applied: the timer of a ledger, or a timer that changed nothing in its task. Otherwise the loop
+// would apply the timer again and again.
 func (t *timeline) dropStale(k timerKey) {
+	if next, ok := t.next(); !ok || next != k {
+		return
+	}
 	t.leased.Delete(k)
 	t.rest.remove(k)
 	t.recent.Forget(t.inStore(k))
-}
-
-// moveTimers lets the batch write what the timers of waiting tasks need. The batch must not change any further: a timer that its task loses after this
-// would be written to Timer after it was removed from there.
-func (e *Engine) moveTimers(b *batch) {
-	b.timers = e.recent.Step(e.spaces.waiting(), func(k store.TimerKey) bool {
-		return slices.Contains(records.WaitingTimers(e.set.task(k.Task)), k)
-	})
-	for _, k := range b.timers.Moved {
-		tl := e.serving
-		if k.Clock == store.WallClock {
-			tl = e.wall
-		}
-		tl.rest.insert(timerKey{k.Due, k.Task})
-	}
 }

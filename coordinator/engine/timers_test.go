@@ -148,7 +148,7 @@ func TestLoggedTimerThatItsTaskHasNoMore(t *testing.T) {
 		r.say(lease.KindComplete, r.lease(1, 0)[0])
 		late := r.submit(dueIn(2 * time.Minute))[0]
 		r.restart(Config{})
-		left := func() int { return onLoop(r, r.recent.Len) }
+		left := func() int { return onLoop(r, r.timers.recent.Len) }
 		if n := left(); n != 2 {
 			r.Fatalf("the start found %d timers, want 2", n)
 		}
