@@ -12,7 +12,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.timers.update(c)
 	e.updateCounts(c)
 	e.updateBinding(c)
-	e.updateUnaryLeases(c)
+	e.workers.recount(c)
 	e.updateLine(c)
 	e.updateKey(c)
 	e.updateHolder(c)
@@ -84,7 +84,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 	if is {
 		l, at := e.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New)
 		l.head.batch = e.batch().number
-		e.set.find(c.New.ID).onDisk = l.head.insert(at)
+		e.set.setOnDisk(c.New.ID, l.head.insert(at))
 		e.noteMove(l, at, true)
 		e.enlist(l)
 		e.markForMatch(l.queue)
@@ -101,10 +101,10 @@ func (e *Engine) updateHolder(c *lease.Change) {
 		e.leaseEnded(c)
 	case was && c.Old.Lease.Session != c.New.Lease.Session: // the session that has reported for the lease is its holder now
 		e.removeHolder(c.Old, false)
-		e.setHolder(e.sessions[c.New.Lease.Session], c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
+		e.setHolder(e.sessions.find(c.New.Lease.Session), c.New.ID, c.New.Lease.Attempt) // the session is known: see judge
 	}
 	if c.CancelAsked {
-		e.notify(e.holderOf(c.New.ID), c.New, lease.TaskCancelled, c.New.Cancel.Reason, c.New.Spec.CancelGrace)
+		e.notify(e.set.holderOf(c.New.ID), c.New, lease.TaskCancelled, c.New.Cancel.Reason, c.New.Spec.CancelGrace)
 	}
 }
 

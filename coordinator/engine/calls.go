@@ -118,7 +118,7 @@ func (e *Engine) judge(tenant string, reports []*lease.Report) []lease.Answer {
 	for i, n := 0, 0; i < len(reports); i += n {
 		n = ofOneTask(reports[i:])
 		for _, r := range reports[i : i+n] {
-			if e.sessions[r.Session] == nil {
+			if e.sessions.find(r.Session) == nil {
 				r.Session = "" // a displaced stream may still report, but the lease must not be bound to its session
 			}
 		}
@@ -230,20 +230,14 @@ func (e *Engine) TenantCounts(ctx context.Context, tenant string) (TenantCounts,
 // LeasesBySession counts the live leases of each session of a tenant.
 func (e *Engine) LeasesBySession(ctx context.Context, tenant string) (map[string]int, error) {
 	return ask(ctx, e, tenant, func() (map[string]int, error) {
-		held := make(map[string]int)
-		for session, t := range e.sessions {
-			if t.wants.Space.Tenant == tenant {
-				held[session] = len(t.leases)
-			}
-		}
-		return held, nil
+		return e.sessions.leasesOf(tenant), nil
 	})
 }
 
 // LeasesOf lists the tasks that one session of a tenant holds, oldest first.
 func (e *Engine) LeasesOf(ctx context.Context, tenant, session string) ([]lease.TaskID, error) {
 	return ask(ctx, e, tenant, func() ([]lease.TaskID, error) {
-		t := e.sessions[session]
+		t := e.sessions.find(session)
 		if t == nil || t.wants.Space.Tenant != tenant {
 			return nil, nil
 		}

@@ -62,7 +62,7 @@ func (e *Engine) parkedIn(k *concurrencyKey, l lease.Line) *head[place] {
 	if h == nil {
 		h = newHead(parkedHead, placeLess)
 		k.parked[l] = h
-		e.trackParked(parkedLine{k, l})
+		e.workers.trackParked(parkedLine{k, l})
 	}
 	return h
 }
@@ -72,7 +72,7 @@ func (e *Engine) dropParked(k *concurrencyKey, l lease.Line) {
 	if k.parked[l] != nil {
 		delete(k.parked, l)
 		k.parked = shrunk(k.parked, &k.mostParked)
-		e.untrackParked(parkedLine{k, l})
+		e.workers.untrackParked(parkedLine{k, l})
 	}
 }
 

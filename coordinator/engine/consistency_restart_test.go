@@ -165,10 +165,10 @@ func (e *Engine) heldBindings() map[string]map[string]int {
 // leasesOfInstances returns the leases of each instance, whether it has a session or not.
 func (e *Engine) leasesOfInstances() map[string]map[lease.TaskID]uint32 {
 	all := map[string]map[lease.TaskID]uint32{}
-	for instance, leases := range e.orphans {
+	for instance, leases := range e.sessions.orphans {
 		all[instance] = maps.Clone(leases)
 	}
-	for session, t := range e.sessions {
+	for session, t := range e.sessions.byID {
 		for id, attempt := range t.leases {
 			instance := lease.InstanceOf(session)
 			if all[instance] == nil {
@@ -182,7 +182,7 @@ func (e *Engine) leasesOfInstances() map[string]map[lease.TaskID]uint32 {
 
 func (e *Engine) unaryLeases() map[string]int {
 	all := map[string]int{}
-	for k, p := range e.workers {
+	for k, p := range e.workers.byKey {
 		if p.leases > 0 {
 			all[fmt.Sprint(k)] = p.leases
 		}
@@ -192,7 +192,7 @@ func (e *Engine) unaryLeases() map[string]int {
 
 func (e *Engine) leasesOfRequests() map[string][]lease.TaskID {
 	all := map[string][]lease.TaskID{}
-	for k, r := range e.requests {
+	for k, r := range e.requests.byKey {
 		if len(r.leases) > 0 {
 			all[fmt.Sprint(k)] = slices.SortedFunc(slices.Values(r.leases), lease.TaskID.Compare)
 		}

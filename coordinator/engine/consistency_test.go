@@ -112,10 +112,10 @@ func (i *inspection) eachQueue(visit func(*queue)) {
 
 // eachTaker calls visit with all sessions and waiting unary requests.
 func (i *inspection) eachTaker(visit func(*taker)) {
-	for _, t := range i.sessions {
+	for _, t := range i.sessions.byID {
 		visit(t)
 	}
-	for _, p := range i.workers {
+	for _, p := range i.workers.byKey {
 		for t := range p.takers {
 			if t.member == nil {
 				visit(t)
@@ -210,11 +210,11 @@ func (i *inspection) checkSpaces() {
 				i.problem("task %v has idempotency key %q, under which task %v is found", id, key, found)
 			}
 		}
-		if h := i.holderOf(id); h != nil && h.wants.Space.Tenant != t.Tenant {
+		if h := i.set.holderOf(id); h != nil && h.wants.Space.Tenant != t.Tenant {
 			i.problem("task %v of tenant %q has a lease of worker %q of tenant %q", id, t.Tenant, h.wants.Worker, h.wants.Space.Tenant)
 		}
 	}
-	for _, r := range i.requests {
+	for _, r := range i.requests.byKey {
 		for _, id := range r.leases {
 			first, t := i.tasks[r.leases[0]], i.tasks[id]
 			if isLeased(first) && isLeased(t) && (first.ID.Space != id.Space || first.Lease.Worker != t.Lease.Worker || first.Lease.Request != t.Lease.Request) {
@@ -317,7 +317,7 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 		}
 	}
 	if w := l.placement.Worker; w != "" {
-		there := i.workers[workerKey{s.name.Tenant, w}]
+		there := i.workers.byKey[workerKey{s.name.Tenant, w}]
 		if there == nil {
 			i.problem("%s: it waits for worker %q, which is unknown", name, w)
 		} else if _, waits := there.pinned[l]; !waits {
@@ -431,7 +431,7 @@ func (i *inspection) checkParked(k *concurrencyKey, kind lease.Line, h *head[pla
 		return
 	}
 	if w := tasks[0].Spec.Pinned(); w != "" {
-		if there := i.workers[workerKey{k.space.name.Tenant, w}]; there == nil {
+		if there := i.workers.byKey[workerKey{k.space.name.Tenant, w}]; there == nil {
 			i.problem("key %q: a parked task waits for worker %q, which is unknown", k.key, w)
 		} else if _, waits := there.parked[parkedLine{k, kind}]; !waits {
 			i.problem("key %q: worker %q does not know that a parked task waits", k.key, w)
@@ -487,29 +487,29 @@ func (i *inspection) checkTimers() {
 func (i *inspection) checkLeases() {
 	for id, t := range i.tasks {
 		if !isLeased(t) {
-			if i.holderOf(id) != nil {
+			if i.set.holderOf(id) != nil {
 				i.problem("task %v has no lease, and a holder", id)
 			}
 			continue
 		}
-		l, holder := t.Lease, i.holderOf(id)
+		l, holder := t.Lease, i.set.holderOf(id)
 		switch {
 		case l.Epoch != i.Epoch():
 			i.problem("task %v has a lease of epoch %d, and the engine is in epoch %d", id, l.Epoch, i.Epoch())
 		case holder != nil && holder.leases[id] != l.Attempt:
 			i.problem("task %v: its holder has attempt %d of it, and the lease is of attempt %d", id, holder.leases[id], l.Attempt)
-		case holder != nil && holder.member != nil && i.sessions[holder.member.Session] != holder:
+		case holder != nil && holder.member != nil && i.sessions.byID[holder.member.Session] != holder:
 			i.problem("task %v: its holder is gone", id)
 		case holder != nil && holder.member == nil: // a call is answered in the round of its grant
 			i.problem("task %v: its holder has its answer already", id)
-		case holder == nil && l.Session != "" && i.orphans[lease.InstanceOf(l.Session)][id] != l.Attempt:
+		case holder == nil && l.Session != "" && i.sessions.orphans[lease.InstanceOf(l.Session)][id] != l.Attempt:
 			i.problem("task %v: nobody holds its lease", id)
 		}
-		if r := i.requests[keyOfRequest(t)]; l.Request != "" && (r == nil || !slices.Contains(r.leases, id)) {
+		if r := i.requests.byKey[keyOfRequest(t)]; l.Request != "" && (r == nil || !slices.Contains(r.leases, id)) {
 			i.problem("task %v: its request %q is unknown", id, l.Request)
 		}
 	}
-	for k, r := range i.requests {
+	for k, r := range i.requests.byKey {
 		for _, id := range r.leases {
 			if t := i.tasks[id]; !isLeased(t) || keyOfRequest(t) != k {
 				i.problem("task %v has no lease of request %q, which has it", id, k.request)
@@ -519,13 +519,13 @@ func (i *inspection) checkLeases() {
 			i.problem("request %q is remembered for nothing", k.request)
 		}
 	}
-	for instance, leases := range i.orphans {
+	for instance, leases := range i.sessions.orphans {
 		for id := range leases {
-			if t := i.tasks[id]; !isLeased(t) || lease.InstanceOf(t.Lease.Session) != instance || i.holderOf(id) != nil {
+			if t := i.tasks[id]; !isLeased(t) || lease.InstanceOf(t.Lease.Session) != instance || i.set.holderOf(id) != nil {
 				i.problem("task %v is an orphan of %s, and is not leased to it or has a holder", id, instance)
 			}
 		}
-		if i.current[instance] != "" {
+		if i.sessions.current[instance] != "" {
 			i.problem("instance %s has a session, and orphans", instance)
 		}
 	}
@@ -540,7 +540,7 @@ func (i *inspection) checkLeases() {
 			i.problem("worker %q: its leases take %+v, and it counts %+v", t.wants.Worker, again.used, t.used)
 		}
 		for id := range t.leases {
-			if i.holderOf(id) != t {
+			if i.set.holderOf(id) != t {
 				i.problem("worker %q: it counts the lease of task %v, and does not hold it", t.wants.Worker, id)
 			}
 		}
@@ -590,24 +590,24 @@ func (i *inspection) isSet(a *alarm) bool {
 func (i *inspection) checkWorkers() {
 	takers, leases, known := map[workerKey]int{}, i.countLeases().callers, map[*alarm]bool{}
 	for k := range leases {
-		if i.workers[k] == nil {
+		if i.workers.byKey[k] == nil {
 			i.problem("worker %q has leases, and is unknown", k.worker)
 		}
 	}
 	i.eachTaker(func(t *taker) {
 		takers[t.key()]++
 		known[t.coolingDown] = true
-		if p := i.workers[t.key()]; p == nil {
+		if p := i.workers.byKey[t.key()]; p == nil {
 			i.problem("worker %q is there, and is unknown", t.wants.Worker)
 		} else if _, there := p.takers[t]; !there {
 			i.problem("worker %q does not know one of its sessions", t.wants.Worker)
 		}
 	})
 	present := 0
-	for k, p := range i.workers {
+	for k, p := range i.workers.byKey {
 		present += len(p.takers)
 		for t := range p.takers {
-			if _, there := i.takers[t]; !there {
+			if _, there := i.workers.takers[t]; !there {
 				i.problem("worker %q has a session that the engine does not know", k.worker)
 			}
 			if t.wants.Space.Tenant != k.tenant || t.wants.Worker != k.worker {
@@ -644,8 +644,8 @@ func (i *inspection) checkWorkers() {
 		}
 		known[p.end] = true
 	}
-	if len(i.takers) != present {
-		i.problem("the workers have %d sessions, and the engine knows %d", present, len(i.takers))
+	if len(i.workers.takers) != present {
+		i.problem("the workers have %d sessions, and the engine knows %d", present, len(i.workers.takers))
 	}
 	for _, s := range i.spaces.byNumber {
 		for _, b := range s.bindings {

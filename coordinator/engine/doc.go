@@ -73,6 +73,7 @@
 //	alarm.go                                   other timers
 //	inbox.go intake.go lanes.go                calls that wait for the loop, and callers that wait for them; tenants take turns, and so do submits and others
 //	calls.go unary.go session.go refuse.go     the calls of producers and workers
+//	sessions.go requests.go                    streams and unary requests that have leases
 //	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once
 //	explain*.go audit.go                       why a task waits; audit entries
 //	view.go apply.go batch.go                  a step, and the state that its changes update
@@ -81,7 +82,8 @@
 //	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	match.go flow.go pool.go search.go         whose turn it is, and which task it gets
-//	taker.go usage.go backlog.go presence.go   takers of work: their room, their unread frames, whether their worker is there
+//	taker.go usage.go backlog.go               takers of work: their room, their unread frames
+//	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	pipeline.go committer.go                   batches are handed over, and become durable

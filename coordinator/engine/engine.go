@@ -108,13 +108,9 @@ type Engine struct {
 	lastAudit store.AuditKey // key of the newest audit entry
 
 	// Who takes work, and who holds leases.
-	sessions map[string]*taker
-	current  map[string]string // session of each instance
-	orphans  orphans
+	sessions sessions
 	requests requests
-	takers   map[*taker]struct{}     // sessions, and unary requests that wait
-	toAnswer []*taker                // calls of unary requests that were granted something and have no answer yet
-	workers  map[workerKey]*presence // workers that are present, or for which pinned tasks wait
+	workers  *workers
 
 	// Matching.
 	toMatch      *lanes[turn]                 // queues to be matched, by tenant
@@ -130,10 +126,9 @@ type Engine struct {
 	readers      sync.WaitGroup
 
 	// Batches, and stalls (due.go).
-	pipeline  *pipeline
-	clocks    *clocks
-	stalls    stalls
-	keysMoved uint64 // number of the last batch with changes of moveKeys
+	pipeline *pipeline
+	clocks   *clocks
+	stalls   stalls
 }
 
 // Open reads the store and returns an engine that is ready to run. How long it takes does not depend on the number of waiting tasks.
@@ -167,8 +162,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		clocks: &clocks{}, set: newWorkset(st),
-		sessions: map[string]*taker{}, current: map[string]string{}, orphans: orphans{}, requests: requests{},
-		takers: map[*taker]struct{}{}, workers: map[workerKey]*presence{},
+		sessions: newSessions(), requests: newRequests(),
 		toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
 	}
 	e.rules = &lease.Rules{
@@ -178,6 +172,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e.intake = newIntake(e.inbox)
 	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
 	e.timers, e.alarms = newTimers(e.set, e.pipeline), newAlarms(e.clocks)
+	e.workers = newWorkers(e.alarms, cfg.ResourceWait, e.loseResources)
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -273,8 +268,8 @@ func (e *Engine) round() {
 		e.ringAlarms()
 	}
 	e.match()
-	e.answerCallers()
-	e.moveKeys()
+	e.requests.answerAll(e.answerCaller)
+	e.set.moveKeys(e.pipeline)
 	e.save()
 	e.pipeline.submit()
 }

@@ -467,7 +467,7 @@ func TestLeaseRequestRepeatedWhileItWaits(t *testing.T) {
 		if waited := time.Since(began); waited > 0 {
 			r.Errorf("the calls waited for %v, want all answered at once", waited)
 		}
-		if n := onLoop(r, func() int { return len(r.workers[workerKey{home.Tenant, "w"}].takers) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers.byKey[workerKey{home.Tenant, "w"}].takers) }); n != 0 {
 			r.Errorf("%d calls are in memory that have been answered, want 0", n)
 		}
 	})
@@ -545,7 +545,7 @@ func TestCallerGoneAfterItsRequestWasRepeated(t *testing.T) {
 		}
 		synctest.Wait()
 		r.want(r.say(lease.KindComplete, a.granted[0]), lease.VerdictCommitted, lease.None)
-		if n := onLoop(r, func() int { return len(r.requests) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.requests.byKey) }); n != 0 {
 			r.Errorf("%d requests are in memory whose leases have ended, want 0", n)
 		}
 	})

@@ -25,7 +25,7 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	}
 	x = lease.Explain(e.now(), view{e}, t)
 	e.nameHolders(t, x.Findings)
-	if e.isOrphan(t) {
+	if e.sessions.isOrphan(t) {
 		x.Findings[0].Message += "; its process has no session any more"
 	}
 	switch {
@@ -47,19 +47,10 @@ func (e *Engine) explain(tenant string, id lease.TaskID) (x lease.Explanation, e
 	case t.State() != lease.Ready:
 	case !heldBack(x.Findings):
 		x.Findings = slices.Insert(x.Findings, 0, e.workersFor(t))
-	case e.absence(t) != nil: // this may end the task before what holds it back ends
+	case e.workers.absence(workerKey{t.Tenant, t.Spec.Pinned()}) != nil: // this may end the task before what holds it back ends
 		x.Findings = slices.Insert(x.Findings, 1, e.workersFor(t))
 	}
 	return x, nil
-}
-
-// isOrphan reports whether the session that has the live lease of a task is gone, and no other session of its instance has come.
-func (e *Engine) isOrphan(t *lease.Task) bool {
-	if t.Lease == nil {
-		return false
-	}
-	_, orphan := e.orphans[lease.InstanceOf(t.Lease.Session)][t.ID]
-	return orphan
 }
 
 // heldBack reports whether the rules, the disk or the store keep a READY task from being granted.

@@ -62,7 +62,7 @@ func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
 	if b := e.boundTo(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
 		worker = b.worker
 	}
-	for w := range e.takers {
+	for w := range e.workers.allTakers() {
 		e.countTaker(&a, w, q, t, worker)
 	}
 	return a
@@ -177,27 +177,19 @@ func (e *Engine) isSticky(t *lease.Task) bool {
 func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 	f := lease.Finding{Code: lease.FoundPinnedWorker, Remedy: "the worker connects for this queue, type and requirements"}
 	f.Message = fmt.Sprintf("worker %q, which holds its resources, does not ask for such work", t.Spec.Pinned())
-	if end := e.absence(t); end != nil {
+	if end := e.workers.absence(workerKey{t.Tenant, t.Spec.Pinned()}); end != nil {
 		f.Message = fmt.Sprintf("worker %q, which holds its resources, is not connected", t.Spec.Pinned())
 		f.Until, f.Remedy = e.now().WallAt(end.at), "the worker connects; otherwise the task is FAILED with RESOURCE_GONE"
 	}
 	return f
 }
 
-// absence returns the alarm that gives up a READY task because the worker to which it is pinned is not present; nil if there is none.
-func (e *Engine) absence(t *lease.Task) *alarm {
-	if p := e.workers[workerKey{t.Tenant, t.Spec.Pinned()}]; p != nil {
-		return p.end
-	}
-	return nil
-}
-
 // boundAway returns the finding that the worker to which a sticky affinity key is bound does not take a task now.
 func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
 	b := e.boundTo(t)
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
-	switch p := e.workers[workerKey{t.Tenant, b.worker}]; {
-	case p == nil || !p.isPresent():
+	switch {
+	case !e.workers.isPresent(workerKey{t.Tenant, b.worker}):
 		why, remedy = "is not connected", "the worker connects"
 	case a.eligible == 0:
 		why, remedy = "does not ask for such work", "the worker connects for this queue, type and requirements"

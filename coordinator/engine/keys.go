@@ -7,26 +7,36 @@ import (
 	"github.com/lessor-dev/lessor/store/keyindex"
 )
 
+func (w *workset) loadKeys(r store.Reader, segment int) (err error) {
+	w.byKey, err = keyindex.Load(r, segment)
+	return err
+}
+
 // moveKeys does a part of what the index of idempotency keys has to do: recent entries become a segment, and segments are removed. The next part waits until this
 // one is durable, so that a commit has one part at most, however many batches it has.
-func (e *Engine) moveKeys() {
-	if e.keysMoved > e.pipeline.lastDurable() || !e.set.byKey.Busy() {
+func (w *workset) moveKeys(p *pipeline) {
+	if w.moved > p.lastDurable() || !w.byKey.Busy() {
 		return
 	}
 	var changes keyindex.Changes
-	e.set.read(func(r store.Reader) (err error) {
-		changes, err = e.set.byKey.Step(r)
+	w.read(func(r store.Reader) (err error) {
+		changes, err = w.byKey.Step(r)
 		return err
 	})
 	if changes != nil {
-		e.keysMoved = e.batch().number
-		e.batch().addPut(changes)
+		w.moved = p.current().number
+		p.current().addPut(changes)
 	}
 }
 
+// unreadKeys returns the numbers of the segments of which loadKeys has not read the filter, and setKeyFilter adds one.
+func (w *workset) unreadKeys() []uint32 { return w.byKey.Unread() }
+
+func (w *workset) setKeyFilter(f keyindex.Filter) { w.byKey.SetFilter(f) }
+
 // readKeyFilters reads what Load has left out, so that it does not make the start longer. It ends early if ctx ends.
 func (e *Engine) readKeyFilters(ctx context.Context) {
-	unread := e.set.byKey.Unread()
+	unread := e.set.unreadKeys()
 	view := func(fn func(store.Reader) error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -43,7 +53,7 @@ func (e *Engine) readKeyFilters(ctx context.Context) {
 				if err != nil {
 					panic(corrupt{err})
 				}
-				e.set.byKey.SetFilter(f)
+				e.set.setKeyFilter(f)
 			})
 			if err != nil {
 				return

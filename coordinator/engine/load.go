@@ -8,7 +8,6 @@ import (
 
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
-	"github.com/lessor-dev/lessor/store/keyindex"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
@@ -41,10 +40,7 @@ func (e *Engine) loadClock(r store.Reader) error {
 	return e.timers.load(r, e.cfg.TimersSwept)
 }
 
-func (e *Engine) loadKeys(r store.Reader) (err error) {
-	e.set.byKey, err = keyindex.Load(r, e.cfg.KeySegment)
-	return err
-}
+func (e *Engine) loadKeys(r store.Reader) error { return e.set.loadKeys(r, e.cfg.KeySegment) }
 
 // identify reads the store's epoch and key, and makes them at the first start. InvalidateLeases and RestoredStore begin a new epoch, which ends every
 // older lease (A9, A11).
@@ -199,8 +195,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 		if err != nil {
 			return err
 		}
-		e.set.add(t.ID, t)
-		e.set.live++
+		e.set.addLeased(t)
 		e.requests.addLease(t)
 		e.spaces.addLeased(q)
 		if key := t.Spec.ConcurrencyKey; key != "" {
@@ -210,9 +205,9 @@ func (e *Engine) loadLeases(r store.Reader) error {
 			e.bind(q.space, t)
 		}
 		if s := t.Lease.Session; s != "" {
-			e.orphans.add(lease.InstanceOf(s), t.ID, t.Lease.Attempt)
+			e.sessions.addOrphan(s, t.ID, t.Lease.Attempt)
 		} else {
-			e.addUnaryLease(callerOf(t))
+			e.workers.addLease(callerOf(t))
 		}
 		e.timers.add(t)
 		return nil
@@ -222,8 +217,8 @@ func (e *Engine) loadLeases(r store.Reader) error {
 // invalidate ends the leases of an older epoch; the first batch makes that durable. If a crash comes before that, the next start finds the leases
 // again. No report under them is committed in the meantime, because a report is checked for its epoch first (V7).
 func (e *Engine) invalidate() {
-	for id, entry := range e.set.tasks {
-		if l := entry.task.Lease; l.Epoch != e.rules.Authority.Epoch {
+	for id, t := range e.set.leasedTasks() {
+		if l := t.Lease; l.Epoch != e.rules.Authority.Epoch {
 			e.step(lease.Requeue{Task: id, Attempt: l.Attempt, Cause: lease.CoordinatorRecovered, Detail: "the coordinator started in a new epoch"})
 			e.invalidated++
 		}

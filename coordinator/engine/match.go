@@ -81,7 +81,7 @@ func (e *Engine) match() {
 }
 
 // recipients returns how many calls and sessions get something from the present batch.
-func (e *Engine) recipients() int { return len(e.toAnswer) + len(e.batch().deliveries) }
+func (e *Engine) recipients() int { return e.requests.answering() + len(e.batch().deliveries) }
 
 // matchQueue gives a queue its turn. done is false if the turn ended while the queue may still have tasks that can be granted. It ends after triesPerTurn
 // tries, even if they have found nothing: there may be many takers, and many pools of which each taker meets none.

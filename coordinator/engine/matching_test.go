@@ -307,7 +307,7 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bound(t, 100, &triesPerTurn)
 			h := newManualEngine(t, 1, pools)
-			for w := range h.takers {
+			for w := range h.workers.takers {
 				w.wants.Capabilities.Resources = map[string]float64{"mem": pools}
 			}
 			specs, digests := h.specs(pools)
@@ -337,7 +337,7 @@ func TestListedTypesCountAsLookedAt(t *testing.T) {
 	t.Attr("rules", "T12")
 	const types = 500
 	h := newManualEngine(t, 1, 1)
-	for w := range h.takers {
+	for w := range h.workers.takers {
 		w.wants.Types = make([]string, types)
 		tries := h.tried
 		h.poolsFor(w.queues[0], w)
@@ -352,7 +352,7 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	t.Attr("rules", "T12 W12")
 	const sessions = 1600
 	h := newManualEngine(t, 1, 1)
-	own := h.presence(workerKey{home.Tenant, "own"})
+	own := h.workers.obtain(workerKey{home.Tenant, "own"})
 	for range sessions {
 		own.takers[newTaker(Wants{Space: home, Worker: "own"}, 0)] = struct{}{}
 	}
@@ -403,7 +403,7 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 	const keys = 1000
 	bound(t, 100, &mostSearched)
 	h := newManualEngine(t, 1, keys)
-	for w := range h.takers {
+	for w := range h.workers.takers {
 		w.wants.MaxBytes = 300
 	}
 	specs, digests := h.specs(keys)
@@ -564,7 +564,7 @@ func TestTurnOfAKeyWithManyPoolsMovesFew(t *testing.T) {
 	t.Attr("rules", "T12")
 	const pools, grants = 500, 3
 	h := newManualEngine(t, 1, grants)
-	for w := range h.takers {
+	for w := range h.workers.takers {
 		w.wants.Types = []string{"0"}
 	}
 	specs, digests := h.specs(pools + grants)

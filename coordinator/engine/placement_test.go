@@ -156,7 +156,7 @@ func TestPinnedTaskFailsWhenItsWorkerIsGone(t *testing.T) {
 				r.Errorf("task %v is %v / %v, want FAILED / RESOURCE_GONE", id, v.State(), v.Reason)
 			}
 		}
-		if n := onLoop(r, func() int { return len(r.workers) }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers.byKey) }); n != 0 {
 			r.Errorf("%d workers are in memory that no task needs, want 0", n)
 		}
 	})
@@ -328,7 +328,7 @@ func TestSeveralLinesPinnedToOneWorkerFail(t *testing.T) {
 		if v := r.version(id); v.State() != lease.Failed || v.Reason != lease.ResourceGone {
 			r.Errorf("it is %v / %v, want FAILED / RESOURCE_GONE", v.State(), v.Reason)
 		}
-		if n := onLoop(r, func() int { return len(r.workers) + r.alarms.set.Len() }); n != 0 {
+		if n := onLoop(r, func() int { return len(r.workers.byKey) + r.alarms.set.Len() }); n != 0 {
 			r.Errorf("%d workers and alarms are in memory that no task needs, want 0", n)
 		}
 	})

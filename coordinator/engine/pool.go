@@ -256,7 +256,8 @@ func (e *Engine) enlist(l *line) {
 	l.queue.waiting++
 	l.at = l.start()
 	l.lineup.lines.Set(l)
-	e.trackLine(l)
+	l.queue.space.track(l)
+	e.workers.track(l)
 }
 
 // unlist takes a line out of its pool.
@@ -272,7 +273,8 @@ func (e *Engine) unlist(l *line) {
 	}
 	l.lineup = nil
 	l.queue.waiting--
-	e.untrackLine(l)
+	l.queue.space.untrack(l)
+	e.workers.untrack(l)
 	e.batch().forgetIfUnused(l.queue)
 }
 

@@ -138,7 +138,7 @@ func (w *world) checkDisplaced() {
 
 // checkUsage checks that the checkpoint of a task counts in the bytes of its holder (W4).
 func (w *world) checkUsage() (problems []string) {
-	for _, t := range w.sessions {
+	for _, t := range w.Engine.sessions.byID {
 		for id, used := range t.used.leases {
 			task := w.set.task(id)
 			least, most := uint64(task.Spec.Size), uint64(task.Spec.Size)
@@ -623,7 +623,7 @@ func (w *world) rushes() {
 			}
 			specs[space] = append(specs[space], s)
 		}
-		w.joinAs("rush "+space.Workspace, Wants{Space: space, Worker: pick(w, workers...), Queues: []string{"rush"}}, 100)
+		w.joinAs("rush "+space.Workspace, Wants{Space: space, Worker: pick(w, workerNames...), Queues: []string{"rush"}}, 100)
 	}
 	w.consistent() // nothing else is under way
 	var ran []string

@@ -209,7 +209,7 @@ func pick[T any](w *world, of ...T) T { return of[w.rng.IntN(len(of))] }
 // upTo returns a time between 0 and d.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) }
 
-var workers = []string{"w0", "w1", "w2"}
+var workerNames = []string{"w0", "w1", "w2"}
 
 // call makes one random call.
 func (w *world) call() {
@@ -259,7 +259,7 @@ func (w *world) spec() *lease.Spec {
 	}
 	switch w.rng.IntN(6) {
 	case 0:
-		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: pick(w, workers...)}}
+		s.ResourceRefs = []lease.ResourceRef{{ResourceID: "r", Worker: pick(w, workerNames...)}}
 	case 1, 2:
 		s.Affinity = &lease.Affinity{Key: pick(w, "m", "n"), Mode: pick(w, lease.Sticky, lease.Preferred), TTL: time.Second + w.upTo(30*time.Second)}
 	}
@@ -346,7 +346,7 @@ func (w *world) joins() {
 	if len(w.clients) > 5 {
 		w.leaves()
 	}
-	w.joinAs(pick(w, "1", "2"), w.wants(w.anySpace(), pick(w, workers...)), w.rng.IntN(4))
+	w.joinAs(pick(w, "1", "2"), w.wants(w.anySpace(), pick(w, workerNames...)), w.rng.IntN(4))
 }
 
 // joinAs makes a session of an instance join.
@@ -517,7 +517,7 @@ func (w *world) acknowledges() {
 
 // leases asks for work by a unary call. The call may wait, and its caller may give up before it is answered.
 func (w *world) leases() {
-	worker := pick(w, workers...)
+	worker := pick(w, workerNames...)
 	req := LeaseRequest{Wants: w.wants(w.anySpace(), worker), Max: 1 + w.rng.IntN(3), Wait: pick(w, 0, 0, w.upTo(10*time.Second)), Request: pick(w, "", "", "r1", "r2")}
 	ctx, cancel := w.Context(), context.CancelFunc(func() {})
 	if w.one(4) {
@@ -712,7 +712,7 @@ func (w *world) heal() {
 	}
 	w.clients = nil
 	for _, space := range w.spaces {
-		for _, name := range workers {
+		for _, name := range workerNames {
 			w.joinAs("healed "+space.Workspace, Wants{Space: space, Worker: name, Queues: []string{"a", "b", "rush"}, Capabilities: lease.Capabilities{Features: []string{"gpu"}}}, 20)
 		}
 	}
@@ -762,9 +762,9 @@ func (w *world) forgets() {
 	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
-			"orphans": len(w.orphans), "requests": len(w.requests), "alarms": w.alarms.set.Len(),
+			"orphans": len(w.Engine.sessions.orphans), "requests": len(w.requests.byKey), "alarms": w.alarms.set.Len(),
 			"timers":  w.timers.serving.leased.Len() + w.timers.serving.rest.entries.Len() + w.timers.wall.leased.Len() + w.timers.wall.rest.entries.Len() + w.timers.recent.Len(),
-			"workers": len(w.workers), "sessions": len(w.sessions) + len(w.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
+			"workers": len(w.workers.byKey), "sessions": len(w.Engine.sessions.byID) + len(w.Engine.sessions.current), "throttled queues": w.throttled.Len(), "readings": len(w.readAheads),
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
 		for _, s := range w.Engine.spaces.byNumber {

@@ -19,9 +19,9 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) {
 		return
 	}
 	e.settle(tenant, func() {
-		t := e.sessions[session]
+		t := e.sessions.find(session)
 		held := e.set.task(ticket.Task)
-		if t == nil || e.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
+		if t == nil || e.set.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {
 			return
 		}
 		t.forcedSingle, t.wants.SingleFlight = true, true

@@ -101,11 +101,7 @@ func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 // hasRoom reports whether a worker would take a task of a pool now, as far as that can be told before Engine.tried reaches end. It adds to looks the number of
 // takers of the worker at which it looks.
 func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
-	w := e.workers[workerKey{p.queue.space.name.Tenant, worker}]
-	if w == nil {
-		return false
-	}
-	for t := range w.takers {
+	for t := range e.workers.takersOf(workerKey{p.queue.space.name.Tenant, worker}) {
 		*looks++
 		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t, end) {
 			return true

@@ -32,13 +32,12 @@ func (e *Engine) Join(m *Member) {
 	e.later(m.Wants.Space.Tenant, func() {
 		instance := lease.InstanceOf(m.Session)
 		e.displace(instance, newerStream)
-		e.sessions[m.Session], e.current[instance] = t, m.Session
-		for id, attempt := range e.orphans[instance] {
+		e.sessions.add(m.Session, t)
+		for id, attempt := range e.sessions.takeOver(instance) {
 			e.setHolder(t, id, attempt)
 			e.redeliver(t, id)
 			e.repeatCancel(t, id)
 		}
-		delete(e.orphans, instance)
 		e.attend(t)
 	})
 }
@@ -47,7 +46,7 @@ func (e *Engine) Join(m *Member) {
 // quota.
 func (e *Engine) KnowsInstance(ctx context.Context, tenant string, instances ...string) (known bool, err error) {
 	return askAs(ctx, e, tenant, op{settles: true}, func() (bool, error) { // its leases depend on whether it may come back
-		return slices.ContainsFunc(instances, func(i string) bool { return e.current[i] != "" || len(e.orphans[i]) > 0 }), nil
+		return slices.ContainsFunc(instances, e.sessions.knows), nil
 	})
 }
 
@@ -79,7 +78,7 @@ const newerStream = "a newer stream of this instance has taken over"
 
 // displace ends the session that an instance has, if there is one. why tells it the reason.
 func (e *Engine) displace(instance, why string) {
-	if t := e.sessions[e.current[instance]]; t != nil {
+	if t := e.sessions.ofInstance(instance); t != nil {
 		e.depart(t.member.Session)
 		e.batch().addOp(op{after: func(error) { t.member.Displaced(why) }})
 	}
@@ -87,7 +86,7 @@ func (e *Engine) displace(instance, why string) {
 
 // attend makes a taker a taker of the queues that it wants, and of no others.
 func (e *Engine) attend(t *taker) {
-	e.takerArrived(t)
+	e.workers.arrived(t)
 	before := t.queues
 	t.queues = nil
 	s := e.spaces.obtain(t.wants.Space)
@@ -153,7 +152,7 @@ func (e *Engine) Heard(tenant, session string) {
 // withSession runs fn with settle for a session, if the session is known.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
 	e.settle(tenant, func() {
-		if t := e.sessions[session]; t != nil {
+		if t := e.sessions.find(session); t != nil {
 			fn(t)
 		}
 	})
@@ -163,7 +162,7 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
 // all its leases at once (W9). Leave does not wait.
 func (e *Engine) Leave(m *Member, goodbye bool) {
 	e.later(m.Wants.Space.Tenant, func() {
-		t := e.sessions[m.Session]
+		t := e.sessions.find(m.Session)
 		if t == nil || t.member != m { // another stream has taken over the session
 			return
 		}
@@ -178,7 +177,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) {
 func (e *Engine) Replace(tenant, instance string) {
 	e.later(tenant, func() {
 		e.displace(instance, "another instance of the worker has replaced this one")
-		e.requeue(e.orphans[instance], "another instance of the worker has replaced the one that held the task")
+		e.requeue(e.sessions.orphansOf(instance), "another instance of the worker has replaced the one that held the task")
 	})
 }
 
@@ -187,11 +186,11 @@ func (e *Engine) Replace(tenant, instance string) {
 func (e *Engine) Dismiss(tenant, session string) {
 	e.later(tenant, func() {
 		instance := lease.InstanceOf(session)
-		if newest := e.current[instance]; newest != "" && newest != session {
+		if newest := e.sessions.newest(instance); newest != "" && newest != session {
 			return
 		}
 		e.displace(instance, saidGoodbye) // the stream that had the session before may not have left yet
-		e.requeue(e.orphans[instance], saidGoodbye)
+		e.requeue(e.sessions.orphansOf(instance), saidGoodbye)
 	})
 }
 
@@ -229,9 +228,9 @@ func (e *Engine) Revoke(ctx context.Context, tenant string, instances []string, 
 
 // revoke is Revoke for one instance, on the loop.
 func (e *Engine) revoke(instance string, waiting bool, detail string) (removed *Member) {
-	switch t := e.sessions[e.current[instance]]; {
+	switch t := e.sessions.ofInstance(instance); {
 	case t == nil:
-		e.requeue(e.orphans[instance], detail)
+		e.requeue(e.sessions.orphansOf(instance), detail)
 	case !waiting:
 		removed = t.member
 		e.depart(removed.Session)
@@ -250,32 +249,10 @@ func (e *Engine) requeue(leases map[lease.TaskID]uint32, detail string) {
 
 // depart turns the leases of a session into orphans.
 func (e *Engine) depart(session string) {
-	t := e.sessions[session]
-	delete(e.sessions, session)
-	delete(e.current, lease.InstanceOf(session))
+	t := e.sessions.remove(session)
 	e.unattend(t, t.queues)
-	e.takerLeft(t)
-	for id, attempt := range t.leases {
-		e.set.find(id).holder = nil
-		e.orphans.add(lease.InstanceOf(session), id, attempt)
-	}
-}
-
-// orphans are the attempts of the live leases whose sessions have gone, by the instance that held them and by task. The next session of the instance
-// takes them over. An instance without such a lease has no entry.
-type orphans map[string]map[lease.TaskID]uint32
-
-func (o orphans) add(instance string, id lease.TaskID, attempt uint32) {
-	if o[instance] == nil {
-		o[instance] = map[lease.TaskID]uint32{}
-	}
-	o[instance][id] = attempt
-}
-
-// remove removes a lease that has ended, or that a session of another instance holds now, if it is there; t is the version that had the lease.
-func (o orphans) remove(t *lease.Task) {
-	instance := lease.InstanceOf(t.Lease.Session)
-	if delete(o[instance], t.ID); len(o[instance]) == 0 {
-		delete(o, instance)
+	e.workers.left(t)
+	for id := range t.leases {
+		e.set.hold(id, nil)
 	}
 }

@@ -66,6 +66,24 @@ func (s *space) queue(name string) *queue {
 	return q
 }
 
+// track registers a line in which tasks wait, if they have an affinity key, and untrack undoes that.
+func (s *space) track(l *line) {
+	if key := l.placement.Affinity; l.placement.Worker == "" && key != "" {
+		if s.affinityLines[key] == nil {
+			s.affinityLines[key] = map[*line]struct{}{}
+		}
+		s.affinityLines[key][l] = struct{}{}
+	}
+}
+
+func (s *space) untrack(l *line) {
+	if key := l.placement.Affinity; l.placement.Worker == "" && key != "" {
+		if delete(s.affinityLines[key], l); len(s.affinityLines[key]) == 0 {
+			delete(s.affinityLines, key)
+		}
+	}
+}
+
 // concurrencyKey finds a concurrency key or makes it.
 func (s *space) concurrencyKey(key string) *concurrencyKey {
 	k := s.keys[key]

@@ -89,10 +89,8 @@ func (e *Engine) extendLeases(d time.Duration) {
 	e.stalls.noteExtension(d)
 	b := e.batch()
 	bytes := b.bytes
-	for id, entry := range e.set.tasks {
-		if isLeased(entry.task) {
-			e.step(lease.Stall{Task: id, By: d})
-		}
+	for id := range e.set.leasedTasks() {
+		e.step(lease.Stall{Task: id, By: d})
 	}
 	b.bytes = bytes // otherwise the heartbeats that wait could not run in this round
 	e.cfg.Events.Stalled(d, e.set.live)

@@ -138,7 +138,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 		return
 	}
 	if len(t.granted) == 0 {
-		e.toAnswer = append(e.toAnswer, t)
+		e.requests.answerSoon(t)
 	}
 	t.granted = append(t.granted, g)
 	t.bytes += g.Bytes
@@ -161,27 +161,19 @@ func (e *Engine) leaseID(t *lease.Task) string {
 // setHolder makes a taker the holder of a live lease, which counts against its slots.
 func (e *Engine) setHolder(t *taker, id lease.TaskID, attempt uint32) {
 	t.leases[id] = attempt
-	e.set.find(id).holder = t // never nil: the working set has all tasks with a live lease
+	e.set.hold(id, t)
 	e.addUsage(t, id)
-}
-
-// holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
-func (e *Engine) holderOf(id lease.TaskID) *taker {
-	if entry := e.set.find(id); entry != nil {
-		return entry.holder
-	}
-	return nil
 }
 
 // removeHolder takes a lease from its holder, which then has one more free slot, and returns the holder, or nil; t is the version that had the lease.
 // If silent is set, the holder gets no work until it sends a frame (W5, W9): a process that stands still would hold up one task after the other.
 func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
-	holder := e.holderOf(t.ID)
+	holder := e.set.holderOf(t.ID)
 	if holder == nil {
-		e.orphans.remove(t)
+		e.sessions.removeOrphan(t)
 		return nil
 	}
-	e.set.find(t.ID).holder = nil
+	e.set.hold(t.ID, nil)
 	delete(holder.leases, t.ID)
 	holder.removeUsage(t.ID)
 	if silent {

@@ -9,73 +9,6 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
-// requests are the unary requests that have a request id, so that the worker can repeat them (S2). A request is kept while a call of it waits or one
-// of its leases is live.
-type requests map[requestKey]*request
-
-type requestKey struct {
-	space           Space
-	worker, request string
-}
-
-// request is a unary request with all its calls. Only its newest call may wait, and only this call may have leases to give back if its caller is gone. A
-// repeat that gets the leases of the calls before gives none of them back, because an earlier caller may have received them.
-type request struct {
-	call   *taker         // the newest call; nil if there was none since the start
-	leases []lease.TaskID // tasks whose live leases its calls were granted
-}
-
-func (t *taker) requestKey() requestKey {
-	return requestKey{t.wants.Space, t.wants.Worker, t.request}
-}
-
-func keyOfRequest(t *lease.Task) requestKey {
-	return requestKey{Space{t.Tenant, t.Workspace}, t.Lease.Worker, t.Lease.Request}
-}
-
-func (rs requests) request(k requestKey) *request {
-	r := rs[k]
-	if r == nil {
-		r = &request{}
-		rs[k] = r
-	}
-	return r
-}
-
-// begin makes a call the newest one of its request. It returns the call before, or nil, and the leases that the calls before were granted.
-func (rs requests) begin(t *taker) (before *taker, leases []lease.TaskID) {
-	if t.request == "" {
-		return nil, nil
-	}
-	r := rs.request(t.requestKey())
-	before, r.call = r.call, t
-	return before, r.leases
-}
-
-// addLease records the new lease of a task, if it was granted to a request with an id. removeLease undoes that when the lease has ended.
-func (rs requests) addLease(t *lease.Task) {
-	if t.Lease.Request != "" {
-		r := rs.request(keyOfRequest(t))
-		r.leases = append(r.leases, t.ID)
-	}
-}
-
-func (rs requests) removeLease(t *lease.Task) {
-	if t.Lease.Request != "" {
-		k := keyOfRequest(t)
-		r := rs[k]
-		r.leases = slices.DeleteFunc(r.leases, func(id lease.TaskID) bool { return id == t.ID })
-		rs.prune(k)
-	}
-}
-
-// prune forgets a request if none of its calls waits and none of its leases is live.
-func (rs requests) prune(k requestKey) {
-	if r := rs[k]; r != nil && len(r.leases) == 0 && (r.call == nil || r.call.left) {
-		delete(rs, k)
-	}
-}
-
 // Lease grants waiting tasks. If there are none, it waits for the first one, for at most r.Wait. If ctx ends before the hand-over, or the hand-over
 // fails, the granted tasks are requeued at once (W5).
 func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
@@ -138,7 +71,7 @@ func (e *Engine) beginLease(t *taker, wait bool) {
 		t.granted = append(t.granted, e.newGranted(e.set.task(id)))
 	}
 	if len(t.granted) > 0 {
-		e.toAnswer = append(e.toAnswer, t)
+		e.requests.answerSoon(t)
 		return
 	}
 	e.attend(t)
@@ -207,7 +140,7 @@ func (e *Engine) answerCaller(t *taker) {
 	}
 	e.doneWaiting(t)
 	for id := range t.leases {
-		e.set.find(id).holder = nil // the call ends here, so the end of the lease frees no slot
+		e.set.hold(id, nil) // the call ends here, so the end of the lease frees no slot
 	}
 	granted, reply := t.granted, t.reply
 	t.granted, t.reply = nil, nil // its request keeps the call for as long as a lease of the request is live, but not these versions of the tasks
@@ -217,22 +150,13 @@ func (e *Engine) answerCaller(t *taker) {
 // doneWaiting removes a call from those that wait.
 func (e *Engine) doneWaiting(t *taker) {
 	e.unattend(t, t.queues)
-	e.takerLeft(t)
+	e.workers.left(t)
 	e.requests.prune(t.requestKey())
-}
-
-// answerCallers answers the calls that were granted something.
-func (e *Engine) answerCallers() {
-	for i, t := range e.toAnswer {
-		e.answerCaller(t)
-		e.toAnswer[i] = nil
-	}
-	e.toAnswer = e.toAnswer[:0]
 }
 
 // abandon ends a call whose caller has disconnected before the hand-over, and requeues what the call was granted (W5).
 func (e *Engine) abandon(t *taker) {
-	if !t.left { // if it was granted something, that was in this round, and answerCallers has not answered it yet
+	if !t.left { // if it was granted something, that was in this round, and it was not answered yet
 		e.doneWaiting(t)
 	}
 	e.requeue(t.leases, "the caller disconnected before it received the task")

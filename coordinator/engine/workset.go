@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"iter"
+
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/keyindex"
@@ -26,6 +28,7 @@ type workset struct {
 
 	byKey   *keyindex.Index // tasks by idempotency key; an entry counts once its task is in the store
 	unknown keyKey          // a key of no task: the last one that was looked up, since a submit asks for its key several times
+	moved   uint64          // number of the last batch with changes of moveKeys
 }
 
 // taskEntry is everything that the loop knows about a task, so that one map look-up is enough.
@@ -97,6 +100,37 @@ func (w *workset) task(id lease.TaskID) *lease.Task {
 	})
 	return t
 }
+
+// addLeased adds a task with a lease that the store has.
+func (w *workset) addLeased(t *lease.Task) {
+	w.add(t.ID, t)
+	w.live++
+}
+
+// leasedTasks returns the tasks with a lease.
+func (w *workset) leasedTasks() iter.Seq2[lease.TaskID, *lease.Task] {
+	return func(yield func(lease.TaskID, *lease.Task) bool) {
+		for id, entry := range w.tasks {
+			if isLeased(entry.task) && !yield(id, entry.task) {
+				return
+			}
+		}
+	}
+}
+
+// hold sets the holder of a live lease; see holderOf. The working set has all tasks with a live lease.
+func (w *workset) hold(id lease.TaskID, t *taker) { w.find(id).holder = t }
+
+// holderOf returns the taker that holds the live lease of a task; nil if its session is gone, or it was granted to a unary request that was answered.
+func (w *workset) holderOf(id lease.TaskID) *taker {
+	if entry := w.find(id); entry != nil {
+		return entry.holder
+	}
+	return nil
+}
+
+// setOnDisk says whether the place of a task in memory is beyond the head of its line.
+func (w *workset) setOnDisk(id lease.TaskID, onDisk bool) { w.find(id).onDisk = onDisk }
 
 // leased returns the newest version of a task if it has a lease, or else nil.
 func (w *workset) leased(id lease.TaskID) *lease.Task {

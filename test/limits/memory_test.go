@@ -11,8 +11,9 @@ import (
 // emptied is what the engine keeps in memory of tasks and workers: nothing is left in it when all of them are gone. Each is a map, a list, a set or a number.
 var emptied = []string{
 	"intake.taken", "set.tasks", "set.live", "set.ledger", "set.keys", "set.discards", "timers.serving.leased", "timers.serving.rest.entries",
-	"timers.wall.leased", "timers.wall.rest.entries", "alarms.set", "sessions", "current", "orphans", "requests", "takers", "toAnswer", "workers",
-	"toMatch.len", "toUnpark", "throttled", "readAheads", "pipeline.inflight", "hub.tasks", "hub.runs", "hub.recent", "hub.output",
+	"timers.wall.leased", "timers.wall.rest.entries", "alarms.set", "sessions.byID", "sessions.current", "sessions.orphans", "requests.byKey",
+	"workers.takers", "requests.toAnswer", "workers.byKey", "toMatch.len", "toUnpark", "throttled", "readAheads", "pipeline.inflight", "hub.tasks",
+	"hub.runs", "hub.recent", "hub.output",
 }
 
 // emptiedOfSpaces is the same of each workspace.
