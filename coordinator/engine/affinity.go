@@ -87,10 +87,10 @@ func (e *Engine) endBinding(s *space, key string) {
 // regroup moves the lines of an affinity key to the pools in which they belong now. To move a line costs about as much as to grant a task, and a producer may
 // give each task of the key another type, so each line counts as tried.
 func (e *Engine) regroup(s *space, key string) {
-	e.tried += len(s.affinityLines[key])
+	e.effort.add(len(s.affinityLines[key]))
 	for _, l := range slices.Collect(maps.Keys(s.affinityLines[key])) {
 		e.unlist(l)
 		e.enlist(l)
-		e.markForMatch(l.queue)
+		e.agenda.add(l.queue)
 	}
 }

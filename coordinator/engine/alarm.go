@@ -64,8 +64,8 @@ func (as *alarms) wait(now lease.Now, d time.Duration) time.Duration {
 // ringAlarms calls the alarms that are due, at most dueAtOnce, until they have made so many changes or tried triesPerTurn tasks. An alarm that one of them sets
 // rings in the next round at the earliest, even if it is due at once, so that an alarm can leave the rest of its work to the next round.
 func (e *Engine) ringAlarms() {
-	newest, most, end := e.alarms.newest(), len(e.batch().changes)+dueAtOnce, e.tried+triesPerTurn
-	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && e.tried < end; n++ {
+	newest, most, end := e.alarms.newest(), len(e.batch().changes)+dueAtOnce, e.effort.after(triesPerTurn)
+	for n := 0; n < dueAtOnce && len(e.batch().changes) < most && !e.effort.reached(end); n++ {
 		a := e.alarms.pop(newest)
 		if a == nil {
 			return

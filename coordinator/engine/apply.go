@@ -27,7 +27,7 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	q := e.spaces.queueOf(c)
 	e.spaces.recount(q, c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
-		e.markForMatch(q)
+		e.agenda.add(q)
 	}
 	if q.createdAt == 0 { // a queue exists from its first task on (T13); until then only takers may wait in it
 		q.createdAt = e.now().Wall
@@ -87,7 +87,7 @@ func (e *Engine) updateLine(c *lease.Change) {
 		e.set.setOnDisk(c.New.ID, l.head.insert(at))
 		e.noteMove(l, at, true)
 		e.enlist(l)
-		e.markForMatch(l.queue)
+		e.agenda.add(l.queue)
 	}
 }
 

@@ -28,7 +28,7 @@ func (t *taker) backlogged() bool {
 func (e *Engine) BacklogHasRoom(tenant, session string) {
 	e.later(tenant, func() {
 		if t := e.sessions.find(session); t != nil {
-			e.offer(t)
+			e.agenda.offer(t)
 		}
 	})
 }

@@ -672,10 +672,10 @@ func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	}
 	h.submitSpecs(specs, digests)
 	match := func() (tried int) {
-		before := h.tried
-		for h.match(); h.toMatch.len > 0 || len(h.toUnpark) > 0; h.match() {
+		before := h.effort.tried
+		for h.match(); !h.agenda.empty() || len(h.toUnpark) > 0; h.match() {
 		}
-		return h.tried - before
+		return h.effort.tried - before
 	}
 	match()
 	most := 3 + 2*linesInTurn/looksPerTry // one task comes back and is granted; before, the lines are sorted

@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
-		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.toMatch.len == 0 && len(r.toUnpark) == 0
+		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.agenda.empty() && len(r.toUnpark) == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); onLoop(r, idle) {
@@ -718,7 +718,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 // wakes reports whether the loop looks at a queue again when its rate limit allows a grant, at the time by. That time is computed in floating point
 // and may be slightly off.
 func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
-	i.throttled.Scan(func(t throttle) bool {
+	i.agenda.throttled.Scan(func(t throttle) bool {
 		found = t.queue == q && t.until <= by.Add(time.Microsecond)
 		return !found
 	})

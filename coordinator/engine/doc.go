@@ -81,7 +81,8 @@
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
 //	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
-//	match.go flow.go pool.go search.go         whose turn it is, and which task it gets
+//	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
+//	flow.go pool.go search.go                  which task a taker gets
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/keyindex"
@@ -113,14 +111,11 @@ type Engine struct {
 	workers  *workers
 
 	// Matching.
-	toMatch      *lanes[turn]                 // queues to be matched, by tenant
-	grants       uint64                       // number of grants since the start
-	tried        int                          // what matching has tried since the start, counted in tasks; see triesPerTurn
+	agenda       agenda
+	effort       *effort
 	grantsNone   bool                         // match has found that nothing may be granted
-	pollsEnd     int                          // value of tried from which on the calls that do not wait leave the rest to the next round
 	toUnpark     map[*concurrencyKey]struct{} // concurrency keys that may have room
 	mostToUnpark int                          // see shrunk
-	throttled    *btree.BTreeG[throttle]      // queues that wait for their rate limit
 	readAheads   map[*readAhead]struct{}      // readings of lines under way
 	poolsFound   []*pool                      // memory for poolsFor
 	readers      sync.WaitGroup
@@ -163,7 +158,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		clocks: &clocks{}, set: newWorkset(st),
 		sessions: newSessions(), requests: newRequests(),
-		toMatch: newLanes(turnLess), toUnpark: map[*concurrencyKey]struct{}{}, throttled: newTree(throttleLess), readAheads: map[*readAhead]struct{}{},
+		agenda: newAgenda(), effort: &effort{}, toUnpark: map[*concurrencyKey]struct{}{}, readAheads: map[*readAhead]struct{}{},
 	}
 	e.rules = &lease.Rules{
 		Authority: lease.NewAuthority(identity.Epoch, identity.Key), Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
@@ -259,8 +254,8 @@ func (e *Engine) round() {
 		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
 	}
 	e.readClocks()
-	e.unthrottle()
-	e.pollsEnd = e.tried + triesPerTurn
+	e.agenda.unthrottle(e.now().Serving)
+	e.effort.beginRound()
 	e.runOps()
 	e.readClocks()
 	if e.stalls.mayExpire() && !e.commitIsSlow() {
@@ -315,18 +310,14 @@ func (e *Engine) sleep() time.Duration {
 		return d
 	}
 	now := e.clock.now()
-	d = e.alarms.wait(now, e.timers.wait(now, d))
-	if t, ok := e.throttled.Min(); ok {
-		d = min(d, t.until.Sub(now.Serving))
-	}
-	return max(d, 0)
+	return max(0, e.agenda.wait(now, e.alarms.wait(now, e.timers.wait(now, d))))
 }
 
 // save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
 // every crash, for ever if they come often. For a timer far away, it saves the clock less often.
 func (e *Engine) save() {
 	unsaved := e.clocks.unsaved()
-	waits := e.throttled.Len() > 0 && unsaved >= saveIdleClock
+	waits := e.agenda.throttles() && unsaved >= saveIdleClock
 	if due, ok := e.timers.nextServing(); ok {
 		waits = waits || unsaved >= max(saveIdleClock, due.Sub(e.now().Serving)/8)
 	}

@@ -316,11 +316,11 @@ func TestTurnOfAQueueWithManyPoolsIsShort(t *testing.T) {
 			}
 			h.submitSpecs(specs, digests)
 			q := h.spaces.named(home).queues["q"]
-			tries := h.tried
+			tries := h.effort.tried
 			if h.matchQueue(q) || h.set.live == 0 || h.set.live > 5 {
 				t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live)
 			}
-			if n := h.tried - tries; n > 3*triesPerTurn {
+			if n := h.effort.tried - tries; n > 3*triesPerTurn {
 				t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
 			}
 			for !h.matchQueue(q) {
@@ -339,9 +339,9 @@ func TestListedTypesCountAsLookedAt(t *testing.T) {
 	h := newManualEngine(t, 1, 1)
 	for w := range h.workers.takers {
 		w.wants.Types = make([]string, types)
-		tries := h.tried
+		tries := h.effort.tried
 		h.poolsFor(w.queues[0], w)
-		if n := h.tried - tries; n != types/looksPerTry {
+		if n := h.effort.tried - tries; n != types/looksPerTry {
 			t.Errorf("a look for tasks of %d types counts as %d tries, want %d", types, n, types/looksPerTry)
 		}
 	}
@@ -359,14 +359,14 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	h.spaces.obtain(home).bindings["k"] = &binding{worker: "own", sticky: true}
 	q := h.submitKey(1)
 	other := q.available.Front().Value.(*taker)
-	tries := h.tried
-	if pools := h.poolsFor(q, other); len(pools) != 1 || h.tried-tries != sessions/looksPerTry {
-		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.tried-tries, sessions/looksPerTry)
+	tries := h.effort.tried
+	if pools := h.poolsFor(q, other); len(pools) != 1 || h.effort.tried-tries != sessions/looksPerTry {
+		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.effort.tried-tries, sessions/looksPerTry)
 	}
 	other.wants.Types = []string{"another"}
-	tries = h.tried
-	if pools := h.poolsFor(q, other); len(pools) != 0 || h.tried != tries {
-		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none", len(pools), h.tried-tries)
+	tries = h.effort.tried
+	if pools := h.poolsFor(q, other); len(pools) != 0 || h.effort.tried != tries {
+		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none", len(pools), h.effort.tried-tries)
 	}
 }
 
@@ -411,9 +411,9 @@ func TestSearchForATaskThatFitsEnds(t *testing.T) {
 		s.FairnessKey = fmt.Sprint(i)
 	}
 	h.submitSpecs(specs, digests)
-	tries := h.tried
+	tries := h.effort.tried
 	h.match()
-	if n := h.tried - tries; n < mostSearched || n > 2*mostSearched {
+	if n := h.effort.tried - tries; n < mostSearched || n > 2*mostSearched {
 		t.Errorf("a search among the tasks of %d fairness keys counts as %d tries, want about %d", keys, n, mostSearched)
 	}
 	if h.set.live != 1 {
@@ -447,9 +447,9 @@ func TestSearchForATaskThatFitsAmongManyTypesEnds(t *testing.T) {
 		h.submitSpecs(specs, digests)
 	}
 	submit(types*of, nil)
-	tries := h.tried
+	tries := h.effort.tried
 	h.match()
-	if n := h.tried - tries; n < mostSearched || n > 2*mostSearched+types {
+	if n := h.effort.tried - tries; n < mostSearched || n > 2*mostSearched+types {
 		t.Errorf("a search among the tasks of %d types counts as %d tries, want about %d and one for each type", types, n, mostSearched)
 	}
 	submit(1, make([]byte, 1))
@@ -480,12 +480,12 @@ func TestSearchForAPreferredTaskThatFitsEnds(t *testing.T) {
 				s.Affinity = &lease.Affinity{Key: "k", Mode: lease.Preferred, TTL: time.Minute}
 			}
 			h.submitSpecs(specs, digests)
-			tries := h.tried
+			tries := h.effort.tried
 			h.match()
 			if len(own.leases) != 1 || len(other.leases) != 2 {
 				t.Errorf("the key's worker has %d leases, and the other one %d, want 1 and 2: the next task would be too large beside the first", len(own.leases), len(other.leases))
 			}
-			if n := h.tried - tries; n > 20*mostSearched {
+			if n := h.effort.tried - tries; n > 20*mostSearched {
 				t.Errorf("two grants count as %d tries, want some searches of about %d", n, mostSearched)
 			}
 		})
@@ -517,10 +517,10 @@ func TestTurnGoesOnWhereTheLastOneEnded(t *testing.T) {
 	submit(pools, lease.Requirements{})
 	submit(1, lease.Requirements{Runtimes: []string{"last"}})
 	rounds := 0
-	for ; h.toMatch.len > 0 && rounds < 100; rounds++ {
-		tries := h.tried
+	for ; !h.agenda.empty() && rounds < 100; rounds++ {
+		tries := h.effort.tried
 		h.match()
-		if n := h.tried - tries; n > 2*triesPerTurn {
+		if n := h.effort.tried - tries; n > 2*triesPerTurn {
 			t.Errorf("a round has made %d tries, want about %d", n, triesPerTurn)
 		}
 		if rounds == 1 {
@@ -544,11 +544,11 @@ func TestTurnOfAQueueWithManyPreferredPoolsIsShort(t *testing.T) {
 	q := h.submitKey(1)
 	h.match() // binds the key to the worker
 	h.submitKey(pools)
-	tries, live := h.tried, h.set.live
+	tries, live := h.effort.tried, h.set.live
 	if h.matchQueue(q) || h.set.live == live || h.set.live > live+5 {
 		t.Errorf("one turn of the queue has granted %d tasks, want a few, and that it goes on", h.set.live-live)
 	}
-	if n := h.tried - tries; n > 3*triesPerTurn {
+	if n := h.effort.tried - tries; n > 3*triesPerTurn {
 		t.Errorf("one turn counts as %d tries, want about %d", n, triesPerTurn)
 	}
 	for !h.matchQueue(q) {
@@ -661,7 +661,7 @@ func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T
 	const pools = 160 // of tasks that nobody can take: to look at them ends a turn
 	bound(t, 10, &triesPerTurn)
 	for name, lose := range map[string]func(*manualEngine, *taker){
-		"no slots": func(h *manualEngine, own *taker) { own.slots = 1; h.offer(own) },
+		"no slots": func(h *manualEngine, own *taker) { own.slots = 1; h.agenda.offer(own) },
 		"gone":     func(h *manualEngine, own *taker) { h.depart(own.member.Session) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -696,7 +696,7 @@ func TestPreferredTaskIsNotLeftToAWorkerThatLosesItsRoomWithinATurn(t *testing.T
 
 // matchAll matches until nothing is left to be matched.
 func (h *manualEngine) matchAll() {
-	for h.toMatch.len > 0 {
+	for !h.agenda.empty() {
 		h.match()
 	}
 }

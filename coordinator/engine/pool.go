@@ -126,7 +126,7 @@ const looksPerTry = 16
 // poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
 // have no room looks at about mostSearched tasks at the most, in all pools together.
 func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
-	begun, looks := e.tried, len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
+	end, looks := e.effort.after(mostSearched), len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
 	found := e.poolsFound[:0]
 	fits := func(p *pool) bool { return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) }
 	look := func(p *pool) {
@@ -154,12 +154,12 @@ func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
 	for worker, all := range q.pools.preferred {
 		looks += len(all)
 		for _, p := range all {
-			if fits(p) && (worker == t.wants.Worker || !e.hasRoom(worker, p, begun+mostSearched, &looks)) {
+			if fits(p) && (worker == t.wants.Worker || !e.hasRoom(worker, p, end, &looks)) {
 				found = append(found, p)
 			}
 		}
 	}
-	e.tried += looks / looksPerTry
+	e.effort.add(looks / looksPerTry)
 	e.poolsFound = found
 	return found
 }

@@ -33,8 +33,8 @@ type queue struct {
 	// next is the taker at which the next turn goes on: the last turn ended before it had looked at all takers. nil: the next turn begins at the first.
 	next   *list.Element
 	news   bool // since a turn last began at the first taker, something has changed, so that takers may have a task that had none before
-	marked bool // it is in Engine.toMatch
-	// lastGrant is the value of Engine.grants at the last grant of the queue; 0: none since the start.
+	marked bool // it is in agenda.queues
+	// lastGrant is the value of agenda.grants at the last grant of the queue; 0: none since the start.
 	lastGrant uint64
 }
 

@@ -105,6 +105,6 @@ func (e *Engine) applySettings(q *queue, settings *lease.Settings) QueueInfo {
 	e.batch().touchQueue(q)
 	e.batch().touchSpace(q.space)
 	e.batch().addSettings(q)
-	e.markForMatch(q)
+	e.agenda.add(q)
 	return q.info()
 }

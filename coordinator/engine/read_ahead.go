@@ -123,7 +123,7 @@ func (e *Engine) finishReadAhead(a *readAhead) {
 		}
 	}
 	e.relist(l)
-	e.markForMatch(l.queue)
+	e.agenda.add(l.queue)
 }
 
 // addReading adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.

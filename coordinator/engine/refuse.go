@@ -40,6 +40,6 @@ func (e *Engine) coolDown(t *taker) {
 	e.alarms.stop(t.coolingDown)
 	t.coolingDown = e.alarms.in(coolDownTime, func() {
 		t.coolingDown = nil
-		e.offer(t)
+		e.agenda.offer(t)
 	})
 }

@@ -15,27 +15,27 @@ var (
 func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
 	pools := e.poolsFor(q, t)
 	defer clear(pools)
-	begun := e.tried
+	end := e.effort.after(mostSearched)
 	for f := nextFlow(pools, nil); f != nil; f = nextFlow(pools, f) {
-		e.tried += len(pools) / looksPerTry
-		if l, at = e.bestInFlow(f, pools, t, begun+mostSearched); l != nil {
+		e.effort.add(len(pools) / looksPerTry)
+		if l, at = e.bestInFlow(f, pools, t, end); l != nil {
 			return l, at
 		}
-		if e.tried-begun >= mostSearched {
+		if e.effort.reached(end) {
 			break
 		}
 	}
 	return nil, place{}
 }
 
-// bestInFlow is bestInQueue for a flow. Once Engine.tried has reached end, it looks only at the first task of each other lineup: there may be as many as pools.
+// bestInFlow is bestInQueue for a flow. Once effort has reached end, it looks only at the first task of each other lineup: there may be as many as pools.
 func (e *Engine) bestInFlow(f *flow, pools []*pool, t *taker, end int) (found *line, first place) {
 	for _, p := range pools {
 		up, most := f.pools[p], 1 // a taker without limits takes the first task
 		if up == nil {
 			continue
 		}
-		if t.wants.limitsByTask() && e.tried < end {
+		if t.wants.limitsByTask() && !e.effort.reached(end) {
 			most = mostPassed
 		}
 		if l, at := e.firstInLineup(up, t, most); l != nil && (found == nil || placeLess(at, first)) {
@@ -90,7 +90,7 @@ func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 		if task == nil || t.suits(task, e.dataSize(task)) || e.keyIsFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
 			at, ok = p, true
 		} else {
-			e.tried++
+			e.effort.add(1)
 		}
 		looked++
 		return !ok && looked < most
@@ -98,7 +98,7 @@ func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	return at, ok
 }
 
-// hasRoom reports whether a worker would take a task of a pool now, as far as that can be told before Engine.tried reaches end. It adds to looks the number of
+// hasRoom reports whether a worker would take a task of a pool now, as far as that can be told before effort reaches end. It adds to looks the number of
 // takers of the worker at which it looks.
 func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
 	for t := range e.workers.takersOf(workerKey{p.queue.space.name.Tenant, worker}) {
@@ -111,12 +111,12 @@ func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
 }
 
 // hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check, until
-// Engine.tried reaches end.
+// effort reaches end.
 func (e *Engine) hasTaskFor(p *pool, t *taker, end int) bool {
 	if !t.wants.limitsByTask() {
 		return true
 	}
-	for f := p.next(nil); f != nil && e.tried < end; f = p.next(f) {
+	for f := p.next(nil); f != nil && !e.effort.reached(end); f = p.next(f) {
 		if l, _ := e.firstInLineup(f.pools[p], t, mostPassed); l != nil {
 			return true
 		}

@@ -96,7 +96,7 @@ func (e *Engine) attend(t *taker) {
 		t.queues = append(t.queues, q)
 	}
 	e.unattend(t, before)
-	e.offer(t)
+	e.agenda.offer(t)
 }
 
 // unattend removes a taker from the given queues. It deletes a queue that does not exist in the store when its last taker leaves, and a space without
@@ -136,7 +136,7 @@ func (e *Engine) Resize(m *Member, slots int) {
 	e.withSession(m.Wants.Space.Tenant, m.Session, func(t *taker) {
 		if t.member == m {
 			t.slots = slots
-			e.offer(t)
+			e.agenda.offer(t)
 		}
 	})
 }
@@ -145,7 +145,7 @@ func (e *Engine) Resize(m *Member, slots int) {
 func (e *Engine) Heard(tenant, session string) {
 	e.withSession(tenant, session, func(t *taker) {
 		t.awaitsFrame = false
-		e.offer(t)
+		e.agenda.offer(t)
 	})
 }
 

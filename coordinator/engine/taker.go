@@ -65,19 +65,6 @@ func (t *taker) free() int {
 
 func (t *taker) attends(q *queue) bool { return slices.Contains(t.queues, q) }
 
-// offer adds a taker that has room to the available takers of its queues, and marks these queues for matching.
-func (e *Engine) offer(t *taker) {
-	if t.free() <= 0 {
-		return
-	}
-	for _, q := range t.queues {
-		if t.placeIn[q] == nil {
-			t.placeIn[q] = q.available.PushBack(t)
-		}
-		e.markForMatch(q)
-	}
-}
-
 // withdraw removes the taker from the available takers of a queue. If a turn of the queue is under way, takers at which it has looked already may have left
 // tasks to this one, for which its worker goes first.
 func (t *taker) withdraw(q *queue) {
@@ -101,7 +88,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	} else {
 		grant.Request = t.request
 	}
-	e.tried++
+	e.effort.add(1)
 	before := e.set.leased(id) // not nil: the index entry is wrong, and the lease is that of another taker
 	e.step(grant)
 	task := e.set.task(id)
@@ -109,26 +96,15 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 		l.head.remove(p) // even if the index entry is wrong: such an entry must not block the line
 		e.relist(l)
 		if t.wants.limitsByTask() {
-			e.releasePreferred(t)
+			e.agenda.releasePreferred(t)
 		}
 		return
 	}
-	e.recordGrant(l.queue, l.flow)
+	e.agenda.granted(l.queue, l.flow, e.now().Serving)
 	e.setHolder(t, id, task.Lease.Attempt)
 	e.handOver(t, e.newGranted(task))
 	if t.free() <= 0 || t.wants.hasLimits() {
-		e.releasePreferred(t)
-	}
-}
-
-// releasePreferred is called after a grant has used some of the taker's room, and after a task for which it had room could not be granted. It marks the queues
-// that have tasks for which this taker's worker goes first, because other takers may get them now. Nothing else makes this necessary: while the worker had room
-// for such a task, it got the task itself.
-func (e *Engine) releasePreferred(t *taker) {
-	for _, q := range t.queues {
-		if len(q.pools.preferred[t.wants.Worker]) > 0 {
-			e.markForMatch(q)
-		}
+		e.agenda.releasePreferred(t)
 	}
 }
 
@@ -179,6 +155,6 @@ func (e *Engine) removeHolder(t *lease.Task, silent bool) *taker {
 	if silent {
 		holder.awaitsFrame = true
 	}
-	e.offer(holder)
+	e.agenda.offer(holder)
 	return holder
 }

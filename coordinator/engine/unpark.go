@@ -14,10 +14,10 @@ var unparksPerTurn = 1000
 // many as the key has room for, and then the queues have their turn: otherwise the tasks of all other lines would be parked once more at the end of each
 // lease. unpark also ends after unparksPerTurn tasks: after a recovery there may be room under all keys of a large backlog.
 func (e *Engine) unpark() {
-	end := e.tried + unparksPerTurn
+	end := e.effort.after(unparksPerTurn)
 	e.toUnpark = shrunk(e.toUnpark, &e.mostToUnpark)
 	for k := range e.toUnpark {
-		if e.tried >= end {
+		if e.effort.reached(end) {
 			return
 		}
 		// Without room even for a task without a limit of its own, no task need be read.
@@ -42,12 +42,12 @@ func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 	for most := r.atOnce; ; most-- {
 		if len(r.chosen) == 0 {
 			r.choose(k)
-			e.tried += len(r.chosen) / looksPerTry
+			e.effort.add(len(r.chosen) / looksPerTry)
 		}
 		switch {
 		case len(r.chosen) == 0:
 			return true
-		case e.tried >= end:
+		case e.effort.reached(end):
 			return false
 		case most == 0:
 			r.atOnce = min(2*r.atOnce, unparksPerTurn)
@@ -61,7 +61,7 @@ func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 }
 
 func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
-	e.tried++
+	e.effort.add(1)
 	p, ok := e.firstParked(k, line, h)
 	if !ok {
 		return
