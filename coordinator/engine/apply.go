@@ -14,7 +14,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.updateBinding(c)
 	e.workers.recount(c)
 	e.updateLine(c)
-	e.updateKey(c)
+	e.parking.update(c)
 	e.updateHolder(c)
 	e.callEvents(c)
 }

@@ -233,7 +233,7 @@ func BenchmarkParked(b *testing.B) {
 				h.submitSpecs(specs, digests)
 			}
 			matchAll := func() {
-				for h.match(); !h.agenda.empty() || len(h.toUnpark) > 0; h.match() {
+				for h.match(); !h.agenda.empty() || len(h.parking.roomy) > 0; h.match() {
 				}
 			}
 			submit(0, 1)

@@ -673,7 +673,7 @@ func TestEndOfALeaseBringsFewParkedTasksBack(t *testing.T) {
 	h.submitSpecs(specs, digests)
 	match := func() (tried int) {
 		before := h.effort.tried
-		for h.match(); !h.agenda.empty() || len(h.toUnpark) > 0; h.match() {
+		for h.match(); !h.agenda.empty() || len(h.parking.roomy) > 0; h.match() {
 		}
 		return h.effort.tried - before
 	}

@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
-		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.agenda.empty() && len(r.toUnpark) == 0
+		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.agenda.empty() && len(r.parking.roomy) == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); onLoop(r, idle) {
@@ -380,8 +380,8 @@ func (i *inspection) checkKeys() {
 			}
 		}
 	}
-	if len(i.toUnpark) > 0 {
-		i.problem("%d keys wait in toUnpark, and nobody looks at them", len(i.toUnpark))
+	if len(i.parking.roomy) > 0 {
+		i.problem("%d keys wait to be unparked, and nobody looks at them", len(i.parking.roomy))
 	}
 	for number, s := range i.spaces.byNumber {
 		for name, k := range s.keys {
@@ -709,7 +709,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	case l == nil:
 	case blocked == lease.BlockedByRate && !i.wakes(q, q.settings.Rate.Next(q.bucket, i.now().Serving)):
 		i.problem("queue %q waits for its rate limit, and nobody wakes it", q.name)
-	case t.wants.limitsByTask() && i.keyIsFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]): // the task did not suit it before its key was full
+	case t.wants.limitsByTask() && i.parking.isFull(i.tasks[lease.TaskID{Space: q.space.number, Seq: at.seq}]): // the task did not suit it before its key was full
 	case blocked == lease.NoBlock && !i.wakes(q, i.now().Serving):
 		i.problem("queue %q: worker %q has room for task %d, which waits", q.name, t.wants.Worker, at.seq)
 	}

@@ -85,7 +85,7 @@
 //	flow.go pool.go search.go                  which task a taker gets
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not
-//	concurrency.go unpark.go rota.go           concurrency keys, and which of their tasks come back when there is room
+//	concurrency.go parking.go unpark.go rota.go  concurrency keys, the tasks that wait for them, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	pipeline.go committer.go                   batches are handed over, and become durable
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts

@@ -111,14 +111,13 @@ type Engine struct {
 	workers  *workers
 
 	// Matching.
-	agenda       agenda
-	effort       *effort
-	grantsNone   bool                         // match has found that nothing may be granted
-	toUnpark     map[*concurrencyKey]struct{} // concurrency keys that may have room
-	mostToUnpark int                          // see shrunk
-	readAheads   map[*readAhead]struct{}      // readings of lines under way
-	poolsFound   []*pool                      // memory for poolsFor
-	readers      sync.WaitGroup
+	agenda     agenda
+	effort     *effort
+	grantsNone bool // match has found that nothing may be granted
+	parking    *parking
+	readAheads map[*readAhead]struct{} // readings of lines under way
+	poolsFound []*pool                 // memory for poolsFor
+	readers    sync.WaitGroup
 
 	// Batches, and stalls (due.go).
 	pipeline *pipeline
@@ -158,7 +157,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		clocks: &clocks{}, set: newWorkset(st),
 		sessions: newSessions(), requests: newRequests(),
-		agenda: newAgenda(), effort: &effort{}, toUnpark: map[*concurrencyKey]struct{}{}, readAheads: map[*readAhead]struct{}{},
+		agenda: newAgenda(), effort: &effort{}, readAheads: map[*readAhead]struct{}{},
 	}
 	e.rules = &lease.Rules{
 		Authority: lease.NewAuthority(identity.Epoch, identity.Key), Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
@@ -168,6 +167,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e.pipeline = newPipeline(st, e.hub, &e.cfg.Events)
 	e.timers, e.alarms = newTimers(e.set, e.pipeline), newAlarms(e.clocks)
 	e.workers = newWorkers(e.alarms, cfg.ResourceWait, e.loseResources)
+	e.parking = newParking(e.spaces, e.set, e.pipeline, e.workers)
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)

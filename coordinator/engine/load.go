@@ -182,8 +182,8 @@ func (e *Engine) loadParked(r store.Reader) error {
 			return err
 		}
 		k := q.space.concurrencyKey(key)
-		e.parkedIn(k, kind).unread(beforeAll)
-		e.mayHaveRoom(k)
+		e.parking.in(k, kind).unread(beforeAll)
+		e.parking.mayHaveRoom(k)
 		return nil
 	})
 }

@@ -44,13 +44,13 @@ func (e *Engine) loseFirst(l *line, worker string) {
 // loseFirstParked is loseFirst for a line of parked tasks: they need not have the room of their key to fail.
 func (e *Engine) loseFirstParked(l parkedLine, worker string) {
 	h := l.key.parked[l.line]
-	p, ok := e.firstParked(l.key, l.line, h)
+	p, ok := e.parking.first(l.key, l.line, h)
 	if !ok {
-		e.mayHaveRoom(l.key) // it may be needed no more
+		e.parking.mayHaveRoom(l.key) // it may be needed no more
 		return
 	}
 	e.loseResource(l.key.space, p, worker)
-	e.removeParked(l.key, l.line, h, p) // as in loseFirst
+	e.parking.remove(l.key, l.line, h, p) // as in loseFirst
 }
 
 func (e *Engine) loseResource(s *space, p place, worker string) {

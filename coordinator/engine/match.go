@@ -14,7 +14,7 @@ var takersPerBatch = 64
 func (e *Engine) handedOut() bool { return e.batch().handedOut >= takersPerBatch }
 
 // mayMatch reports whether there is something for match to do.
-func (e *Engine) mayMatch() bool { return !e.agenda.empty() || len(e.toUnpark) > 0 }
+func (e *Engine) mayMatch() bool { return !e.agenda.empty() || e.parking.hasWork() }
 
 // mayNotGrant reports whether no task may be granted now, because the disk is spent (docs/decisions/0040-no-grants-on-a-full-disk.md) or the store is gone.
 func (e *Engine) mayNotGrant() bool { return e.cfg.DiskSpent() || e.cfg.StoreGone() }
@@ -31,7 +31,7 @@ func (e *Engine) match() {
 		q := e.agenda.next()
 		switch {
 		case q != nil:
-		case len(e.toUnpark) > 0:
+		case e.parking.hasWork():
 			continue
 		default:
 			return

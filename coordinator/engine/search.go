@@ -87,7 +87,7 @@ func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	looked := 0
 	l.head.entries.Scan(func(p place) bool {
 		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
-		if task == nil || t.suits(task, e.dataSize(task)) || e.keyIsFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
+		if task == nil || t.suits(task, e.dataSize(task)) || e.parking.isFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
 			at, ok = p, true
 		} else {
 			e.effort.add(1)

@@ -82,7 +82,7 @@ func (t *taker) withdraw(q *queue) {
 // step takes it out of the line instead.
 func (e *Engine) grantAt(l *line, p place, t *taker) {
 	id := lease.TaskID{Space: l.queue.space.number, Seq: p.seq}
-	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.behind(l, id, p)}
+	grant := lease.Grant{Task: id, Worker: t.wants.Worker, Behind: e.parking.behind(l, id, p)}
 	if t.member != nil {
 		grant.Session = t.member.Session
 	} else {

@@ -9,14 +9,13 @@ import (
 // unparksPerTurn is how many parked tasks are tried before a queue has its turn.
 var unparksPerTurn = 1000
 
-// unpark puts parked tasks of the keys in toUnpark back into their lines if the keys have room: the first task of each line, because any of the lines
-// may have no taker at present. When such a task is granted or removed, its key is added to toUnpark again. The lines whose turn it is come back first, as
+// unpark puts parked tasks of the keys that may have room back into their lines if they do: the first task of each line, because any of the lines
+// may have no taker at present. When such a task is granted or removed, its key is looked at again. The lines whose turn it is come back first, as
 // many as the key has room for, and then the queues have their turn: otherwise the tasks of all other lines would be parked once more at the end of each
 // lease. unpark also ends after unparksPerTurn tasks: after a recovery there may be room under all keys of a large backlog.
 func (e *Engine) unpark() {
 	end := e.effort.after(unparksPerTurn)
-	e.toUnpark = shrunk(e.toUnpark, &e.mostToUnpark)
-	for k := range e.toUnpark {
+	for k := range e.parking.toUnpark() {
 		if e.effort.reached(end) {
 			return
 		}
@@ -24,11 +23,7 @@ func (e *Engine) unpark() {
 		if k.state().Room(math.MaxUint32) && !e.unparkLines(k, end) {
 			continue
 		}
-		k.rota.end()
-		delete(e.toUnpark, k)
-		if len(k.holders) == 0 && len(k.parked) == 0 {
-			delete(k.space.keys, k.key)
-		}
+		e.parking.unparked(k)
 	}
 }
 
@@ -62,7 +57,7 @@ func (e *Engine) unparkLines(k *concurrencyKey, end int) (done bool) {
 
 func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place]) {
 	e.effort.add(1)
-	p, ok := e.firstParked(k, line, h)
+	p, ok := e.parking.first(k, line, h)
 	if !ok {
 		return
 	}
@@ -72,5 +67,5 @@ func (e *Engine) unparkFirst(k *concurrencyKey, line lease.Line, h *head[place])
 		return
 	}
 	e.step(lease.Unpark{Task: id})
-	e.removeParked(k, line, h, p) // even if the index entry has no task: such an entry must not block the line
+	e.parking.remove(k, line, h, p) // even if the index entry has no task: such an entry must not block the line
 }

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"github.com/lessor-dev/lessor/lease"
+	"github.com/lessor-dev/lessor/store"
+	"github.com/lessor-dev/lessor/store/records"
+)
+
+// parkedHead is how many parked tasks of a line are kept in memory.
+var parkedHead = 256
+
+// parking has the READY tasks for whose concurrency key there was no room: they are parked under the key, line by line (see concurrencyKey). It knows which keys
+// may have room again. It belongs to the loop.
+type parking struct {
+	roomy     map[*concurrencyKey]struct{} // keys that may have room
+	mostRoomy int                          // see shrunk
+
+	spaces   *spaces
+	set      *workset
+	pipeline *pipeline
+	workers  *workers
+}
+
+func newParking(all *spaces, w *workset, p *pipeline, ws *workers) *parking {
+	return &parking{roomy: map[*concurrencyKey]struct{}{}, spaces: all, set: w, pipeline: p, workers: ws}
+}
+
+// isFull reports whether the concurrency key of a task has no room, so that no worker can be granted the task now.
+func (pk *parking) isFull(t *lease.Task) bool {
+	k := pk.spaces.of(t.ID).keys[t.Spec.ConcurrencyKey]
+	return k != nil && !k.state().Room(t.Spec.ConcurrencyLimit)
+}
+
+// in finds the tasks of a line that are parked under the key, or makes an empty list of them.
+func (pk *parking) in(k *concurrencyKey, l lease.Line) *head[place] {
+	h := k.parked[l]
+	if h == nil {
+		h = newHead(parkedHead, placeLess)
+		k.parked[l] = h
+		pk.workers.trackParked(parkedLine{k, l})
+	}
+	return h
+}
+
+// drop forgets a line of which no task is parked under the key any more.
+func (pk *parking) drop(k *concurrencyKey, l lease.Line) {
+	if k.parked[l] != nil {
+		delete(k.parked, l)
+		k.parked = shrunk(k.parked, &k.mostParked)
+		pk.workers.untrackParked(parkedLine{k, l})
+	}
+}
+
+// update updates the concurrency key of a task after a change of the task. If the change may have made room under the key, or if a READY task of
+// the key is no longer READY, it calls mayHaveRoom.
+func (pk *parking) update(c *lease.Change) {
+	id, spec := c.Subject()
+	if spec.ConcurrencyKey == "" {
+		return
+	}
+	k := pk.spaces.of(id).concurrencyKey(spec.ConcurrencyKey)
+	if isLeased(c.New) {
+		k.hold(id, spec.ConcurrencyLimit)
+	} else {
+		k.release(id)
+	}
+	switch was, is := isParked(c.Old), isParked(c.New); {
+	case was && !is:
+		h := pk.in(k, c.Old.Line())
+		h.batch = pk.pipeline.current().number
+		pk.remove(k, c.Old.Line(), h, placeOf(c.Old))
+	case is && !was:
+		h := pk.in(k, c.New.Line())
+		h.batch = pk.pipeline.current().number
+		h.insert(placeOf(c.New))
+	}
+	if isLeased(c.Old) && !isLeased(c.New) || isReady(c.Old) && !isReady(c.New) || len(k.holders) == 0 && len(k.parked) == 0 {
+		pk.mayHaveRoom(k)
+	}
+}
+
+// mayHaveRoom makes unpark look at all lines that are parked under the key.
+func (pk *parking) mayHaveRoom(k *concurrencyKey) {
+	k.rota.begin()
+	pk.roomy[k] = struct{}{}
+}
+
+// hasWork reports whether there are keys that may have room, and toUnpark returns them. unparked is called when unpark need not look at a key any more.
+func (pk *parking) hasWork() bool { return len(pk.roomy) > 0 }
+
+func (pk *parking) toUnpark() map[*concurrencyKey]struct{} {
+	pk.roomy = shrunk(pk.roomy, &pk.mostRoomy)
+	return pk.roomy
+}
+
+func (pk *parking) unparked(k *concurrencyKey) {
+	k.rota.end()
+	delete(pk.roomy, k)
+	if len(k.holders) == 0 && len(k.parked) == 0 {
+		delete(k.space.keys, k.key)
+	}
+}
+
+// behind reports whether a task that is before this one in its line is parked under the same concurrency key.
+func (pk *parking) behind(l *line, id lease.TaskID, p place) bool {
+	if len(l.queue.space.keys) == 0 {
+		return false
+	}
+	t := pk.set.task(id)
+	if t == nil || t.Spec.ConcurrencyKey == "" {
+		return false
+	}
+	k := l.queue.space.keys[t.Spec.ConcurrencyKey]
+	if k == nil || k.parked[l.kind] == nil {
+		return false
+	}
+	first, ok := pk.first(k, l.kind, k.parked[l.kind])
+	if !ok {
+		pk.mayHaveRoom(k) // it may be needed no more
+	}
+	return ok && placeLess(first, p)
+}
+
+// first returns the place of the first task of a line that is parked under the key. If there is none any more, it forgets the line.
+func (pk *parking) first(k *concurrencyKey, line lease.Line, h *head[place]) (p place, ok bool) {
+	if h.dry() {
+		pk.refill(k, line, h)
+	}
+	if p, ok = h.first(); !ok {
+		pk.drop(k, line)
+	}
+	return p, ok
+}
+
+// remove removes a place from the parked tasks of a line, and forgets the line if that was the last one.
+func (pk *parking) remove(k *concurrencyKey, line lease.Line, h *head[place], p place) {
+	if h.remove(p); h.empty() {
+		pk.drop(k, line)
+	}
+}
+
+// refill reads the next parked tasks of a line from the store.
+func (pk *parking) refill(k *concurrencyKey, line lease.Line, h *head[place]) {
+	pk.pipeline.flushTo(h.batch)
+	var keys []place
+	var more bool
+	pk.set.read(func(r store.Reader) error {
+		after := store.ReadyKey{Priority: h.bound.priority, Place: h.bound.place, Seq: h.bound.seq}
+		return records.Parked(r, k.space.number, k.key, line, after, func(p store.ReadyKey) bool {
+			if more = len(keys) == parkedHead/2; more {
+				return false
+			}
+			keys = append(keys, place{p.Priority, p.Place, p.Seq})
+			return true
+		})
+	})
+	h.refill(keys, more)
+}
