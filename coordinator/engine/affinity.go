@@ -55,7 +55,7 @@ func (e *Engine) bind(s *space, t *lease.Task) {
 func (e *Engine) moveBinding(s *space, key, worker string) {
 	if b := s.bindings[key]; b.worker != worker {
 		b.worker = worker
-		e.regroup(s, key)
+		e.lines.regroup(s, key)
 	}
 }
 
@@ -77,20 +77,9 @@ func (e *Engine) endBinding(s *space, key string) {
 	b := s.bindings[key]
 	if len(b.held) == 0 {
 		delete(s.bindings, key)
-		e.regroup(s, key)
+		e.lines.regroup(s, key)
 		return
 	}
 	b.sticky = false
 	e.moveBinding(s, key, slices.Min(slices.Collect(maps.Keys(b.held))))
-}
-
-// regroup moves the lines of an affinity key to the pools in which they belong now. To move a line costs about as much as to grant a task, and a producer may
-// give each task of the key another type, so each line counts as tried.
-func (e *Engine) regroup(s *space, key string) {
-	e.effort.add(len(s.affinityLines[key]))
-	for _, l := range slices.Collect(maps.Keys(s.affinityLines[key])) {
-		e.unlist(l)
-		e.enlist(l)
-		e.agenda.add(l.queue)
-	}
 }

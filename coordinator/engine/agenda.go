@@ -16,8 +16,8 @@ type agenda struct {
 	grants    uint64 // number of grants since the start
 }
 
-func newAgenda() agenda {
-	return agenda{queues: newLanes(turnLess), throttled: newTree(throttleLess)}
+func newAgenda() *agenda {
+	return &agenda{queues: newLanes(turnLess), throttled: newTree(throttleLess)}
 }
 
 // turn orders the marked queues of a tenant: the queue whose last grant was longest ago is next. So a queue that shares its takers with another

@@ -13,7 +13,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.updateCounts(c)
 	e.updateBinding(c)
 	e.workers.recount(c)
-	e.updateLine(c)
+	e.lines.update(c)
 	e.parking.update(c)
 	e.updateHolder(c)
 	e.callEvents(c)
@@ -61,33 +61,6 @@ func (e *Engine) callEvents(c *lease.Change) {
 	}
 	if c.New.Rest.Final() && (c.Old == nil || c.Old.Rest != c.New.Rest) {
 		e.cfg.Events.Ended(c.New)
-	}
-}
-
-// updateLine moves the task into or out of its line.
-func (e *Engine) updateLine(c *lease.Change) {
-	was, is := isInLine(c.Old), isInLine(c.New)
-	if was && is && placeOf(c.Old) == placeOf(c.New) {
-		if len(e.readAheads) > 0 {
-			e.noteMove(e.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New), true) // the place is the same, but a reading may have an older version of the task
-		}
-		return
-	}
-	if was {
-		l, at := e.spaces.queueOf(c).line(c.Old.Line()), placeOf(c.Old)
-		l.head.batch = e.batch().number
-		l.head.remove(at)
-		e.noteMove(l, at, false)
-		e.startReadAhead(l)
-		e.relist(l)
-	}
-	if is {
-		l, at := e.spaces.queueOf(c).line(c.New.Line()), placeOf(c.New)
-		l.head.batch = e.batch().number
-		e.set.setOnDisk(c.New.ID, l.head.insert(at))
-		e.noteMove(l, at, true)
-		e.enlist(l)
-		e.agenda.add(l.queue)
 	}
 }
 

@@ -26,7 +26,7 @@ func (t *taker) backlogged() bool {
 
 // BacklogHasRoom tells the engine that the backlog of a session has room again; see Backlog.Sent. It does not wait.
 func (e *Engine) BacklogHasRoom(tenant, session string) {
-	e.later(tenant, func() {
+	e.inbox.later(tenant, func() {
 		if t := e.sessions.find(session); t != nil {
 			e.agenda.offer(t)
 		}

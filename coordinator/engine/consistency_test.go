@@ -19,7 +19,7 @@ import (
 func (r *rig) consistent() (tasks map[lease.TaskID]*lease.Task) {
 	r.Helper()
 	idle := func() bool {
-		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.readAheads) == 0 && r.agenda.empty() && len(r.parking.roomy) == 0
+		return r.batch().empty() && len(r.pipeline.inflight) == 0 && len(r.lines.readings) == 0 && r.agenda.empty() && len(r.parking.roomy) == 0
 	}
 	for range 100 { // commits may be slow
 		if synctest.Wait(); onLoop(r, idle) {
@@ -293,7 +293,7 @@ func (i *inspection) checkLine(l *line, waiting map[place]lease.TaskID) {
 	if l.head.empty() {
 		i.problem("%s: takers find it, and it is empty", name)
 	}
-	key, _ := i.poolOf(l)
+	key, _ := i.lines.poolOf(l)
 	p := l.lineup.pool
 	if p.poolKey != key || l.queue.pools.find(key) != p || l.flow.pools[p] != l.lineup {
 		i.problem("%s: it is in the pool %+v, and belongs in %+v", name, p.poolKey, key)

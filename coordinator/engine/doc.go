@@ -82,7 +82,7 @@
 //	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
 //	head.go read_ahead.go                      heads of indexes on disk, and how they are refilled
 //	agenda.go match.go effort.go               which queues are to be matched, whose turn it is, and how much of that a round does
-//	flow.go pool.go search.go                  which task a taker gets
+//	lines.go flow.go pool.go search.go         lines and the pools where takers find them; which task a taker gets
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go parking.go unpark.go rota.go  concurrency keys, the tasks that wait for them, and which of their tasks come back when there is room

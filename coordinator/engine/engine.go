@@ -111,12 +111,12 @@ type Engine struct {
 	workers  *workers
 
 	// Matching.
-	agenda     agenda
+	agenda     *agenda
 	effort     *effort
 	grantsNone bool // match has found that nothing may be granted
 	parking    *parking
-	readAheads map[*readAhead]struct{} // readings of lines under way
-	poolsFound []*pool                 // memory for poolsFor
+	lines      *lines
+	poolsFound []*pool // memory for poolsFor
 	readers    sync.WaitGroup
 
 	// Batches, and stalls (due.go).
@@ -157,7 +157,7 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		cfg: cfg, st: st, inbox: newInbox(), hub: newHub(), dir: &directory{byName: map[Space]uint32{}},
 		clocks: &clocks{}, set: newWorkset(st),
 		sessions: newSessions(), requests: newRequests(),
-		agenda: newAgenda(), effort: &effort{}, readAheads: map[*readAhead]struct{}{},
+		agenda: newAgenda(), effort: &effort{},
 	}
 	e.rules = &lease.Rules{
 		Authority: lease.NewAuthority(identity.Epoch, identity.Key), Limits: cfg.Limits, Entropy: entropy(), AckWithin: lease.DefaultAckWithin,
@@ -168,6 +168,10 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 	e.timers, e.alarms = newTimers(e.set, e.pipeline), newAlarms(e.clocks)
 	e.workers = newWorkers(e.alarms, cfg.ResourceWait, e.loseResources)
 	e.parking = newParking(e.spaces, e.set, e.pipeline, e.workers)
+	e.lines = &lines{
+		readings: map[*readAhead]struct{}{}, readers: &e.readers, st: st, inbox: e.inbox,
+		spaces: e.spaces, set: e.set, pipeline: e.pipeline, workers: e.workers, agenda: e.agenda, effort: e.effort,
+	}
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -343,7 +347,7 @@ func (e *Engine) batchDurable(b *batch) {
 	for _, c := range b.changes {
 		e.set.durable(b.number, c)
 	}
-	e.runReadAheads(b.number)
+	e.lines.beginReadings(b.number)
 }
 
 // drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get

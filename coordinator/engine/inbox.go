@@ -159,11 +159,11 @@ func (b *inbox) await(tenant string, o op) error {
 }
 
 // later makes the loop run something that the caller could not repeat, without waiting for it. An engine that has stopped does not run it, and need not.
-func (e *Engine) later(tenant string, run func()) { _ = e.inbox.put(tenant, op{must: true, run: run}) }
+func (b *inbox) later(tenant string, run func()) { _ = b.put(tenant, op{must: true, run: run}) }
 
 // settle is later for an operation that settles. It returns when the changes of run are durable, so that a stream cannot flood the loop with such changes.
-func (e *Engine) settle(tenant string, run func()) {
-	_ = e.inbox.await(tenant, op{settles: true, must: true, run: run})
+func (b *inbox) settle(tenant string, run func()) {
+	_ = b.await(tenant, op{settles: true, must: true, run: run})
 }
 
 // ask runs fn on the loop, when it is the tenant's turn, and returns the answer of fn once the changes of fn are durable. If ctx ends first,

@@ -49,7 +49,7 @@ func (e *Engine) readKeyFilters(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			e.later("", func() {
+			e.inbox.later("", func() {
 				if err != nil {
 					panic(corrupt{err})
 				}

@@ -167,7 +167,7 @@ func (e *Engine) loadLines(r store.Reader) error {
 		}
 		l := q.line(kind)
 		l.head.unread(place{first.Priority, first.Place, first.Seq - 1})
-		e.enlist(l)
+		e.lines.enlist(l)
 		return nil
 	})
 }

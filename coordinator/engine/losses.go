@@ -30,14 +30,14 @@ func (e *Engine) loseResources(k workerKey) {
 
 func (e *Engine) loseFirst(l *line, worker string) {
 	if l.head.dry() {
-		e.refillLine(l)
+		e.lines.refill(l)
 	}
 	if p, ok := l.head.first(); ok {
 		e.loseResource(l.queue.space, p, worker)
 		l.head.remove(p) // even if the index entry has no task: such an entry must not block the line
 	}
 	if l.lineup != nil {
-		e.relist(l)
+		e.lines.relist(l)
 	}
 }
 

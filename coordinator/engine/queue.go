@@ -46,7 +46,7 @@ func newQueue(s *space, name string) *queue {
 }
 
 // unused reports whether nothing needs the queue: it has no tasks, not even ended ones, no workers, and nothing was set on it. Such a queue is forgotten, so
-// that names that are used once do not fill the memory. It has to wait until dropEmptyLines has dropped its lines.
+// that names that are used once do not fill the memory. It has to wait until lines.dropEmpty has dropped its lines.
 func (q *queue) unused() bool {
 	return q.counts == [len(q.counts)]uint64{} && q.waiting == 0 && q.attending == 0 && q.settings == &noSettings
 }

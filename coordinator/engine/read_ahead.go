@@ -52,57 +52,57 @@ var (
 	maxMoved = 1 << 16
 )
 
-// startReadAhead requests a reading if the head of the line has become short.
-func (e *Engine) startReadAhead(l *line) {
+// startReading requests a reading if the head of the line has become short.
+func (ls *lines) startReading(l *line) {
 	waiting := l.head.entries.Len()
-	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(e.readAheads) >= maxReadAheads {
+	if l.readAhead != nil || !l.head.more || waiting == 0 || waiting > lineHead-linePart() || len(ls.readings) >= maxReadAheads {
 		return
 	}
-	l.readAhead = &readAhead{line: l, after: l.head.bound, room: e.set.room(), batch: e.batch().number, seqs: map[uint64]struct{}{}}
-	e.readAheads[l.readAhead] = struct{}{}
+	l.readAhead = &readAhead{line: l, after: l.head.bound, room: ls.set.room(), batch: ls.pipeline.current().number, seqs: map[uint64]struct{}{}}
+	ls.readings[l.readAhead] = struct{}{}
 }
 
 // noteMove records that a task took or left a place in a line, because a reading under way may not see that change.
-func (e *Engine) noteMove(l *line, at place, taken bool) {
+func (ls *lines) noteMove(l *line, at place, taken bool) {
 	a := l.readAhead
 	if a == nil || !placeLess(a.after, at) {
 		return
 	}
 	if len(a.changed) == maxMoved {
-		e.dropReadAhead(a)
+		ls.dropReading(a)
 		return
 	}
 	a.changed = append(a.changed, moved{at, taken})
 	a.seqs[at.seq] = struct{}{}
 }
 
-// dropReadAhead makes a reading void. It does nothing if a is nil.
-func (e *Engine) dropReadAhead(a *readAhead) {
+// dropReading makes a reading void. It does nothing if a is nil.
+func (ls *lines) dropReading(a *readAhead) {
 	if a != nil {
 		a.line.readAhead = nil
-		delete(e.readAheads, a)
+		delete(ls.readings, a)
 	}
 }
 
-// runReadAheads starts the requested readings for which all earlier batches are durable now.
-func (e *Engine) runReadAheads(durable uint64) {
-	for a := range e.readAheads {
+// beginReadings starts the requested readings for which all earlier batches are durable now.
+func (ls *lines) beginReadings(durable uint64) {
+	for a := range ls.readings {
 		if a.batch > durable || a.begun {
 			continue
 		}
 		a.begun = true
-		e.readers.Go(func() {
-			a.err = e.st.View(func(r store.Reader) (err error) {
+		ls.readers.Go(func() {
+			a.err = ls.st.View(func(r store.Reader) (err error) {
 				a.found, err = readLine(r, a.line.queue.space.number, a.line.kind, a.after, a.room)
 				return err
 			})
-			e.later("", func() { e.finishReadAhead(a) })
+			ls.inbox.later("", func() { ls.finishReading(a) })
 		})
 	}
 }
 
-// finishReadAhead adds what was read to the head of the line, and applies what has changed since.
-func (e *Engine) finishReadAhead(a *readAhead) {
+// finishReading adds what was read to the head of the line, and applies what has changed since.
+func (ls *lines) finishReading(a *readAhead) {
 	if a.err != nil {
 		panic(corrupt{a.err})
 	}
@@ -110,11 +110,11 @@ func (e *Engine) finishReadAhead(a *readAhead) {
 	if l.readAhead != a {
 		return
 	}
-	e.dropReadAhead(a)
+	ls.dropReading(a)
 	if l.head.bound != a.after {
 		return
 	}
-	e.addReading(l, a.found, a.seqs)
+	ls.addReading(l, a.found, a.seqs)
 	for _, m := range a.changed {
 		if m.taken {
 			l.head.insert(m.place)
@@ -122,31 +122,31 @@ func (e *Engine) finishReadAhead(a *readAhead) {
 			l.head.remove(m.place)
 		}
 	}
-	e.relist(l)
-	e.agenda.add(l.queue)
+	ls.relist(l)
+	ls.agenda.add(l.queue)
 }
 
 // addReading adds the places of a reading to the head of a line. Its tasks go into the working set, except those that have changed since.
-func (e *Engine) addReading(l *line, found reading, changed map[uint64]struct{}) {
+func (ls *lines) addReading(l *line, found reading, changed map[uint64]struct{}) {
 	for i, t := range found.tasks {
 		if _, ok := changed[found.places[i].seq]; !ok && t != nil {
-			e.set.cache(t)
+			ls.set.cache(t)
 		}
 	}
 	l.head.refill(found.places, found.more)
 }
 
-// refillLine reads the next places of a line of which too few are in memory. The loop waits for the reading, and before it for the line's changes to be
+// refill reads the next places of a line of which too few are in memory. The loop waits for the reading, and before it for the line's changes to be
 // durable.
-func (e *Engine) refillLine(l *line) {
-	e.dropReadAhead(l.readAhead)
-	e.pipeline.flushTo(l.head.batch)
+func (ls *lines) refill(l *line) {
+	ls.dropReading(l.readAhead)
+	ls.pipeline.flushTo(l.head.batch)
 	var found reading
-	e.set.read(func(r store.Reader) (err error) {
-		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, e.set.room())
+	ls.set.read(func(r store.Reader) (err error) {
+		found, err = readLine(r, l.queue.space.number, l.kind, l.head.bound, ls.set.room())
 		return err
 	})
-	e.addReading(l, found, nil)
+	ls.addReading(l, found, nil)
 }
 
 // readLine reads at most linePart places of a line that follow the place after. It also reads the tasks of the first room places.

@@ -173,8 +173,8 @@ func TestReadAheadMissesNothing(t *testing.T) {
 						tasks = append(tasks, done.Task)
 					}
 					for _, l := range r.spaces.named(home).queues["q"].flows[""].lines {
-						r.dropReadAhead(l.readAhead)
-						r.startReadAhead(l)
+						r.lines.dropReading(l.readAhead)
+						r.lines.startReading(l)
 					}
 					return tasks
 				}))
@@ -200,7 +200,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
 				case 4:
 					// So many tasks before all others that the part in memory gets too long.
-					if bursts > 0 && onLoop(r, func() int { return len(r.readAheads) }) > 0 {
+					if bursts > 0 && onLoop(r, func() int { return len(r.lines.readings) }) > 0 {
 						bursts--
 						for range 3 {
 							more := specs(250, 1)
@@ -214,7 +214,7 @@ func TestReadAheadMissesNothing(t *testing.T) {
 					take(rnd.IntN(50) + 1)
 				}
 				changes += onLoop(r, func() (n int) {
-					for a := range r.readAheads {
+					for a := range r.lines.readings {
 						n += len(a.changed)
 					}
 					return n
@@ -263,7 +263,7 @@ func TestReadAheadUndoesNoChange(t *testing.T) {
 		synctest.Wait()
 		r.want(r.say(lease.KindComplete, late), lease.VerdictCancelled, lease.Revoked) // in the next batch, before the reading has begun
 		batch.Wait()
-		if onLoop(r, func() int { return len(r.readAheads) }) != 1 {
+		if onLoop(r, func() int { return len(r.lines.readings) }) != 1 {
 			t.Fatal("the line is not read ahead, so the test shows nothing")
 		}
 		time.Sleep(time.Second)

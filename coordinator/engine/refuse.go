@@ -18,7 +18,7 @@ func (e *Engine) Refuse(tenant, session, task, leaseID string) {
 	if id, ok := lease.ParseTaskID(task); !genuine || !ok || id != ticket.Task {
 		return
 	}
-	e.settle(tenant, func() {
+	e.inbox.settle(tenant, func() {
 		t := e.sessions.find(session)
 		held := e.set.task(ticket.Task)
 		if t == nil || e.set.holderOf(ticket.Task) != t || held.Lease.Attempt != ticket.Attempt || held.Lease.Epoch != ticket.Epoch {

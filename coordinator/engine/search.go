@@ -53,8 +53,8 @@ func (e *Engine) firstInLineup(up *lineup, t *taker, most int) (found *line, fir
 		if short == nil {
 			return l, at
 		}
-		e.refillLine(short)
-		e.relist(short)
+		e.lines.refill(short)
+		e.lines.relist(short)
 	}
 }
 

@@ -29,7 +29,7 @@ func Instance(tenant, worker, instance string) string {
 func (e *Engine) Join(m *Member) {
 	t := newTaker(m.Wants, m.Slots)
 	t.member = m
-	e.later(m.Wants.Space.Tenant, func() {
+	e.inbox.later(m.Wants.Space.Tenant, func() {
 		instance := lease.InstanceOf(m.Session)
 		e.displace(instance, newerStream)
 		e.sessions.add(m.Session, t)
@@ -151,7 +151,7 @@ func (e *Engine) Heard(tenant, session string) {
 
 // withSession runs fn with settle for a session, if the session is known.
 func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
-	e.settle(tenant, func() {
+	e.inbox.settle(tenant, func() {
 		if t := e.sessions.find(session); t != nil {
 			fn(t)
 		}
@@ -161,7 +161,7 @@ func (e *Engine) withSession(tenant, session string, fn func(*taker)) {
 // Leave removes a member that joined. If goodbye is false, because the stream was lost, its leases stay live (W8). If goodbye is true, Leave requeues
 // all its leases at once (W9). Leave does not wait.
 func (e *Engine) Leave(m *Member, goodbye bool) {
-	e.later(m.Wants.Space.Tenant, func() {
+	e.inbox.later(m.Wants.Space.Tenant, func() {
 		t := e.sessions.find(m.Session)
 		if t == nil || t.member != m { // another stream has taken over the session
 			return
@@ -175,7 +175,7 @@ func (e *Engine) Leave(m *Member, goodbye bool) {
 
 // Replace ends an instance that another instance has replaced: it displaces its stream and requeues its leases at once (W8). It does not wait.
 func (e *Engine) Replace(tenant, instance string) {
-	e.later(tenant, func() {
+	e.inbox.later(tenant, func() {
 		e.displace(instance, "another instance of the worker has replaced this one")
 		e.requeue(e.sessions.orphansOf(instance), "another instance of the worker has replaced the one that held the task")
 	})
@@ -184,7 +184,7 @@ func (e *Engine) Replace(tenant, instance string) {
 // Dismiss is the goodbye of a session that was resumed but has not joined. It requeues the leases that wait for its worker at once (W9), unless a newer
 // session of the instance has them. It does not wait.
 func (e *Engine) Dismiss(tenant, session string) {
-	e.later(tenant, func() {
+	e.inbox.later(tenant, func() {
 		instance := lease.InstanceOf(session)
 		if newest := e.sessions.newest(instance); newest != "" && newest != session {
 			return

@@ -94,7 +94,7 @@ func (e *Engine) grantAt(l *line, p place, t *taker) {
 	task := e.set.task(id)
 	if !isLeased(task) || before != nil && before.Lease.Attempt == task.Lease.Attempt {
 		l.head.remove(p) // even if the index entry is wrong: such an entry must not block the line
-		e.relist(l)
+		e.lines.relist(l)
 		if t.wants.limitsByTask() {
 			e.agenda.releasePreferred(t)
 		}

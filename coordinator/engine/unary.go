@@ -31,8 +31,8 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Granted, error) {
 	if err := e.inbox.put(r.Space.Tenant, t.op(func() { e.beginLease(t, r.Wait > 0) })); err != nil {
 		return nil, err
 	}
-	giveBack := func() { e.later(r.Space.Tenant, func() { e.abandon(t) }) } // if the engine has stopped, the leases expire after its next start
-	var patience <-chan time.Time                                           // of a call that does not wait: never; poll answers it
+	giveBack := func() { e.inbox.later(r.Space.Tenant, func() { e.abandon(t) }) } // if the engine has stopped, the leases expire after its next start
+	var patience <-chan time.Time                                                 // of a call that does not wait: never; poll answers it
 	if r.Wait > 0 {
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
