@@ -18,22 +18,37 @@ type binding struct {
 	end    *alarm         // ends the binding; set while the worker has no leases
 }
 
-// updateBinding updates the binding of a task's affinity key after a change of the task.
-func (e *Engine) updateBinding(c *lease.Change) {
+// bindings binds the affinity keys of all spaces to workers, each in space.bindings. It belongs to the loop.
+type bindings struct {
+	spaces *spaces
+	alarms *alarms
+	lines  *lines
+}
+
+// of returns the binding of a task's affinity key, or nil.
+func (bs *bindings) of(t *lease.Task) *binding {
+	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
+		return nil
+	}
+	return bs.spaces.of(t.ID).bindings[t.Spec.Affinity.Key]
+}
+
+// update updates the binding of a task's affinity key after a change of the task.
+func (bs *bindings) update(c *lease.Change) {
 	id, spec := c.Subject()
 	if spec.Affinity == nil {
 		return
 	}
-	s := e.spaces.of(id)
+	s := bs.spaces.of(id)
 	switch was, is := isLeased(c.Old), isLeased(c.New); {
 	case is && !was:
-		e.bind(s, c.New)
+		bs.bind(s, c.New)
 	case was && !is:
-		e.unbind(s, spec.Affinity, c.Old.Lease.Worker)
+		bs.unbind(s, spec.Affinity, c.Old.Lease.Worker)
 	}
 }
 
-func (e *Engine) bind(s *space, t *lease.Task) {
+func (bs *bindings) bind(s *space, t *lease.Task) {
 	a, worker := t.Spec.Affinity, t.Lease.Worker
 	b := s.bindings[a.Key]
 	if b == nil {
@@ -47,19 +62,19 @@ func (e *Engine) bind(s *space, t *lease.Task) {
 	if b.worker != worker && b.sticky {
 		return
 	}
-	e.alarms.stop(b.end)
+	bs.alarms.stop(b.end)
 	b.sticky = b.sticky || a.Mode == lease.Sticky && t.Spec.Pinned() == "" // a pin takes a task to its worker in any case
-	e.moveBinding(s, a.Key, worker)
+	bs.move(s, a.Key, worker)
 }
 
-func (e *Engine) moveBinding(s *space, key, worker string) {
+func (bs *bindings) move(s *space, key, worker string) {
 	if b := s.bindings[key]; b.worker != worker {
 		b.worker = worker
-		e.lines.regroup(s, key)
+		bs.lines.regroup(s, key)
 	}
 }
 
-func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
+func (bs *bindings) unbind(s *space, a *lease.Affinity, worker string) {
 	b := s.bindings[a.Key]
 	if b.held[worker]--; b.held[worker] > 0 {
 		return
@@ -68,18 +83,18 @@ func (e *Engine) unbind(s *space, a *lease.Affinity, worker string) {
 		b.held = nil
 	}
 	if worker == b.worker {
-		b.end = e.alarms.in(a.TTL, func() { e.endBinding(s, a.Key) })
+		b.end = bs.alarms.in(a.TTL, func() { bs.end(s, a.Key) })
 	}
 }
 
-// endBinding ends the binding of a key to its worker. If another worker has live leases of the key, the key is bound to that one.
-func (e *Engine) endBinding(s *space, key string) {
+// end ends the binding of a key to its worker. If another worker has live leases of the key, the key is bound to that one.
+func (bs *bindings) end(s *space, key string) {
 	b := s.bindings[key]
 	if len(b.held) == 0 {
 		delete(s.bindings, key)
-		e.lines.regroup(s, key)
+		bs.lines.regroup(s, key)
 		return
 	}
 	b.sticky = false
-	e.moveBinding(s, key, slices.Min(slices.Collect(maps.Keys(b.held))))
+	bs.move(s, key, slices.Min(slices.Collect(maps.Keys(b.held))))
 }

@@ -11,7 +11,7 @@ func (e *Engine) apply(c *lease.Change) {
 	e.set.put(e.batch(), c)
 	e.timers.update(c)
 	e.updateCounts(c)
-	e.updateBinding(c)
+	e.bindings.update(c)
 	e.workers.recount(c)
 	e.lines.update(c)
 	e.parking.update(c)

@@ -702,7 +702,7 @@ func (i *inspection) checkIdle(q *queue, t *taker) {
 	if t.wants.limitsByTask() && waiting > min(mostPassed, linePart()) { // such a taker does not look at all of them
 		found = nil
 	}
-	l, at := i.bestInQueue(q, t)
+	l, at := i.search.best(q, t)
 	switch {
 	case l == nil && len(found) > 0:
 		i.problem("queue %q: task %v is for worker %q, which does not find it", q.name, found[0], t.wants.Worker)
@@ -729,7 +729,7 @@ func (i *inspection) wakes(q *queue, by lease.Instant) (found bool) {
 func (i *inspection) isFor(t *taker, task *lease.Task) bool {
 	s := task.Spec
 	switch {
-	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, i.dataSize(task)):
+	case !t.takes(s.Type), !t.wants.Capabilities.Meet(s.Requirements), !t.suits(task, dataSize(task, &i.cfg.Limits)):
 		return false
 	case s.Pinned() != "":
 		return s.Pinned() == t.wants.Worker
@@ -829,7 +829,7 @@ func (i *inspection) disprove(q *queue, t *lease.Task, f *lease.Finding, n *stan
 		_ = count(&attending, slices.Contains(w.queues, q)) && count(&handling, w.wants.handles(t.Spec.Type)) &&
 			count(&able, w.wants.Capabilities.Meet(t.Spec.Requirements)) && count(&meant, worker == "" || w.wants.Worker == worker) &&
 			count(&slots, w.slots > 0) && count(&working, len(w.leases) < w.slots) && count(&free, w.free() > 0) &&
-			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(i.dataSize(t))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))
+			count(&roomy, w.takes(t.Spec.Type) && w.hasBytesFor(dataSize(t, &i.cfg.Limits))) && count(&clear, !w.keyTaken(t.Spec.ConcurrencyKey))
 	})
 	words := func(s string) bool { return strings.Contains(f.Message, s) }
 	for _, c := range []struct {

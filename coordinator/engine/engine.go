@@ -116,7 +116,8 @@ type Engine struct {
 	grantsNone bool // match has found that nothing may be granted
 	parking    *parking
 	lines      *lines
-	poolsFound []*pool // memory for poolsFor
+	search     *search
+	bindings   *bindings
 	readers    sync.WaitGroup
 
 	// Batches, and stalls (due.go).
@@ -172,6 +173,8 @@ func Open(st store.Store, cfg Config) (*Engine, error) {
 		readings: map[*readAhead]struct{}{}, readers: &e.readers, st: st, inbox: e.inbox,
 		spaces: e.spaces, set: e.set, pipeline: e.pipeline, workers: e.workers, agenda: e.agenda, effort: e.effort,
 	}
+	e.search = &search{limits: &e.cfg.Limits, set: e.set, workers: e.workers, lines: e.lines, parking: e.parking, effort: e.effort}
+	e.bindings = &bindings{spaces: e.spaces, alarms: e.alarms, lines: e.lines}
 	e.pipeline.onHandOver, e.pipeline.onDurable = e.finishBatch, e.batchDurable
 	if err := e.load(); err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)

@@ -59,7 +59,7 @@ func (t *taker) whyNoSlots() string {
 
 func (e *Engine) attendance(q *queue, t *lease.Task) (a attendance) {
 	worker := t.Spec.Pinned()
-	if b := e.boundTo(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
+	if b := e.bindings.of(t); b != nil && t.Spec.Affinity.Mode == lease.Sticky {
 		worker = b.worker
 	}
 	for w := range e.workers.allTakers() {
@@ -96,20 +96,12 @@ func (e *Engine) countTaker(a *attendance, w *taker, q *queue, t *lease.Task, wo
 		a.delay = w.delayed()
 		return
 	}
-	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(e.dataSize(t)) {
+	if a.responsive++; !w.takes(t.Spec.Type) || !w.hasBytesFor(dataSize(t, &e.cfg.Limits)) {
 		return
 	}
 	if a.withRoom++; !w.keyTaken(t.Spec.ConcurrencyKey) {
 		a.withKey++
 	}
-}
-
-// boundTo returns the binding of a task's affinity key, or nil.
-func (e *Engine) boundTo(t *lease.Task) *binding {
-	if t.Spec.Affinity == nil || t.Spec.Pinned() != "" {
-		return nil
-	}
-	return e.spaces.of(t.ID).bindings[t.Spec.Affinity.Key]
 }
 
 // obstacle finds the first of the tests in attendance that no taker passes.
@@ -170,7 +162,7 @@ func oneOf(n int) string {
 }
 
 func (e *Engine) isSticky(t *lease.Task) bool {
-	return e.boundTo(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
+	return e.bindings.of(t) != nil && t.Spec.Affinity.Mode == lease.Sticky
 }
 
 // pinnedAway returns the finding that the worker that holds the resources of a task does not take the task.
@@ -186,7 +178,7 @@ func (e *Engine) pinnedAway(t *lease.Task) lease.Finding {
 
 // boundAway returns the finding that the worker to which a sticky affinity key is bound does not take a task now.
 func (e *Engine) boundAway(t *lease.Task, a attendance) lease.Finding {
-	b := e.boundTo(t)
+	b := e.bindings.of(t)
 	why, remedy := "has no room for the task", "one of the tasks of the worker ends"
 	switch {
 	case !e.workers.isPresent(workerKey{t.Tenant, b.worker}):

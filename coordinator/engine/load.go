@@ -202,7 +202,7 @@ func (e *Engine) loadLeases(r store.Reader) error {
 			q.space.concurrencyKey(key).hold(t.ID, t.Spec.ConcurrencyLimit)
 		}
 		if t.Spec.Affinity != nil {
-			e.bind(q.space, t)
+			e.bindings.bind(q.space, t)
 		}
 		if s := t.Lease.Session; s != "" {
 			e.sessions.addOrphan(s, t.ID, t.Lease.Attempt)

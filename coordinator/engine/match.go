@@ -69,7 +69,7 @@ func (e *Engine) matchQueue(q *queue) (done bool) {
 		if t.free() <= 0 {
 			t.withdraw(q)
 			inRow, element = 0, next
-		} else if l, at := e.bestInQueue(q, t); l == nil {
+		} else if l, at := e.search.best(q, t); l == nil {
 			inRow, element = 0, next // a taker that got nothing keeps its place
 		} else {
 			if inRow == 0 && grants+share > grantsPerTurn {

@@ -340,7 +340,7 @@ func TestListedTypesCountAsLookedAt(t *testing.T) {
 	for w := range h.workers.takers {
 		w.wants.Types = make([]string, types)
 		tries := h.effort.tried
-		h.poolsFor(w.queues[0], w)
+		h.search.poolsFor(w.queues[0], w)
 		if n := h.effort.tried - tries; n != types/looksPerTry {
 			t.Errorf("a look for tasks of %d types counts as %d tries, want %d", types, n, types/looksPerTry)
 		}
@@ -360,12 +360,12 @@ func TestSessionsOfThePreferredWorkerCountAsLookedAt(t *testing.T) {
 	q := h.submitKey(1)
 	other := q.available.Front().Value.(*taker)
 	tries := h.effort.tried
-	if pools := h.poolsFor(q, other); len(pools) != 1 || h.effort.tried-tries != sessions/looksPerTry {
+	if pools := h.search.poolsFor(q, other); len(pools) != 1 || h.effort.tried-tries != sessions/looksPerTry {
 		t.Errorf("%d pools were found in %d tries, want 1 pool in %d tries", len(pools), h.effort.tried-tries, sessions/looksPerTry)
 	}
 	other.wants.Types = []string{"another"}
 	tries = h.effort.tried
-	if pools := h.poolsFor(q, other); len(pools) != 0 || h.effort.tried != tries {
+	if pools := h.search.poolsFor(q, other); len(pools) != 0 || h.effort.tried != tries {
 		t.Errorf("%d pools were found in %d tries for a worker that does not take the type, want none in none", len(pools), h.effort.tried-tries)
 	}
 }

@@ -282,7 +282,7 @@ func TestRoundEndsFewBindings(t *testing.T) {
 			s := h.spaces.obtain(home)
 			for i := range bindings {
 				key := fmt.Sprint(i)
-				s.bindings[key] = &binding{worker: "w", end: h.alarms.in(0, func() { h.endBinding(s, key) })}
+				s.bindings[key] = &binding{worker: "w", end: h.alarms.in(0, func() { h.bindings.end(s, key) })}
 				if specs, digests := h.specs(lines); lines > 0 {
 					for n, s := range specs {
 						s.Type, s.Affinity = fmt.Sprint(n), &lease.Affinity{Key: key, Mode: lease.Preferred, TTL: time.Minute}

@@ -119,51 +119,6 @@ func shrunk[K comparable, V any](m map[K]V, most *int) map[K]V {
 	return small
 }
 
-// looksPerTry is how many pools cost about as much to look at as it costs to grant a task. The number of pools is not bounded: a producer may give each task
-// another type or other requirements.
-const looksPerTry = 16
-
-// poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
-// have no room looks at about mostSearched tasks at the most, in all pools together.
-func (e *Engine) poolsFor(q *queue, t *taker) []*pool {
-	end, looks := e.effort.after(mostSearched), len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
-	found := e.poolsFound[:0]
-	fits := func(p *pool) bool { return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) }
-	look := func(p *pool) {
-		if fits(p) {
-			found = append(found, p)
-		}
-	}
-	if len(t.wants.Types) > 0 {
-		looks += len(t.wants.Types)
-		for _, typ := range t.wants.Types {
-			look(q.pools.plain[typ])
-		}
-	} else {
-		looks += len(q.pools.plain)
-		for _, p := range q.pools.plain {
-			look(p)
-		}
-	}
-	for _, p := range q.pools.demanding {
-		look(p)
-	}
-	for _, p := range q.pools.tied[t.wants.Worker] {
-		look(p)
-	}
-	for worker, all := range q.pools.preferred {
-		looks += len(all)
-		for _, p := range all {
-			if fits(p) && (worker == t.wants.Worker || !e.hasRoom(worker, p, end, &looks)) {
-				found = append(found, p)
-			}
-		}
-	}
-	e.effort.add(looks / looksPerTry)
-	e.poolsFound = found
-	return found
-}
-
 // meets reports whether the taker has what the tasks of a pool require. Every grant calls it, so the answer is cached.
 func (t *taker) meets(p *pool) bool {
 	if p.needs == nil {

@@ -9,36 +9,93 @@ var (
 	mostSearched = maxBatchChanges
 )
 
-// bestInQueue returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
+// search finds the tasks that takers may take. It belongs to the loop.
+type search struct {
+	found []*pool // memory for poolsFor
+
+	limits  *lease.Limits
+	set     *workset
+	workers *workers
+	lines   *lines
+	parking *parking
+	effort  *effort
+}
+
+// best returns the place and the line of the first task for the taker: the task with the highest priority in the flow whose turn it is, and
 // among equal priorities the task that has waited longest (T2). If the taker has no room for any task of that flow, because of their size
 // or concurrency key, the next flow gets the turn, until mostSearched tasks have been passed over. The line is nil if there is no task for the taker.
-func (e *Engine) bestInQueue(q *queue, t *taker) (l *line, at place) {
-	pools := e.poolsFor(q, t)
+func (sr *search) best(q *queue, t *taker) (l *line, at place) {
+	pools := sr.poolsFor(q, t)
 	defer clear(pools)
-	end := e.effort.after(mostSearched)
+	end := sr.effort.after(mostSearched)
 	for f := nextFlow(pools, nil); f != nil; f = nextFlow(pools, f) {
-		e.effort.add(len(pools) / looksPerTry)
-		if l, at = e.bestInFlow(f, pools, t, end); l != nil {
+		sr.effort.add(len(pools) / looksPerTry)
+		if l, at = sr.bestInFlow(f, pools, t, end); l != nil {
 			return l, at
 		}
-		if e.effort.reached(end) {
+		if sr.effort.reached(end) {
 			break
 		}
 	}
 	return nil, place{}
 }
 
-// bestInFlow is bestInQueue for a flow. Once effort has reached end, it looks only at the first task of each other lineup: there may be as many as pools.
-func (e *Engine) bestInFlow(f *flow, pools []*pool, t *taker, end int) (found *line, first place) {
+// looksPerTry is how many pools cost about as much to look at as it costs to grant a task. The number of pools is not bounded: a producer may give each task
+// another type or other requirements.
+const looksPerTry = 16
+
+// poolsFor returns the pools from which the taker may take a task now; they are valid until the next call. Finding out for which PREFERRED pools other workers
+// have no room looks at about mostSearched tasks at the most, in all pools together.
+func (sr *search) poolsFor(q *queue, t *taker) []*pool {
+	end, looks := sr.effort.after(mostSearched), len(q.pools.demanding)+len(q.pools.tied[t.wants.Worker])
+	found := sr.found[:0]
+	fits := func(p *pool) bool { return p != nil && p.turns.Len() > 0 && t.takes(p.typ) && t.meets(p) }
+	look := func(p *pool) {
+		if fits(p) {
+			found = append(found, p)
+		}
+	}
+	if len(t.wants.Types) > 0 {
+		looks += len(t.wants.Types)
+		for _, typ := range t.wants.Types {
+			look(q.pools.plain[typ])
+		}
+	} else {
+		looks += len(q.pools.plain)
+		for _, p := range q.pools.plain {
+			look(p)
+		}
+	}
+	for _, p := range q.pools.demanding {
+		look(p)
+	}
+	for _, p := range q.pools.tied[t.wants.Worker] {
+		look(p)
+	}
+	for worker, all := range q.pools.preferred {
+		looks += len(all)
+		for _, p := range all {
+			if fits(p) && (worker == t.wants.Worker || !sr.hasRoom(worker, p, end, &looks)) {
+				found = append(found, p)
+			}
+		}
+	}
+	sr.effort.add(looks / looksPerTry)
+	sr.found = found
+	return found
+}
+
+// bestInFlow is best for a flow. Once effort has reached end, it looks only at the first task of each other lineup: there may be as many as pools.
+func (sr *search) bestInFlow(f *flow, pools []*pool, t *taker, end int) (found *line, first place) {
 	for _, p := range pools {
 		up, most := f.pools[p], 1 // a taker without limits takes the first task
 		if up == nil {
 			continue
 		}
-		if t.wants.limitsByTask() && !e.effort.reached(end) {
+		if t.wants.limitsByTask() && !sr.effort.reached(end) {
 			most = mostPassed
 		}
-		if l, at := e.firstInLineup(up, t, most); l != nil && (found == nil || placeLess(at, first)) {
+		if l, at := sr.firstInLineup(up, t, most); l != nil && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
 	}
@@ -47,19 +104,19 @@ func (e *Engine) bestInFlow(f *flow, pools []*pool, t *taker, end int) (found *l
 
 // firstInLineup returns the place of the first task of a lineup for which the taker has room, and its line. most is how many lines it looks at, and how many
 // tasks of each of them. It reads on in a line of which it may look at more tasks than there are places in memory.
-func (e *Engine) firstInLineup(up *lineup, t *taker, most int) (found *line, first place) {
+func (sr *search) firstInLineup(up *lineup, t *taker, most int) (found *line, first place) {
 	for {
-		l, at, short := e.searchLineup(up, t, most)
+		l, at, short := sr.searchLineup(up, t, most)
 		if short == nil {
 			return l, at
 		}
-		e.lines.refill(short)
-		e.lines.relist(short)
+		sr.lines.refill(short)
+		sr.lines.relist(short)
 	}
 }
 
 // searchLineup is firstInLineup, but ends at a line of which too few places are in memory: short is that line.
-func (e *Engine) searchLineup(up *lineup, t *taker, most int) (found *line, first place, short *line) {
+func (sr *search) searchLineup(up *lineup, t *taker, most int) (found *line, first place, short *line) {
 	looked := 0
 	up.lines.Scan(func(l *line) bool {
 		switch {
@@ -69,7 +126,7 @@ func (e *Engine) searchLineup(up *lineup, t *taker, most int) (found *line, firs
 			short = l
 			return false
 		}
-		if at, ok := e.firstInLine(l, t, most); ok && (found == nil || placeLess(at, first)) {
+		if at, ok := sr.firstInLine(l, t, most); ok && (found == nil || placeLess(at, first)) {
 			found, first = l, at
 		}
 		looked++
@@ -80,17 +137,17 @@ func (e *Engine) searchLineup(up *lineup, t *taker, most int) (found *line, firs
 
 // firstInLine returns the place of the first task of a line for which the taker has room; most is how many tasks it looks at. A task that it passes over counts
 // as tried, because it may have to be read from the store.
-func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
+func (sr *search) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 	if !t.wants.limitsByTask() {
 		return l.head.first()
 	}
 	looked := 0
 	l.head.entries.Scan(func(p place) bool {
-		task := e.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
-		if task == nil || t.suits(task, e.dataSize(task)) || e.parking.isFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
+		task := sr.set.task(lease.TaskID{Space: l.queue.space.number, Seq: p.seq})
+		if task == nil || t.suits(task, dataSize(task, sr.limits)) || sr.parking.isFull(task) { // grantAt clears away an entry without a task, and parks one of a full key
 			at, ok = p, true
 		} else {
-			e.effort.add(1)
+			sr.effort.add(1)
 		}
 		looked++
 		return !ok && looked < most
@@ -100,24 +157,24 @@ func (e *Engine) firstInLine(l *line, t *taker, most int) (at place, ok bool) {
 
 // hasRoom reports whether a worker would take a task of a pool now, as far as that can be told before effort reaches end. It adds to looks the number of
 // takers of the worker at which it looks.
-func (e *Engine) hasRoom(worker string, p *pool, end int, looks *int) bool {
-	for t := range e.workers.takersOf(workerKey{p.queue.space.name.Tenant, worker}) {
+func (sr *search) hasRoom(worker string, p *pool, end int, looks *int) bool {
+	for t := range sr.workers.takersOf(workerKey{p.queue.space.name.Tenant, worker}) {
 		*looks++
-		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && e.hasTaskFor(p, t, end) {
+		if t.free() > 0 && t.attends(p.queue) && t.takes(p.typ) && t.meets(p) && sr.hasTaskFor(p, t, end) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that bestInQueue would check, until
+// hasTaskFor reports whether a pool has a task for which a taker has room. It checks only those tasks that best would check, until
 // effort reaches end.
-func (e *Engine) hasTaskFor(p *pool, t *taker, end int) bool {
+func (sr *search) hasTaskFor(p *pool, t *taker, end int) bool {
 	if !t.wants.limitsByTask() {
 		return true
 	}
-	for f := p.next(nil); f != nil && !e.effort.reached(end); f = p.next(f) {
-		if l, _ := e.firstInLineup(f.pools[p], t, mostPassed); l != nil {
+	for f := p.next(nil); f != nil && !sr.effort.reached(end); f = p.next(f) {
+		if l, _ := sr.firstInLineup(f.pools[p], t, mostPassed); l != nil {
 			return true
 		}
 	}

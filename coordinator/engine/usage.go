@@ -69,10 +69,10 @@ func (t *taker) keyTaken(key string) bool {
 }
 
 // dataSize returns how many bytes of payload and checkpoint a task has. A checkpoint counts with the largest size that one may have.
-func (e *Engine) dataSize(t *lease.Task) uint64 {
+func dataSize(t *lease.Task, limits *lease.Limits) uint64 {
 	n := uint64(t.Spec.Size)
 	if t.HasCheckpoint {
-		n += uint64(e.cfg.Limits.Checkpoint)
+		n += uint64(limits.Checkpoint)
 	}
 	return n
 }
@@ -86,7 +86,7 @@ func (e *Engine) addUsage(t *taker, id lease.TaskID) {
 	if used.leases == nil {
 		*used = usage{leases: map[lease.TaskID]leaseUsage{}, types: map[string]uint32{}, keys: map[string]uint32{}}
 	}
-	l := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: e.dataSize(task)}
+	l := leaseUsage{typ: task.Spec.Type, key: task.Spec.ConcurrencyKey, bytes: dataSize(task, &e.cfg.Limits)}
 	used.leases[id] = l
 	used.types[l.typ]++
 	used.keys[l.key]++
