@@ -67,7 +67,9 @@
 // # Where things are
 //
 //	api.go events.go                           what calls take and return; the events that observers get
-//	engine.go                                  start, loop and stop
+//	engine.go config.go                        what an engine consists of
+//	loop.go                                    start, rounds and stop
+//	pipeline.go batch.go committer.go          what a round has decided is handed over, and becomes durable
 //	clock.go wall*.go stalls.go                the clocks, and stalls of the coordinator itself (A8)
 //	timers.go timeline.go                      the timers of tasks: on each clock those of leased tasks, recent ones (package store/timerindex), the first on disk
 //	alarm.go                                   other timers
@@ -76,7 +78,7 @@
 //	sessions.go requests.go                    streams and unary requests that have leases
 //	queue_calls.go sweep.go                    the calls of operators: queues, many tasks at once
 //	explain*.go audit.go                       why a task waits; audit entries
-//	view.go apply.go batch.go                  a step, and the state that its changes update
+//	view.go apply.go                           a step, and the state that its changes update
 //	workset.go load.go                         tasks in memory; what a start reads
 //	keys.go                                    what the index of idempotency keys has to do (package store/keyindex)
 //	space.go spaces.go queue.go                workspaces and their numbers; queues and lines
@@ -87,6 +89,5 @@
 //	presence.go losses.go                      whether workers are there, and what they lose if not
 //	concurrency.go parking.go unpark.go rota.go  concurrency keys, the tasks that wait for them, and which of their tasks come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
-//	pipeline.go committer.go                   batches are handed over, and become durable
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
 package engine

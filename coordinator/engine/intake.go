@@ -16,7 +16,7 @@ type intake struct {
 	atOnce int  // how many to take next
 }
 
-func newIntake(b *inbox) intake { return intake{inbox: b, atOnce: 1} }
+func newIntake(b *inbox) *intake { return &intake{inbox: b, atOnce: 1} }
 
 // wake returns the channel that wakes the loop when an operation comes in; nil while some that were taken before come first.
 func (i *intake) wake() <-chan struct{} {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/lessor-dev/lessor/store"
 )
 
 // pipeline has the batches on their way into the store: the one that the loop fills, and those that the committer has. It hands batches over when the committer
@@ -21,8 +19,8 @@ type pipeline struct {
 	onDurable  func(*batch) // is told of a batch that is durable, and whose answers were sent
 }
 
-func newPipeline(st store.Store, h *hub, ev *Events) *pipeline {
-	p := &pipeline{committer: newCommitter(st, h, ev)}
+func newPipeline(c *committer, onHandOver, onDurable func(*batch)) *pipeline {
+	p := &pipeline{committer: c, onHandOver: onHandOver, onDurable: onDurable}
 	p.batch = newBatch(1, &p.memory)
 	return p
 }

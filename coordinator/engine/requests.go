@@ -13,7 +13,7 @@ type requests struct {
 	toAnswer []*taker // calls that were granted something and have no answer yet
 }
 
-func newRequests() requests { return requests{byKey: map[requestKey]*request{}} }
+func newRequests() *requests { return &requests{byKey: map[requestKey]*request{}} }
 
 type requestKey struct {
 	space           Space

@@ -14,8 +14,8 @@ type sessions struct {
 // without such a lease has no entry in sessions.orphans.
 type orphans map[lease.TaskID]uint32
 
-func newSessions() sessions {
-	return sessions{byID: map[string]*taker{}, current: map[string]string{}, orphans: map[string]orphans{}}
+func newSessions() *sessions {
+	return &sessions{byID: map[string]*taker{}, current: map[string]string{}, orphans: map[string]orphans{}}
 }
 
 // find finds a session by its id, and ofInstance finds that of an instance. They return nil if there is none.

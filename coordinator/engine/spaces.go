@@ -151,6 +151,8 @@ type directory struct {
 	byName map[Space]uint32
 }
 
+func newDirectory() *directory { return &directory{byName: map[Space]uint32{}} }
+
 func (d *directory) lookup(s Space) (uint32, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -6,6 +6,16 @@ import (
 	"github.com/lessor-dev/lessor/lease"
 )
 
+// SlowCommit is how long a commit may take before its time counts as a stall (A8).
+const SlowCommit = time.Second
+
+const (
+	// standstill is the shortest time between two readings of the clock that counts as a stall of the coordinator itself (A8).
+	standstill = 200 * time.Millisecond
+	// leastJump is from when on a jump of the wall clock is told. It is far above what an adjustment of its speed can do between two readings.
+	leastJump = time.Second
+)
+
 // stalls knows the time for which the coordinator could not hear or answer workers, and how much of it was given back to the live leases (A8). It belongs to
 // the loop.
 type stalls struct {
@@ -59,7 +69,7 @@ func (e *Engine) readClocks() {
 	if by := e.clocks.jump(); by.Abs() >= leastJump {
 		e.cfg.Events.WallClockSet(by) // nothing else follows from that: leases do not depend on the wall clock (A8)
 	}
-	if passed >= standstill && e.set.live > 0 {
+	if passed >= standstill && e.set.leases() > 0 {
 		e.stalls.noteStandstill()
 		e.cfg.Events.StoodStill(passed)
 		e.giveBack(passed)
@@ -83,7 +93,7 @@ func (e *Engine) giveBack(gap time.Duration) {
 
 // extendLeases extends the live leases by a stall.
 func (e *Engine) extendLeases(d time.Duration) {
-	if e.set.live == 0 {
+	if e.set.leases() == 0 {
 		return
 	}
 	e.stalls.noteExtension(d)
@@ -93,7 +103,7 @@ func (e *Engine) extendLeases(d time.Duration) {
 		e.step(lease.Stall{Task: id, By: d})
 	}
 	b.bytes = bytes // otherwise the heartbeats that wait could not run in this round
-	e.cfg.Events.Stalled(d, e.set.live)
+	e.cfg.Events.Stalled(d, e.set.leases())
 }
 
 // commitIsSlow reports whether the commit under way has taken at least SlowCommit. Timers then wait for its end: until then, nobody could learn of their

@@ -11,6 +11,9 @@ import (
 	"github.com/lessor-dev/lessor/store/timerindex"
 )
 
+// dueAtOnce bounds the timers that one round applies, the alarms that it rings, and the changes of these, so that a round and its batch stay bounded.
+var dueAtOnce = maxBatchOps
+
 // timers has the timers of all tasks, on both clocks. It belongs to the loop.
 type timers struct {
 	serving  *timeline

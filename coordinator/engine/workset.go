@@ -14,7 +14,7 @@ import (
 var maxIdle = 16_384
 
 // workset holds the newest version of every task that has a live lease, is changed by a batch that is not durable yet, or is about to be granted. All
-// other tasks are read from the store, which has their newest version.
+// other tasks are read from the store, which has their newest version. It belongs to the loop.
 type workset struct {
 	st     store.Store
 	tasks  map[lease.TaskID]*taskEntry
@@ -107,7 +107,9 @@ func (w *workset) addLeased(t *lease.Task) {
 	w.live++
 }
 
-// leasedTasks returns the tasks with a lease.
+// leases returns how many tasks have a lease, and leasedTasks returns these tasks.
+func (w *workset) leases() int { return w.live }
+
 func (w *workset) leasedTasks() iter.Seq2[lease.TaskID, *lease.Task] {
 	return func(yield func(lease.TaskID, *lease.Task) bool) {
 		for id, entry := range w.tasks {

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Intervals of the loop.
+const (
+	// tick is how often the loop wakes while leases are live, so that it notices its own standstill.
+	tick = 50 * time.Millisecond
+	// idleTick is how often it wakes otherwise, so that it notices a jump of the wall clock.
+	idleTick = time.Second
+	// saveClock is how often the serving clock is made durable while leases are live (A9).
+	saveClock = time.Second
+	// saveIdleClock is how often it is made durable while no lease is live and a queue waits for its rate limit (T13), and at most how often while a
+	// task waits for a timer, see save. A crash costs at most this much of the wait, or an eighth of what is left of it.
+	saveIdleClock = 10 * time.Second
+)
+
+// runFor is after how long a round begins no further operation. The callers of all operations of a round wait for its end, and most operations that take
+// long change nothing, so that no other bound of the round would stop them. After a standstill it does not apply: what came in meanwhile runs first.
+var runFor = 10 * time.Millisecond
+
+// Run serves until ctx ends. Then it commits and answers the operations that have run, and returns nil. If the store fails, Run returns
+// an error that wraps ErrStore, and the process must exit: only opening the store again shows what was committed.
+func (e *Engine) Run(ctx context.Context) (err error) {
+	e.pipeline.start()
+	reading, endReading := context.WithCancel(ctx)
+	defer func() {
+		endReading()
+		switch p := recover().(type) {
+		case nil:
+		case corrupt:
+			err = fmt.Errorf("%w: %w", ErrStore, p.err)
+		default:
+			panic(p)
+		}
+		e.stop(err)
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	e.clocks.start()
+	e.readKeyFilters(reading)
+	for {
+		timer.Reset(e.sleep())
+		select {
+		case <-ctx.Done():
+			return e.drain()
+		case <-e.wakeable():
+		case <-timer.C:
+		case <-e.pipeline.asks():
+			e.pipeline.asked()
+		case committed, ok := <-e.pipeline.ended():
+			if !ok {
+				return e.pipeline.err()
+			}
+			e.pipeline.durable(committed)
+			e.afterCommit(committed[0])
+		}
+		e.round()
+	}
+}
+
+// pollCommitter takes all that the committer has sent. Run's select takes one thing of several at random: while the loop has no rest, it would leave the
+// committer, and with it the answers to the callers, waiting for many rounds.
+func (e *Engine) pollCommitter() {
+	for b := e.pipeline.poll(); b != nil; b = e.pipeline.poll() {
+		e.afterCommit(b)
+	}
+}
+
+// wakeable returns the channel that wakes the loop when an operation comes in. It returns nil while the loop could not take the operation: the batch is
+// full, or operations that were taken before come first.
+func (e *Engine) wakeable() <-chan struct{} {
+	if e.batch().full() {
+		return nil
+	}
+	return e.intake.wake()
+}
+
+// round polls the committer, and runs the operations that came in, then the timers that are due, and then grants leases. It gives the batch to the committer if
+// the committer has asked for one.
+func (e *Engine) round() {
+	e.pollCommitter()
+	e.pipeline.submit()
+	if e.batch().full() {
+		return // no operation runs until the committer takes the batch; readClocks gives this time back to the leases
+	}
+	e.readClocks()
+	e.agenda.unthrottle(e.now().Serving)
+	e.effort.beginRound()
+	e.runOps()
+	e.readClocks()
+	if e.stalls.mayExpire() && !e.commitIsSlow() {
+		e.expireDue()
+		e.ringAlarms()
+	}
+	e.match()
+	e.requests.answerAll(e.answerCaller)
+	e.set.moveKeys(e.pipeline)
+	e.save()
+	e.pipeline.submit()
+}
+
+// runOps runs the operations that wait, until the batch or the time of the round is used up.
+func (e *Engine) runOps() {
+	most := len(e.batch().changes) + maxBatchChanges
+	n := min(e.intake.waiting(), maxBatchOps) // what comes in later runs in the next round, and so does what makes too many changes
+	began := e.now().Serving
+	for ran := 0; ran < n && e.batch().bytes < maxBatchBytes && len(e.batch().changes) < most; ran++ {
+		before := e.now().Serving
+		if e.readClocks(); e.now().Serving.Sub(before) > longOp {
+			e.intake.slowDown()
+		}
+		if ran > 0 && e.now().Serving.Sub(began) >= runFor && !e.stalls.stoodStill() {
+			break
+		}
+		o := e.intake.first(n - ran)
+		o.run()
+		e.batch().addOp(*o)
+		e.intake.shift()
+	}
+}
+
+// sleep returns how long the loop may sleep until something is due. While the batch is full, due timers do not count, because the loop could
+// not apply them.
+func (e *Engine) sleep() time.Duration {
+	if e.batch().full() {
+		return idleTick
+	}
+	if e.intake.begun() {
+		return 0
+	}
+	// If match made way for other operations, it goes on at once; if the batch has handed out enough, with the next one; if the disk is spent, with a tick.
+	if e.mayMatch() && !e.handedOut() && !e.grantsNone {
+		return 0
+	}
+	d := idleTick
+	if e.set.leases() > 0 {
+		d = tick
+	}
+	if e.commitIsSlow() {
+		return d
+	}
+	now := e.clock.now()
+	return max(0, e.agenda.wait(now, e.alarms.wait(now, e.timers.wait(now, d))))
+}
+
+// save asks for a commit that carries only the serving clock, if no other commit has carried it for a while (A9). Otherwise a wait would begin again with
+// every crash, for ever if they come often. For a timer far away, it saves the clock less often.
+func (e *Engine) save() {
+	unsaved := e.clocks.unsaved()
+	waits := e.agenda.throttles() && unsaved >= saveIdleClock
+	if due, ok := e.timers.nextServing(); ok {
+		waits = waits || unsaved >= max(saveIdleClock, due.Sub(e.now().Serving)/8)
+	}
+	if waits || e.set.leases() > 0 && unsaved >= saveClock {
+		e.batch().keepClock()
+	}
+}
+
+// finishBatch adds to a batch what is known only at its hand-over.
+func (e *Engine) finishBatch(b *batch) {
+	if !b.empty() {
+		e.timers.move(b, e.spaces.waiting())
+	}
+	b.seal(e.clock.now().Serving)
+	e.stalls.noteHandOver(b)
+	if !b.empty() {
+		e.clocks.saved(b.serving)
+	}
+}
+
+// batchDurable frees what was in memory because a batch was not durable yet, and begins the readings that have waited for it.
+func (e *Engine) batchDurable(b *batch) {
+	for _, c := range b.changes {
+		e.set.durable(b.number, c)
+	}
+	e.lines.beginReadings(b.number)
+}
+
+// drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
+// ErrStopped.
+func (e *Engine) drain() error {
+	for _, o := range e.inbox.close(ErrStopped) {
+		if o.after != nil {
+			o.after(ErrStopped)
+		}
+	}
+	e.batch().keepClock()
+	e.pipeline.flush()
+	return nil
+}
+
+// stop ends the committer and answers the operations that have no answer yet.
+func (e *Engine) stop(err error) {
+	why := ErrStopped
+	if err != nil {
+		why = ErrStore
+	}
+	e.pipeline.stop(why)
+	e.readers.Wait()
+	e.batch().answer(why)
+	for _, o := range e.intake.close(why) {
+		if o.after != nil {
+			o.after(why)
+		}
+	}
+	e.hub.close()
+}
