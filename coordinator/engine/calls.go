@@ -32,9 +32,9 @@ func (e *Engine) submit(name Space, specs []*lease.Spec, digests []lease.Digest)
 func (e *Engine) submitTo(s *space, specs []*lease.Spec, digests []lease.Digest) lease.Step {
 	e.expireByKey(s.number, specs)
 	switch { // a repeat that makes no task finds the first one in any case (T1)
-	case e.cfg.StoreGone() && e.newTasks(s, specs) > 0:
+	case e.cfg.StoreGone() && e.set.newTasks(s.number, specs) > 0:
 		return lease.Step{Err: ErrStoreGone}
-	case e.cfg.DiskFull() && e.newTasks(s, specs) > 0:
+	case e.cfg.DiskFull() && e.set.newTasks(s.number, specs) > 0:
 		return lease.Step{Err: ErrDiskFull}
 	case e.exceedsTaskQuota(s, specs):
 		return lease.Step{Err: ErrTaskLimit}

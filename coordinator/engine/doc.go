@@ -19,10 +19,14 @@
 // # Goroutines
 //
 //	name       owns                                  woken by                          stops
-//	loop       all maps and indexes of Engine        inbox, timers, the committer      when Run's context ends, or the store fails
+//	loop       Engine and the types of which it      inbox, timers, the committer      when Run's context ends, or the store fails
+//	           consists, each with its own part
 //	committer  batches under commit; callbacks.      the loop's hand-over              when the loop closes its channel
 //	           These are two goroutines in turn
 //	readers    nothing: each reads a line ahead      the end of a commit               after its reading; Run waits for it at its end
+//
+// A type whose comment ends with the words "It belongs to the loop." is alone in using its fields. Most of them know nothing of Engine, and none decides: only
+// methods of Engine call step, which asks the rules and applies what they answer to all these types.
 //
 // Callbacks must not block. Those that tell somebody what was decided (answers, Member.Deliver, Member.Notify) run on the committer after the commit, one
 // at a time, and so do Events.Committed and Events.Changed. The other Events run on the loop, before the commit: they may count, but not tell.
@@ -87,7 +91,8 @@
 //	lines.go flow.go pool.go search.go         lines and the pools where takers find them; which task a taker gets
 //	taker.go usage.go backlog.go               takers of work: their room, their unread frames
 //	presence.go losses.go                      whether workers are there, and what they lose if not
-//	concurrency.go parking.go unpark.go rota.go  concurrency keys, the tasks that wait for them, and which of their tasks come back when there is room
+//	concurrency.go parking.go                  concurrency keys, and the tasks that wait for them
+//	unpark.go rota.go                          which of these come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
 package engine

@@ -39,7 +39,7 @@ func newTaker(w Wants, slots int) *taker {
 var maxHandOver = 2 << 20
 
 // assignmentSize estimates how many bytes the assignment of a leased task has; the estimate is rather too high than too low.
-func (e *Engine) assignmentSize(t *lease.Task) int {
+func assignmentSize(t *lease.Task, limits *lease.Limits) int {
 	const rest = 1536 // bytes for all fields that are not counted below
 	n := rest + t.Spec.Size + t.Spec.PlacementSize() + len(t.Lease.Worker)
 	n += 3*len(t.Workspace) + 2*len(t.Spec.RunID) + 3*len(t.Tenant) // the task token has them, too
@@ -50,7 +50,7 @@ func (e *Engine) assignmentSize(t *lease.Task) int {
 		n += len(k) + len(v) + 8
 	}
 	if t.HasCheckpoint {
-		n += e.cfg.Limits.Checkpoint
+		n += limits.Checkpoint
 	}
 	return n
 }
@@ -122,7 +122,7 @@ func (e *Engine) handOver(t *taker, g Granted) {
 
 func (e *Engine) newGranted(t *lease.Task) Granted {
 	return Granted{
-		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: e.assignmentSize(t),
+		Task: t, LeaseID: e.leaseID(t), Token: lease.FencingToken(t.Lease.Epoch, t.Lease.Attempt), Bytes: assignmentSize(t, &e.cfg.Limits),
 	}
 }
 

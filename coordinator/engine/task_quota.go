@@ -18,21 +18,27 @@ func (e *Engine) exceedsTaskQuota(s *space, specs []*lease.Spec) bool {
 	if most == math.MaxInt || has+uint64(len(specs)) <= most {
 		return false
 	}
-	made := e.newTasks(s, specs)
+	made := e.set.newTasks(s.number, specs)
 	return made > 0 && has+made > most
 }
 
 // newTasks returns how many tasks the specs would make: none for an idempotency key that has made a task already, and one for a key that occurs twice.
-func (e *Engine) newTasks(s *space, specs []*lease.Spec) (n uint64) {
+func (w *workset) newTasks(space uint32, specs []*lease.Spec) (n uint64) {
 	seen := map[string]bool{}
 	for _, spec := range specs {
 		key := spec.IdempotencyKey
-		if key == "" || !seen[key] && !e.submitted(s, key) {
+		if key == "" || !seen[key] && !w.submitted(space, key) {
 			n++
 		}
 		seen[key] = true
 	}
 	return n
+}
+
+// submitted reports whether an idempotency key has made a task already.
+func (w *workset) submitted(space uint32, key string) bool {
+	_, _, found := w.key(space, key)
+	return found
 }
 
 // retryExceedsQuota reports whether a command is a retry that would give the tenant more tasks than it may have. Without this check, a tenant could get
@@ -48,10 +54,4 @@ func (e *Engine) retryExceedsQuota(c lease.Command) bool {
 	}
 	t := e.set.task(r.Task)
 	return t != nil && t.Tenant == r.Tenant && (t.Rest == lease.Failed || t.Rest == lease.Cancelled)
-}
-
-// submitted reports whether an idempotency key has made a task already.
-func (e *Engine) submitted(s *space, key string) bool {
-	_, _, found := e.set.key(s.number, key)
-	return found
 }
