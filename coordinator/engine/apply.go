@@ -35,22 +35,6 @@ func (e *Engine) updateCounts(c *lease.Change) {
 	e.batch().touchQueue(q)
 }
 
-// recount updates the counts of a tenant after a change of a task; before and after are countOf of its two versions.
-func (n *TenantCounts) recount(before, after int) {
-	switch was, is := before < countEnded, after < countEnded; {
-	case is && !was:
-		n.Unended++
-	case was && !is:
-		n.Unended--
-	}
-	switch was, is := before == countLeased, after == countLeased; {
-	case is && !was:
-		n.Leases++
-	case was && !is:
-		n.Leases--
-	}
-}
-
 // callEvents calls the events for a task that is new or has ended. Those about leases are called in updateHolder.
 func (e *Engine) callEvents(c *lease.Change) {
 	if c.New == nil {

@@ -314,10 +314,4 @@ func (b *batch) encode(to *store.Batch, st store.Store) error {
 }
 
 // answer ends the operations of the batch, in their order.
-func (b *batch) answer(err error) {
-	for _, o := range b.ops {
-		if o.after != nil {
-			o.after(err)
-		}
-	}
-}
+func (b *batch) answer(err error) { answerAll(b.ops, err) }

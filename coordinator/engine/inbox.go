@@ -24,6 +24,15 @@ type op struct {
 	after func(error)
 }
 
+// answerAll ends operations, in their order.
+func answerAll(ops []op, err error) {
+	for _, o := range ops {
+		if o.after != nil {
+			o.after(err)
+		}
+	}
+}
+
 // inbox takes operations from any goroutine and gives them to the loop, a few at once. A tenant with many operations does not delay the other
 // tenants (T12), and its submits delay its other operations little: leases must not expire because heartbeats wait behind many submits.
 type inbox struct {

@@ -184,11 +184,7 @@ func (e *Engine) batchDurable(b *batch) {
 // drain is the orderly end. It makes the changes of all operations that have run durable and answers these operations. Operations that still wait get
 // ErrStopped.
 func (e *Engine) drain() error {
-	for _, o := range e.inbox.close(ErrStopped) {
-		if o.after != nil {
-			o.after(ErrStopped)
-		}
-	}
+	answerAll(e.inbox.close(ErrStopped), ErrStopped)
 	e.batch().keepClock()
 	e.pipeline.flush()
 	return nil
@@ -203,10 +199,6 @@ func (e *Engine) stop(err error) {
 	e.pipeline.stop(why)
 	e.readers.Wait()
 	e.batch().answer(why)
-	for _, o := range e.intake.close(why) {
-		if o.after != nil {
-			o.after(why)
-		}
-	}
+	answerAll(e.intake.close(why), why)
 	e.hub.close()
 }

@@ -138,7 +138,7 @@ func (w *world) checkDisplaced() {
 
 // checkUsage checks that the checkpoint of a task counts in the bytes of its holder (W4).
 func (w *world) checkUsage() (problems []string) {
-	for _, t := range w.Engine.sessions.byID {
+	for _, t := range w.sessions.byID {
 		for id, used := range t.used.leases {
 			task := w.set.task(id)
 			least, most := uint64(task.Spec.Size), uint64(task.Spec.Size)

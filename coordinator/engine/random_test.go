@@ -762,9 +762,9 @@ func (w *world) forgets() {
 	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
-			"orphans": len(w.Engine.sessions.orphans), "requests": len(w.requests.byKey), "alarms": w.alarms.set.Len(),
+			"orphans": len(w.sessions.orphans), "requests": len(w.requests.byKey), "alarms": w.alarms.set.Len(),
 			"timers":  w.timers.serving.leased.Len() + w.timers.serving.rest.entries.Len() + w.timers.wall.leased.Len() + w.timers.wall.rest.entries.Len() + w.timers.recent.Len(),
-			"workers": len(w.workers.byKey), "sessions": len(w.Engine.sessions.byID) + len(w.Engine.sessions.current), "throttled queues": w.agenda.throttled.Len(), "readings": len(w.lines.readings),
+			"workers": len(w.workers.byKey), "sessions": len(w.sessions.byID) + len(w.sessions.current), "throttled queues": w.agenda.throttled.Len(), "readings": len(w.lines.readings),
 			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
 		for _, s := range w.Engine.spaces.byNumber {

@@ -145,6 +145,22 @@ func (all *spaces) countsOf(tenant string) *TenantCounts {
 	return n
 }
 
+// recount updates the counts of a tenant after a change of a task; before and after are countOf of its two versions.
+func (n *TenantCounts) recount(before, after int) {
+	switch was, is := before < countEnded, after < countEnded; {
+	case is && !was:
+		n.Unended++
+	case was && !is:
+		n.Unended--
+	}
+	switch was, is := before == countLeased, after == countLeased; {
+	case is && !was:
+		n.Leases++
+	case was && !is:
+		n.Leases--
+	}
+}
+
 // directory finds the number of a space. The edge may read it without the loop.
 type directory struct {
 	mu     sync.RWMutex

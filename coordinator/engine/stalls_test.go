@@ -12,9 +12,13 @@ func TestStandstillSparesOneRound(t *testing.T) {
 	var s stalls
 	for i, round := range []struct{ stoodStill, mayExpire bool }{
 		{false, true},
-		{true, false}, {true, true}, {true, false}, {true, true},
+		{true, false},
+		{true, true},
+		{true, false},
+		{true, true},
 		{false, true},
-		{true, false}, {false, true},
+		{true, false},
+		{false, true},
 	} {
 		if round.stoodStill {
 			s.noteStandstill()
