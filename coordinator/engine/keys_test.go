@@ -83,8 +83,8 @@ func withSegments(t *testing.T, segments int, do func(r *rig)) {
 		r.start(cfg)
 		for i := range 2 * segments {
 			r.submit(keyed(fmt.Sprint("key", i)))
+			synctest.Wait() // until a segment that this makes is durable: otherwise the next one may be larger
 		}
-		synctest.Wait()
 		r.stop()
 		if err := <-r.done; err != nil {
 			t.Fatal(err)
