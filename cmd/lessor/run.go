@@ -81,9 +81,6 @@ func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.release(job)) }()
 	work := newRunWork(c, a, job)
-	if job.Resumed {
-		work.screen.Note("resuming %s of %s%s", job.RunID(), runner.CountLines(job.Lines()), c.resumeWait())
-	}
 	spans, flush, err := a.traces("lessor", work.logger())
 	if err != nil {
 		return c.withResumeHint(err)
@@ -97,6 +94,7 @@ func (c runCmd) Run(a *app, line *kong.Context) (err error) {
 	summary, err := work.run()
 	a.log.flush(stuckAfter)
 	if err != nil {
+		work.noteStopped(summary, err)
 		return c.withResumeHint(err)
 	}
 	return work.conclude(summary, time.Since(began))

@@ -90,8 +90,8 @@ const giveUpTimeout = 10 * time.Second
 // workAndFollow runs the worker until everything is printed, or follows the run until the worker or the coordinator ends. Nothing is submitted
 // before the coordinator has accepted the worker: with the credential of another tenant than --tenant, no line must reach that tenant.
 func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summary, error) {
-	if r.RetryFailed && r.job.Resumed {
-		if err := r.retryFailed(alive, cl); err != nil {
+	if r.job.Resumed {
+		if err := r.resume(alive, cl); err != nil {
 			return runner.Summary{}, err
 		}
 	}
@@ -123,6 +123,7 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 		KeepOrder: r.KeepOrder,
 		Record:    r.record(r.app),
 		BarWidth:  barWidth(r.err),
+		Stopping:  r.ctx.Done(),
 	})
 	if err != nil {
 		killAll()
@@ -135,14 +136,35 @@ func (r *runWork) workAndFollow(alive context.Context, cl *client) (runner.Summa
 	return summary, err
 }
 
-// retryFailed opens the failed lines again. That is done before the worker begins, so that no line is opened that fails only now.
-func (r *runWork) retryFailed(alive context.Context, cl *client) error {
+// resume says how far earlier processes came, and opens what has failed there if that is wanted. That is done before the worker begins: what ends only now
+// does not belong to it.
+func (r *runWork) resume(alive context.Context, cl *client) error {
 	ctx, cancel := context.WithCancelCause(alive)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })()
-	opened, left, err := r.job.RetryFailed(ctx, cl.tasks)
+	done, failed, err := r.job.CountEnded(ctx, cl.tasks)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
+	}
+	text := fmt.Sprintf("resuming %s of %s: %d done, %d failed", r.job.RunID(), runner.CountLines(r.job.Lines()), done, failed)
+	if done+failed < r.job.Lines() {
+		text += r.resumeWait()
+	}
+	r.screen.Note("%s", text)
+	if !r.RetryFailed {
+		return nil
+	}
+	if err := r.retryFailed(ctx, cl); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
+}
+
+// retryFailed opens the failed lines again.
+func (r *runWork) retryFailed(ctx context.Context, cl *client) error {
+	opened, left, err := r.job.RetryFailed(ctx, cl.tasks)
+	if err != nil {
+		return err
 	}
 	if left > 0 {
 		r.screen.Note("the tenant's quota of tasks is used up: %s of what had failed can run again only as tasks end", runner.CountLines(left))
@@ -223,6 +245,18 @@ func (r *runWork) note(format string, args ...any) { _, _ = fmt.Fprintf(r.log, f
 // noteStopping prints what the first signal does.
 func (r *runWork) noteStopping() {
 	r.note("stopping: running commands may go on for %v; a second signal kills them", r.DrainTimeout)
+}
+
+// noteStopped prints how far a run came that a signal has stopped.
+func (r *runWork) noteStopped(summary runner.Summary, err error) {
+	if _, signal := errors.AsType[*interruptedError](err); !signal || summary.Lines == 0 {
+		return
+	}
+	text := summary.Stopped()
+	if r.Data == "" {
+		text += "; without --data nothing of it is remembered: the same command begins with the first line"
+	}
+	r.screen.Note("%s", text)
 }
 
 // noteGone prints what it means that the store was moved or removed. The run goes on: what it has is still in the open file.

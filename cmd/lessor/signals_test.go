@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -65,10 +66,20 @@ func TestSignalWhileTheCoordinatorDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// silent does not answer the call that opens failed lines again; during is called meanwhile.
+// silent does not answer the call that opens failed lines again, or not even the one before, which counts lines; during is called meanwhile.
 type silent struct {
 	lessorv1.TaskServiceClient
+	lists  bool
 	during func()
+}
+
+func (s silent) ListTasks(ctx context.Context, _ *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+	if s.lists {
+		return &lessorv1.ListTasksResponse{}, nil
+	}
+	s.during()
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
 func (s silent) BatchRetryTasks(ctx context.Context, _ *lessorv1.BatchRetryTasksRequest, _ ...grpc.CallOption) (*lessorv1.BatchRetryTasksResponse, error) {
@@ -77,8 +88,14 @@ func (s silent) BatchRetryTasks(ctx context.Context, _ *lessorv1.BatchRetryTasks
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
-// So it is while failed lines are opened again, before the worker begins.
-func TestSignalWhileFailedLinesAreOpened(t *testing.T) {
+// So it is while a run is resumed, before the worker begins: while lines are counted, and while failed ones are opened again.
+func TestSignalWhileARunIsResumed(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		testSignalWhileARunIsResumed(t, lists)
+	}
+}
+
+func testSignalWhileARunIsResumed(t *testing.T, lists bool) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	interrupted := &interruptedError{signal: os.Interrupt}
 	job, err := runner.Open(ctx, t.TempDir(), runner.Options{}, strings.NewReader("line\n"), false)
@@ -86,9 +103,11 @@ func TestSignalWhileFailedLinesAreOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = job.Close() }()
-	work := runWork{app: &app{ctx: ctx, stopNow: ctx}, job: job}
-	err = work.retryFailed(t.Context(), &client{tasks: silent{during: func() { stop(interrupted) }}})
+	work := runWork{
+		runCmd: runCmd{RetryFailed: true}, app: &app{ctx: ctx, stopNow: ctx}, job: job, screen: runner.NewScreen(io.Discard, io.Discard, runner.Apart),
+	}
+	err = work.resume(t.Context(), &client{tasks: silent{lists: lists, during: func() { stop(interrupted) }}})
 	if !errors.Is(err, interrupted) {
-		t.Errorf("error %v, want %v", err, interrupted)
+		t.Errorf("lines are counted: %t: error %v, want %v", lists, err, interrupted)
 	}
 }

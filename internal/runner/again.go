@@ -14,6 +14,7 @@ import (
 // Run opens them as tasks end.
 func (j *Job) RetryFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (opened uint64, left int64, err error) {
 	req := &lessorv1.BatchRetryTasksRequest{Filter: j.failed()}
+	j.before.failed = j.before.cancelled // the others will not have ended any more when Run begins to print
 	for {
 		var answer *lessorv1.BatchRetryTasksResponse
 		noRoom, err := callForRoom(ctx, func() (err error) { // a repeat opens the rest

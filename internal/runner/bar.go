@@ -9,13 +9,18 @@ import (
 // barText returns the progress bar in at most width columns:
 //
 //	[#########           ]  45 %  450/1000 done, 2 failed, 5 retried, 12.3/s, 45s left
-func barText(lines int64, c counts, rate float64, width int) string {
+//
+// While the run stops, the lines that are left do not run, so no time is shown for them.
+func barText(lines int64, c counts, rate float64, stopping bool, width int) string {
 	share := 1.0
 	if lines > 0 {
 		share = min(float64(c.ended())/float64(lines), 1)
 	}
 	text := fmt.Sprintf("%3.0f %%  %d/%d done, %d failed, %d retried", share*100, c.done, lines, c.failed, c.retried)
-	if rate > 0 {
+	switch {
+	case stopping:
+		text += ", stopping"
+	case rate > 0:
 		left := time.Duration(float64(lines-c.ended()) / rate * float64(time.Second))
 		text += fmt.Sprintf(", %s/s, %s left", rateText(rate), spanText(max(left, 0)))
 	}
@@ -40,9 +45,9 @@ func spanText(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(time.Second).String()
 	case d < time.Hour:
-		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
+		return d.Round(time.Second).String()
 	case d < 100*time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s") // which every whole minute ends with
 	}
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }

@@ -123,23 +123,23 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 	return open, err
 }
 
-// errNotEnded stops printRest, if it prints in order, at the first line that has not ended.
-var errNotEnded = errors.New("the next line has not ended")
-
-// printRest prints the lines that have ended and were not printed yet. With inOrder, it stops at the first line that has not ended. It returns no
-// error if it cannot reach the coordinator, because the run already ends for another reason.
+// printRest prints the lines that have ended and were not printed yet. With inOrder, it only counts those after the first line that has not ended. It returns
+// no error if it cannot reach the coordinator, because the run already ends for another reason.
 func (f *follower) printRest(ctx context.Context, inOrder bool) error {
+	gap := false
 	err := f.each(ctx, func(task *lessorv1.Task) error {
 		switch {
-		case words.Final(task.GetState()):
+		case !words.Final(task.GetState()):
+			gap = inOrder
+		case !gap:
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
-		case inOrder:
-			return errNotEnded
+		case f.printed.mark(lineOf(task)):
+			f.summary.add(task)
 		}
 		return nil
 	})
-	if errors.Is(err, errNotEnded) || status.Code(err) != codes.Unknown || ctx.Err() != nil {
+	if status.Code(err) != codes.Unknown || ctx.Err() != nil {
 		return nil
 	}
 	return err

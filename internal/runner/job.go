@@ -27,6 +27,8 @@ type Job struct {
 	Resumed bool
 	// left are the failed lines that RetryFailed has left; nil: none.
 	left *marks
+	// before is what CountEnded has counted, without what RetryFailed opens.
+	before endedBefore
 }
 
 // ChangedError means that the data directory holds another run.

@@ -176,6 +176,11 @@ func CountLines(n int64) string {
 	return fmt.Sprintf("%d lines", n)
 }
 
+// Stopped returns, as one line for people, how far a run came that was stopped.
+func (s Summary) Stopped() string {
+	return fmt.Sprintf("%s: %d done, %d failed, %d left", CountLines(s.Lines), s.Done, s.Failed, s.Missing)
+}
+
 // String returns the summary as one line for people.
 func (s Summary) String() string {
 	text := fmt.Sprintf("%s: %d done, %d failed, %d retried", CountLines(s.Lines), s.Done, s.Failed, s.Retried)

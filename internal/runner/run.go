@@ -32,13 +32,15 @@ type Config struct {
 	Record func(io.Writer, *lessorv1.Task) error
 	// BarWidth returns how many columns the progress bar may have. Nil: no bar.
 	BarWidth func() int
+	// Stopping is closed when no more lines will begin, as the bar then says. Nil: never.
+	Stopping <-chan struct{}
 }
 
 // errOver ends the other goroutines when the printing has ended.
 var errOver = errors.New("the run is over")
 
 // Run submits the lines and prints each when it has ended. It prints all lines, also those that ended while an earlier process worked on the run. It
-// returns when nothing is left to print, or with ctx's cause if ctx ends first. The caller must run the workers. After RetryFailed has left lines, nothing is
+// returns when nothing is left to print, or with ctx's cause if ctx ends first; the summary then counts as missing what is left to run. The caller must run the workers. After RetryFailed has left lines, nothing is
 // printed before all of them are open: they would count as failed.
 func (j *Job) Run(ctx context.Context, cfg Config) (Summary, error) {
 	if err := j.retryLeft(ctx, cfg.Tasks); err != nil {
@@ -85,7 +87,7 @@ type run struct {
 }
 
 func (j *Job) newRun(cfg Config) *run {
-	t := &tally{lines: j.Lines()}
+	t := newTally(j)
 	ended, eventsMissed := make(chan string), make(chan struct{}, 1)
 	r := &run{submit: newSubmitter(j, cfg), tally: t, cfg: cfg}
 	r.watch = &watcher{job: j, tasks: cfg.Tasks, begun: r.submit.begun, eventsMissed: eventsMissed, tally: t, tried: j.Resumed, sequence: j.cursor()}
@@ -122,5 +124,5 @@ func (r *run) showBar(ctx context.Context) error {
 
 func (r *run) drawBar() {
 	counts, rate := r.tally.now(time.Now())
-	r.cfg.Screen.setBar(barText(r.tally.lines, counts, rate, r.cfg.BarWidth()))
+	r.cfg.Screen.setBar(barText(r.tally.lines, counts, rate, closed(r.cfg.Stopping), r.cfg.BarWidth()))
 }

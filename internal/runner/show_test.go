@@ -10,12 +10,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 func TestBarFitsItsWidth(t *testing.T) {
 	for width := range 200 {
-		if got := barText(1000, counts{450, 2, 5}, 12.3, width); len(got) >= max(width, 1) {
+		if got := barText(1000, counts{450, 2, 5}, 12.3, false, width); len(got) >= max(width, 1) {
 			t.Fatalf("width %d: %d columns: %s", width, len(got), got)
 		}
 	}
@@ -34,9 +37,83 @@ func TestBarText(t *testing.T) {
 		{1_000_000, counts{1, 0, 0}, 100, "[                              ]   0 %  1/1000000 done, 0 failed, 0 retried, 100/s, 2h47m left"},
 		{0, counts{}, 0, "[##############################] 100 %  0/0 done, 0 failed, 0 retried"},
 	} {
-		if got := barText(test.lines, test.c, test.rate, 200); got != test.want {
+		if got := barText(test.lines, test.c, test.rate, false, 200); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
+	}
+}
+
+// A time that is left has all its digits.
+func TestSpanText(t *testing.T) {
+	for span, want := range map[time.Duration]string{
+		0: "0s", 59*time.Second + 400*time.Millisecond: "59s", time.Minute: "1m0s", 45*time.Minute + 10*time.Second: "45m10s", 20 * time.Minute: "20m0s",
+		time.Hour: "1h0m", 2*time.Hour + 47*time.Minute + 20*time.Second: "2h47m", 10*time.Hour + 10*time.Minute: "10h10m", 240 * time.Hour: "10 days",
+	} {
+		if got := spanText(span); got != want {
+			t.Errorf("%v is %q, want %q", span, got, want)
+		}
+	}
+}
+
+// Lines that are left do not run while a run stops, so no time is shown for them.
+func TestBarOfARunThatStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		screen, both := testScreen()
+		stopping := make(chan struct{})
+		r := &run{tally: &tally{lines: 10}, cfg: Config{Screen: screen, BarWidth: func() int { return 80 }, Stopping: stopping}}
+		r.drawBar()
+		time.Sleep(time.Second)
+		r.tally.mu.heard.done = 2
+		r.drawBar()
+		if !strings.HasSuffix(both.String(), "2.0/s, 4s left") {
+			t.Errorf("drew %q, want a time at the end", both)
+		}
+		close(stopping)
+		r.drawBar()
+		if !strings.HasSuffix(both.String(), "2/10 done, 0 failed, 0 retried, stopping") {
+			t.Errorf("drew %q, want that it stops at the end", both)
+		}
+	})
+}
+
+// endedTasks is a coordinator with tasks that have ended.
+type endedTasks struct {
+	lessorv1.TaskServiceClient
+	tasks []*lessorv1.Task
+}
+
+func (e endedTasks) ListTasks(context.Context, *lessorv1.ListTasksRequest, ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+	return &lessorv1.ListTasksResponse{Tasks: e.tasks}, nil
+}
+
+// The lines that had ended when a run is resumed are counted at once, and only once, although their events and their outputs come again. They are no speed.
+func TestLinesThatEndedBeforeAreNoSpeed(t *testing.T) {
+	j := mustOpen(t, t.TempDir(), "a\nb\nc\nd\n", testOptions, false)
+	begin := time.Now()
+	ended := func(line int64, at time.Duration, state lessorv1.TaskState) *lessorv1.Task {
+		return &lessorv1.Task{Spec: j.spec(line, nil), State: state, Attempt: 2, FinishedAt: timestamppb.New(begin.Add(at))}
+	}
+	before := endedTasks{tasks: []*lessorv1.Task{
+		ended(1, -time.Minute, completed), ended(3, -time.Hour, failed), ended(2, -time.Hour, lessorv1.TaskState_TASK_STATE_CANCELLED), ended(99, -time.Second, completed),
+	}}
+	if done, failed, err := j.CountEnded(t.Context(), before); done != 1 || failed != 2 || err != nil {
+		t.Errorf("%d done and %d failed, %v; want 1 and 2", done, failed, err)
+	}
+	tally := newTally(j)
+	for second := range 10 {
+		if c, rate := tally.now(begin.Add(time.Duration(second) * time.Second)); c != (counts{done: 1, failed: 2, retried: 3}) || rate != 0 {
+			t.Errorf("after %d s: %+v and %v/s, want what had ended before, and 0/s", second, c, rate)
+		}
+		tally.print(before.tasks[second%3])
+		tally.mu.printed = counts{done: 1}
+		tally.event(&lessorv1.HistoryEvent{TaskState: completed, At: before.tasks[0].GetFinishedAt()})
+	}
+	tally.event(&lessorv1.HistoryEvent{TaskState: completed, At: timestamppb.New(begin)})
+	if c, rate := tally.now(begin.Add(10 * time.Second)); c != (counts{done: 2, failed: 2, retried: 3}) || rate != 0.1 {
+		t.Errorf("after a line: %+v and %v/s, want 2 done and 0.1/s", c, rate)
+	}
+	if _, _, err := j.RetryFailed(t.Context(), &retryRecorder{}); err != nil || newTally(j).mu.heard != (counts{done: 1, failed: 1, retried: 3}) {
+		t.Errorf("with the failed lines open again: %+v (%v), want that only the cancelled one counts as failed", newTally(j).mu.heard, err)
 	}
 }
 

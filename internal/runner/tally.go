@@ -13,6 +13,8 @@ const rateWindow = 20 * time.Second
 // tally counts lines by how they end. It is only for the progress bar, because events may be missed or come twice. The Summary is exact.
 type tally struct {
 	lines int64
+	// since is when the last of the lines ended that an earlier process has worked on. They are counted from the beginning, so events up to then are not.
+	since time.Time
 
 	mu struct {
 		sync.Mutex
@@ -20,6 +22,13 @@ type tally struct {
 		printed counts // counted from printed lines
 		samples []sample
 	}
+}
+
+// newTally returns a tally that has the lines that had ended before: they are no progress of this process, and must not count in its rate.
+func newTally(j *Job) *tally {
+	t := &tally{lines: j.Lines(), since: j.before.last}
+	t.mu.heard = j.before.counts
+	return t
 }
 
 // counts are numbers of lines.
@@ -35,6 +44,9 @@ type sample struct {
 
 // event counts an event of a task.
 func (t *tally) event(e *lessorv1.HistoryEvent) {
+	if !e.GetAt().AsTime().After(t.since) {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	heard := &t.mu.heard
