@@ -22,7 +22,7 @@ type backupCmd struct {
 	server `embed:""`
 
 	File  string `type:"file" arg:"" placeholder:"FILE" help:"Where to write the backup."`
-	Force bool   `help:"Replace FILE if it exists."`
+	Force bool   `typed:"" help:"Replace FILE if it exists."`
 }
 
 // Help is shown below the flags.

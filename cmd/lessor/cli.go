@@ -51,7 +51,7 @@ const envPrefix = "LESSOR"
 
 const description = `Lessor hands out tasks under leases and keeps exactly one outcome for each.
 
-Every flag can also be set by the environment variable shown beside it and in the file named by --config. The command
+A flag with an environment variable beside it can also be set by that, and in the file named by --config. The command
 line wins over the environment, the environment over the file. A SIZE is in bytes, or has a unit: 65536, 512KiB, 1MiB, 2GB.
 
 Exit codes: ` + exitCodes

@@ -162,6 +162,42 @@ func TestTableOfVariablesMatchesTheFlags(t *testing.T) {
 	}
 }
 
+// A variable that was left over must not choose what a command changes, or confirm it, or make two tasks one. The page lists the flags that are only for
+// the command line.
+func TestFlagsOnlyOnTheCommandLine(t *testing.T) {
+	_, section, found := strings.Cut(readDoc(t, "configuration.md"), "\n## Only on the command line\n")
+	if !found {
+		t.Fatal("docs/configuration.md has no such section")
+	}
+	selects := regexp.MustCompile(`^task (list|count|cancel|retry|delete) --(queue|state|run-id|type|host-node|concurrency-key|label|all)$|` +
+		`^worker (install|uninstall) --(worker|session|queue|pool|label|all)$|^submit --(payload|lines|idempotency-key|run-id|task-key|asset-id)$|` +
+		` --(yes|force|all|requeue|retry-failed)$`)
+	named := make(map[string]bool)
+	for _, flag := range regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(section, -1) {
+		named[flag[1]] = false
+	}
+	eachFlagOf(t, func(command string, flag *kong.Flag) {
+		name := "--" + flag.Name
+		switch typed := flag.Tag.Has("typed"); {
+		case command == "standby promote": // its directory is an argument anyway
+		case typed != (len(flag.Envs) == 0) && flag.Name != "help" && flag.Name != "version":
+			t.Errorf("%s of lessor %s is read from %q; only on the command line: %t", name, command, flag.Envs, typed)
+		case selects.MatchString(command+" "+name) && !typed:
+			t.Errorf("a variable or a file can set %s of lessor %s", name, command)
+		case typed:
+			if _, listed := named[name]; !listed {
+				t.Errorf("docs/configuration.md does not list %s of lessor %s as one for the command line", name, command)
+			}
+			named[name] = true
+		}
+	})
+	for name, exists := range named {
+		if !exists {
+			t.Errorf("docs/configuration.md lists %s as one for the command line, which it is not", name)
+		}
+	}
+}
+
 // The command of a task may itself be lessor. So no flag may read a variable that the worker sets for a task. The exception is LESSOR_WORKSPACE: a
 // lessor in the command uses the workspace of the task.
 func TestNoFlagReadsAVariableOfATask(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 type queuePurgeCmd struct {
 	remote `embed:""`
 	Name   string `arg:"" help:"Queue to empty."`
-	Yes    bool   `help:"Confirm the deletion."`
+	Yes    bool   `typed:"" help:"Confirm the deletion."`
 }
 
 // Help is shown below the flags.

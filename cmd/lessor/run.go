@@ -27,8 +27,8 @@ type runCmd struct {
 	KeepOrder   bool          `short:"k" help:"Print the outputs in the order of the lines."`
 	MaxAttempts uint32        `type:"positive" placeholder:"N" help:"Failures after which a line has failed for good (5); 1 is no retry."`
 	Timeout     time.Duration `type:"positive" placeholder:"DURATION" help:"Longest time of one attempt, at least 100ms (no limit); then it is killed and counts as failed."`
-	RetryFailed bool          `help:"Run the lines again that have failed for good in an earlier start."`
-	Force       bool          `help:"If --data holds another run, discard that and start from the beginning."`
+	RetryFailed bool          `typed:"" help:"Run the lines again that have failed for good in an earlier start."`
+	Force       bool          `typed:"" help:"If --data holds another run, discard that and start from the beginning."`
 
 	Addr         string        `type:"nonempty" placeholder:"HOST:PORT" help:"Use this coordinator instead of an embedded one."`
 	Tenant       string        `shared:"" placeholder:"NAME" help:"With --addr: tenant of the credential; needed only to make sure that it is this one."`

@@ -21,13 +21,13 @@ type submitCmd struct {
 
 	Queue   string `required:"" placeholder:"NAME" help:"Queue that workers lease from."`
 	Type    string `placeholder:"NAME" help:"Kind of work; workers say which types they handle."`
-	Payload string `type:"bytes" placeholder:"TEXT" xor:"payload" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
-	Lines   string `type:"file" placeholder:"FILE" xor:"payload" help:"Submit a task for each line of this file, with the line as its payload; - is standard input."`
+	Payload string `typed:"" type:"bytes" placeholder:"TEXT" xor:"payload" help:"Input for the worker; @FILE is the contents of a file, @- standard input."`
+	Lines   string `typed:"" type:"file" placeholder:"FILE" xor:"payload" help:"Submit a task for each line of this file, with the line as its payload; - is standard input."`
 
-	RunID          string            `name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
-	TaskKey        string            `placeholder:"NAME" help:"The task's own name within the run, for people."`
-	AssetID        string            `name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
-	IdempotencyKey string            `type:"nonempty" placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
+	RunID          string            `typed:"" name:"run-id" placeholder:"ID" help:"Group the task with others of the same run."`
+	TaskKey        string            `typed:"" placeholder:"NAME" help:"The task's own name within the run, for people."`
+	AssetID        string            `typed:"" name:"asset-id" placeholder:"ID" help:"What the task makes or updates, for people."`
+	IdempotencyKey string            `typed:"" type:"nonempty" placeholder:"KEY" help:"Idempotency key: a repeated submit with the same key returns the first task; one that differs is refused, and a span in --run-at or --deadline differs each time. With --lines, that of line N is KEY/N."`
 	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Label to filter on; a comma belongs to the value. Repeatable."`
 	Priority       int32             `placeholder:"N" help:"Higher goes first within the queue; may be negative (0)."`
 	RunAt          when              `placeholder:"TIME" help:"Not before this time: RFC 3339, or a span from now such as 10m."`

@@ -8,7 +8,7 @@ import (
 type taskAdoptCmd struct {
 	server  `embed:""`
 	TaskID  string `arg:"" help:"Task whose result came too late."`
-	Attempt uint32 `type:"positive" placeholder:"N" help:"Attempt that reported it; by default the newest whose result is kept."`
+	Attempt uint32 `typed:"" type:"positive" placeholder:"N" help:"Attempt that reported it; by default the newest whose result is kept."`
 }
 
 // Help is shown below the flags.

@@ -87,8 +87,8 @@ func (c taskRetryCmd) Run(a *app) error {
 type taskDeleteCmd struct {
 	remote        `embed:""`
 	taskSelection `embed:""`
-	Force         bool `help:"Also delete tasks that a worker holds: their leases are revoked."`
-	Yes           bool `help:"Confirm the deletion of the tasks that the filter or --all selects."`
+	Force         bool `typed:"" help:"Also delete tasks that a worker holds: their leases are revoked."`
+	Yes           bool `typed:"" help:"Confirm the deletion of the tasks that the filter or --all selects."`
 }
 
 // Help is shown below the flags.

@@ -10,13 +10,13 @@ import (
 // taskFilter has the conditions that select tasks. An empty value of a condition is refused, because it would not restrict anything: an unset variable
 // of a script must not select all tasks.
 type taskFilter struct {
-	Queue          string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
-	State          []string          `type:"nonempty" placeholder:"STATE,..." help:"Only tasks in these states, for example READY,RUNNING. Repeatable."`
-	RunID          string            `type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
-	Type           string            `type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
-	HostNode       string            `type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
-	ConcurrencyKey string            `type:"nonempty" placeholder:"KEY" help:"Only tasks with this concurrency key: those that hold it, wait for it, or have ended."`
-	Label          map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
+	Queue          string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks of this queue."`
+	State          []string          `typed:"" type:"nonempty" placeholder:"STATE,..." help:"Only tasks in these states, for example READY,RUNNING. Repeatable."`
+	RunID          string            `typed:"" type:"nonempty" name:"run-id" placeholder:"ID" help:"Only tasks of this run."`
+	Type           string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
+	HostNode       string            `typed:"" type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
+	ConcurrencyKey string            `typed:"" type:"nonempty" placeholder:"KEY" help:"Only tasks with this concurrency key: those that hold it, wait for it, or have ended."`
+	Label          map[string]string `typed:"" placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
 // isSet reports whether there is any condition.

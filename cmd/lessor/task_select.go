@@ -8,7 +8,7 @@ import (
 type taskSelection struct {
 	TaskID     []string `arg:"" optional:"" help:"Tasks to change."`
 	taskFilter `embed:""`
-	All        bool `help:"Every task of the workspace."`
+	All        bool `typed:"" help:"Every task of the workspace."`
 }
 
 // selected returns the filter, or nil if tasks are named.

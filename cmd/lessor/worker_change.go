@@ -23,7 +23,7 @@ type workerDrainCmd struct {
 	workerNames `embed:""`
 	Reason      string `xor:"undo-reason" placeholder:"TEXT" help:"Why; told to the worker."`
 	Deadline    when   `xor:"undo-deadline" placeholder:"TIME" help:"When the worker should have ended; it is only told to the worker and not enforced. RFC 3339, or a span from now."`
-	Undo        bool   `xor:"undo-reason,undo-deadline" help:"Take back a drain: the coordinator gives work again."`
+	Undo        bool   `typed:"" xor:"undo-reason,undo-deadline" help:"Take back a drain: the coordinator gives work again."`
 }
 
 // Help is shown below the flags.
@@ -54,7 +54,7 @@ type workerKickCmd struct {
 	workerNames `embed:""`
 	Reason      string        `placeholder:"TEXT" help:"Why; told to the worker."`
 	RetryAfter  time.Duration `type:"positive" placeholder:"DURATION" help:"How long the worker is asked to stay away (5s)."`
-	Requeue     bool          `help:"Revoke its leases at once, so that other workers get the tasks."`
+	Requeue     bool          `typed:"" help:"Revoke its leases at once, so that other workers get the tasks."`
 }
 
 // Help is shown below the flags.

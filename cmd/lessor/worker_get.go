@@ -12,7 +12,7 @@ import (
 
 // oneSession is the flag that selects one of several sessions of a worker.
 type oneSession struct {
-	Session string `type:"nonempty" placeholder:"ID" help:"Only this session of the worker; worker get shows their ids."`
+	Session string `typed:"" type:"nonempty" placeholder:"ID" help:"Only this session of the worker; worker get shows their ids."`
 }
 
 // workerGetCmd is lessor worker get.

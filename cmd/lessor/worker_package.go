@@ -17,12 +17,12 @@ import (
 
 // workerFilter has the conditions that select sessions of workers. An empty value of a condition is refused, as in taskFilter.
 type workerFilter struct {
-	Worker    string            `type:"nonempty" placeholder:"NAME" help:"Only this worker."`
-	Session   string            `type:"nonempty" placeholder:"ID" help:"Only this session; worker get shows their ids."`
-	Queue     string            `type:"nonempty" placeholder:"NAME" help:"Only workers that take from this queue."`
-	Pool      string            `type:"nonempty" placeholder:"ID" help:"Only workers of this pool."`
-	Label     map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"Only workers with this label; a comma belongs to the value. Repeatable."`
-	All       bool              `help:"Every worker, or every one of --workspace."`
+	Worker    string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only this worker."`
+	Session   string            `typed:"" type:"nonempty" placeholder:"ID" help:"Only this session; worker get shows their ids."`
+	Queue     string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only workers that take from this queue."`
+	Pool      string            `typed:"" type:"nonempty" placeholder:"ID" help:"Only workers of this pool."`
+	Label     map[string]string `typed:"" placeholder:"KEY=VALUE" mapsep:"none" help:"Only workers with this label; a comma belongs to the value. Repeatable."`
+	All       bool              `typed:"" help:"Every worker, or every one of --workspace."`
 	Workspace string            `shared:"" placeholder:"NAME" help:"Only workers of this workspace; empty is all."`
 }
 

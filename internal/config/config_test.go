@@ -27,6 +27,7 @@ type testFlags struct {
 	} `cmd:"" bare:""`
 	Get struct {
 		Addr string `shared:"" default:"default:1"`
+		All  bool   `typed:""`
 	} `cmd:""`
 	Addr struct { // has the name of a shared flag
 		Show struct {
@@ -107,6 +108,17 @@ func TestEnvironmentNamesFollowThePath(t *testing.T) {
 	run := g.Worker.Run
 	if run.Wait != 3*time.Second || run.Addr != "env:1" || len(run.Queue) != 2 {
 		t.Errorf("got %+v, want wait 3s, addr env:1 and two queues", run)
+	}
+}
+
+// A variable that was left over does not set a flag that is only for the command line.
+func TestNoVariableSetsATypedFlag(t *testing.T) {
+	t.Setenv("LESSOR_GET_ALL", "true")
+	if g, err := parseTest(t, "", "get"); err != nil || g.Get.All {
+		t.Errorf("all = %t, %v; want false", g.Get.All, err)
+	}
+	if g, err := parseTest(t, "", "get", "--all"); err != nil || !g.Get.All {
+		t.Errorf("on the command line: all = %t, %v; want true", g.Get.All, err)
 	}
 }
 
@@ -204,6 +216,7 @@ func TestInvalidFileIsRefusedWithItsLine(t *testing.T) {
 		"a list for a table":    {"worker: {run: {label: [a]}}", `lessor.yaml:1: key "worker.run.label": must be a table, not a list`},
 		"no whole numbers":      {"worker: {run: {limit: {a: 1.5}}}", `lessor.yaml:1: key "worker.run.limit": must hold whole numbers`},
 		"no numbers":            {"worker: {run: {has: {a: b}}}", `lessor.yaml:1: key "worker.run.has": must hold numbers`},
+		"for the command line":  {"get:\n  all: true\n", `lessor.yaml:2: key "get.all": --all is read only from the command line`},
 		"a second document":     {"addr: a\n---\nadr: b\n", `lessor.yaml:2: a second YAML document begins here; the file may have only one`},
 		"broken after the end":  {"addr: a\n---\na: b: c\n", `lessor.yaml: not YAML: line 3: mapping values are not allowed in this context`},
 		"not YAML":              {"a: b: c\n", `lessor.yaml: not YAML: mapping values are not allowed in this context`},

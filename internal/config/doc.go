@@ -7,5 +7,6 @@
 //	in the environment  LESSOR_WORKER_RUN_JOBS
 //
 // A flag tagged shared:"" belongs to several commands, and its path is only its name. The environment variables of a command tagged bare:""
-// do not contain the name of the command. A flag with an env tag of its own keeps that name.
+// do not contain the name of the command. A flag with an env tag of its own keeps that name. A flag tagged typed:"" has its value only from the command line:
+// elsewhere it could be left over from another purpose.
 package config

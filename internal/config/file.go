@@ -150,6 +150,9 @@ func (g grammar) readKey(key, value *yaml.Node, path []string, given values) *Er
 		return &Error{Line: key.Line, Problem: fmt.Sprintf("unknown key %q", name)}
 	}
 	for _, flag := range flags {
+		if isTyped(flag) {
+			return &Error{Line: key.Line, Problem: fmt.Sprintf("key %q: --%s is read only from the command line", name, flag.Name)}
+		}
 		if err := given.set(flag, value); err != nil {
 			return &Error{Line: value.Line, Problem: fmt.Sprintf("key %q: %v", name, err)}
 		}

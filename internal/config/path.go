@@ -7,11 +7,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Environment returns the option that names the environment variable of every flag, prefix first.
+// Environment returns the option that names the environment variable of every flag that may have one, prefix first.
 func Environment(prefix string) kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		return eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
-			if len(flag.Envs) > 0 {
+			if len(flag.Envs) > 0 || isTyped(flag) {
 				return
 			}
 			path := flagPath(node, flag)
@@ -23,6 +23,9 @@ func Environment(prefix string) kong.Option {
 		})
 	})
 }
+
+// isTyped reports whether a flag has its value only from the command line.
+func isTyped(flag *kong.Flag) bool { return flag.Tag.Has("typed") }
 
 // envName joins a prefix and a path to a name such as LESSOR_WORKER_RUN_JOBS.
 func envName(prefix string, path []string) string {

@@ -23,6 +23,7 @@ func TestStrays(t *testing.T) {
 		"nothing like it":           {environ: []string{"LESSOR_PASSWORD=a"}, want: []Stray{{"LESSOR_PASSWORD", ""}}},
 		"the bare command is named": {environ: []string{"LESSOR_SERVE_DATA=a"}, want: []Stray{{"LESSOR_SERVE_DATA", "LESSOR_DATA"}}},
 		"a command is left out":     {environ: []string{"LESSOR_RUN_WAIT=a"}, want: []Stray{{"LESSOR_RUN_WAIT", ""}}},
+		"only typed":                {environ: []string{"LESSOR_GET_ALL=true"}, want: []Stray{{"LESSOR_GET_ALL", ""}}},
 		"several, sorted":           {environ: []string{"LESSOR_Z=", "LESSOR_Y="}, want: []Stray{{"LESSOR_Y", ""}, {"LESSOR_Z", ""}}},
 		"a service of Kubernetes": {environ: []string{
 			"LESSOR_SERVICE_HOST=10.0.0.1", "LESSOR_SERVICE_PORT=7420", "LESSOR_SERVICE_PORT_GRPC=7420", "LESSOR_PORT=tcp://10.0.0.1:7420",
