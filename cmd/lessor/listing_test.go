@@ -1,17 +1,21 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // listedTask is a task as a coordinator lists it.
@@ -27,6 +31,58 @@ func listedTask() *lessorv1.Task {
 			HeartbeatInterval: durationpb.New(30 * time.Second), HeartbeatTimeout: durationpb.New(90 * time.Second),
 			CancelGrace: durationpb.New(30 * time.Second), Retention: durationpb.New(72 * time.Hour),
 		},
+	}
+}
+
+// A list says where a task is, and why it is still there.
+func TestDetailOfAListedTask(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	in := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(d)) }
+	failed := &lessorv1.TaskError{Message: "exit status 1"}
+	for want, task := range map[string]*lessorv1.Task{
+		"":                          {State: lessorv1.TaskState_TASK_STATE_READY, RetryAt: in(-time.Second)},
+		"worker gpu-1":              {State: lessorv1.TaskState_TASK_STATE_RUNNING, Lease: &lessorv1.LeaseInfo{WorkerId: "gpu-1"}},
+		"due in 5m":                 {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(5 * time.Minute)},
+		"due in 2s; exit status 1":  {State: lessorv1.TaskState_TASK_STATE_SCHEDULED, RetryAt: in(2 * time.Second), Error: failed},
+		"worker w-1; exit status 1": {State: lessorv1.TaskState_TASK_STATE_LEASED, Lease: &lessorv1.LeaseInfo{WorkerId: "w-1"}, Error: failed},
+		"exit status 1":             {State: lessorv1.TaskState_TASK_STATE_FAILED, Error: failed},
+	} {
+		if got := taskDetail(task, now); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// longPages is a coordinator that lists tasks in pages of the size that is asked for.
+type longPages struct {
+	lessorv1.TaskServiceClient
+	states []lessorv1.TaskState
+	calls  int
+}
+
+func (p *longPages) ListTasks(_ context.Context, req *lessorv1.ListTasksRequest, _ ...grpc.CallOption) (*lessorv1.ListTasksResponse, error) {
+	p.calls++
+	from, _ := strconv.Atoi(req.GetPageToken())
+	to := min(from+int(req.GetPageSize()), len(p.states))
+	page := &lessorv1.ListTasksResponse{}
+	for _, state := range p.states[from:to] {
+		page.Tasks = append(page.Tasks, &lessorv1.Task{State: state})
+	}
+	if to < len(p.states) {
+		page.NextPageToken = strconv.Itoa(to)
+	}
+	return page, nil
+}
+
+// A count reads all pages, and as few as possible. It has every state, and the total.
+func TestCountReadsAllPages(t *testing.T) {
+	p := &longPages{}
+	for i := range 2500 {
+		p.states = append(p.states, []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED}[min(i%5, 1)])
+	}
+	n, err := countTasks(&app{ctx: t.Context()}, &client{tasks: p}, &lessorv1.TaskFilter{})
+	if got := n.String(); err != nil || got != "500 COMPLETED, 2000 FAILED" || n.total() != 2500 || len(n) != len(words.States()) || p.calls != 3 {
+		t.Errorf("counted %s of %d tasks in %d states and %d calls (%v), want all in 3 calls", got, n.total(), len(n), p.calls, err)
 	}
 }
 

@@ -178,6 +178,14 @@ func counted(n uint64, name string) string {
 	return fmt.Sprintf("%d %s", n, name)
 }
 
+// are is counted with a verb.
+func are(n uint64, name string) string {
+	if n == 1 {
+		return counted(n, name) + " is"
+	}
+	return counted(n, name) + " are"
+}
+
 // age returns how long ago t was, in its largest unit.
 func age(t *timestamppb.Timestamp) string {
 	if t == nil {

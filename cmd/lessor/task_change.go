@@ -93,7 +93,7 @@ type taskDeleteCmd struct {
 
 // Help is shown below the flags.
 func (taskDeleteCmd) Help() string {
-	return `Without --force a task that a worker holds is refused.
+	return `Without --force a task that a worker holds is refused. Without --yes, a filter or --all only counts the tasks that it selects.
 
 Examples:
   lessor task delete t0000200000000001
@@ -105,10 +105,10 @@ func (c taskDeleteCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if filter != nil && !c.Yes {
-		return fail(exitUsage, "add --yes to delete them; lessor task list shows what a filter selects", "deleting by a filter or --all needs --yes")
-	}
 	return c.with(a, func(cl *client) error {
+		if filter != nil && !c.Yes {
+			return c.ask(a, cl, filter)
+		}
 		if filter != nil {
 			return changeAll(a, "deleted", func(ctx context.Context, token string) (bulkAnswer, error) {
 				return cl.tasks.BatchDeleteTasks(ctx, &lessorv1.BatchDeleteTasksRequest{Filter: filter, All: c.All, Force: c.Force, PageToken: token})
@@ -119,6 +119,22 @@ func (c taskDeleteCmd) Run(a *app) error {
 			return answer, id + "\tDELETED", withForce(err)
 		})
 	})
+}
+
+// ask counts the tasks that would be deleted.
+func (c taskDeleteCmd) ask(a *app, cl *client, filter *lessorv1.TaskFilter) error {
+	n, err := countTasks(a, cl, filter)
+	if err != nil {
+		return err
+	}
+	if n.total() == 0 {
+		return fail(exitUsage, "", "no task is selected; deleting by a filter or --all needs --yes")
+	}
+	hint := "add --yes to delete them; lessor task list shows them"
+	if n.held() > 0 && !c.Force {
+		hint = "add --yes to delete those that no worker holds, and --force for the others; lessor task list shows them"
+	}
+	return fail(exitUsage, hint, "%s selected: %v", are(n.total(), "task"), n)
 }
 
 // withForce adds a hint to a refused delete: a worker holds the task, and --force deletes it. There is no other state in which a delete is refused.

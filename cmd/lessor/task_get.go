@@ -112,7 +112,7 @@ func (d details) addSpec(s *lessorv1.TaskSpec) {
 	d.add("queue", s.GetQueue())
 	d.add("type", s.GetType())
 	d.add("run", s.GetRunId())
-	d.add("key", s.GetTaskKey())
+	d.add("task key", s.GetTaskKey())
 	d.add("asset", s.GetAssetId())
 	d.add("idempotency key", s.GetIdempotencyKey())
 	if s.GetPriority() != 0 {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strings"
+	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/words"
@@ -21,7 +23,9 @@ const listedByDefault = 100
 
 // Help is shown below the flags.
 func (taskListCmd) Help() string {
-	return `Examples:
+	return `DETAIL is the worker that has the task, or when the task is due, and the last error. TASK KEY is the --task-key of its submit.
+
+Examples:
   lessor task list --queue mail --state FAILED
   lessor task list --concurrency-key db-1 --state LEASED,RUNNING,CANCELLING
   lessor task list --run-id nightly --limit 0 --json | jq -r .task_id`
@@ -49,7 +53,7 @@ func (c taskListCmd) Run(a *app) error {
 }
 
 func newTaskListing(a *app) *listing {
-	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "KEY", "ERROR")
+	list := newListing(a, "TASK", "STATE", "QUEUE", "TYPE", "ATTEMPT", "AGE", "TASK KEY", "DETAIL")
 	list.leftOut = []string{"spec.payload", "output", "checkpoint", "history"}
 	return list
 }
@@ -96,6 +100,21 @@ func taskCells(t *lessorv1.Task) []string {
 		fmt.Sprint(t.GetAttempt()),
 		age(t.GetCreatedAt()),
 		t.GetSpec().GetTaskKey(),
-		clipped(words.Error(t)),
+		clipped(taskDetail(t, time.Now())),
 	}
+}
+
+// taskDetail says who has a task, or when it is due, and why it has not succeeded.
+func taskDetail(t *lessorv1.Task, now time.Time) string {
+	var parts []string
+	if l := t.GetLease(); l != nil {
+		parts = append(parts, "worker "+l.GetWorkerId())
+	}
+	if due := t.GetRetryAt(); due != nil && t.GetState() == lessorv1.TaskState_TASK_STATE_SCHEDULED {
+		parts = append(parts, "due in "+words.Age(due.AsTime().Sub(now)))
+	}
+	if text := words.Error(t); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
 }
