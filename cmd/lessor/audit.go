@@ -40,7 +40,7 @@ func (c auditListCmd) Run(a *app) error {
 		return fail(exitUsage, "--since is -24h unless it is set", "--until: %s is not after --since, %s", c.Until.Format(time.RFC3339), c.Since.Format(time.RFC3339))
 	}
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OBJECT", "OUTCOME", "DETAIL")
+		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "DETAIL")
 		req := &lessorv1.ListAuditEventsRequest{
 			Subject: c.Subject, Action: c.Action, Outcome: c.Outcome, Since: c.Since.timestamp(), Until: c.Until.timestamp(), PageSize: maxPage,
 		}
@@ -61,7 +61,7 @@ func auditCells(e *lessorv1.AuditEvent) []string {
 		parts = append(parts, counted(n, "time"))
 	}
 	if e.GetDetail() != "" {
-		parts = append(parts, clipped(e.GetDetail()))
+		parts = append(parts, clipped(auditDetail(e)))
 	}
-	return []string{stamp(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetObject(), e.GetOutcome(), strings.Join(parts, "; ")}
+	return []string{second(e.GetAt()), e.GetSubject(), e.GetAction(), e.GetOutcome(), e.GetObject(), strings.Join(parts, "; ")}
 }

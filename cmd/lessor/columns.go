@@ -39,6 +39,11 @@ func padded(s string, n int) string {
 // clipped shortens a text, so that a table stays readable.
 func clipped(s string) string {
 	const most = 60
+	return clippedTo(s, most)
+}
+
+// clippedTo shortens a text to at most so many columns.
+func clippedTo(s string, most int) string {
 	if columns(s) <= most {
 		return s
 	}

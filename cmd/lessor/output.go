@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -49,8 +50,9 @@ func (a *app) line(v any, text string) error {
 }
 
 // table prints rows in columns. The columns of later rows are at least as wide as those of rows that were flushed before them. If a row is wider
-// than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does each column for which no row has room.
-// If the output is not a terminal, a row is always one line.
+// than the terminal, its last cell, which has the longest text, goes to the lines below it, and so does each column for which no row has room; but first
+// columns that are much wider than others, such as one with a long name, are clipped. If the output is not a terminal, a row is always one line, and
+// whole.
 type table struct {
 	w      io.Writer
 	width  int // of the terminal; 0: not a terminal
@@ -91,20 +93,20 @@ func (t *table) flush() error {
 			t.widths[i] = max(t.widths[i], columns(cell))
 		}
 	}
-	out := bufio.NewWriter(t.w)
+	out, shown := bufio.NewWriter(t.w), t.shown()
 	for _, cells := range t.rows {
-		t.write(out, cells)
+		t.write(out, cells, shown)
 	}
 	t.rows = t.rows[:0]
 	return out.Flush()
 }
 
 // write prints a row; flush returns the error.
-func (t *table) write(out *bufio.Writer, cells []string) {
-	beside := t.beside()
+func (t *table) write(out *bufio.Writer, cells []string, widths []int) {
+	beside := t.beside(widths)
 	var line strings.Builder
 	for i, cell := range cells[:beside] {
-		line.WriteString(padded(cell, t.widths[i]) + "  ")
+		line.WriteString(padded(clippedTo(cell, widths[i]), widths[i]) + "  ")
 	}
 	text := strings.Join(cells[beside:], "  ")
 	used := columns(line.String())
@@ -119,14 +121,54 @@ func (t *table) write(out *bufio.Writer, cells []string) {
 	}
 }
 
-// beside returns how many columns, without the last one, fit side by side: all, unless the terminal is too narrow for them.
-func (t *table) beside() int {
+// A column that is wider than longName is clipped if the terminal is too narrow, to leastShown at most. Ids and times are never that wide, and stay whole.
+const longName, leastShown = 24, 12
+
+// shown returns how wide the columns are shown: as wide as they are, unless the terminal has no room for them. Then long ones are clipped, if that makes room
+// for all, or for all but the last one, which goes below.
+func (t *table) shown() []int {
 	last := len(t.widths) - 1
+	beside := 2 * last
+	for _, width := range t.widths[:last] {
+		beside += width
+	}
+	if t.width == 0 || t.widths[last] > longName && beside <= t.width {
+		return t.widths
+	}
+	for _, used := range []int{beside + t.widths[last], beside} {
+		if widths := t.without(used - t.width); widths != nil {
+			return widths
+		}
+	}
+	return t.widths
+}
+
+// without returns the widths when so many columns of the terminal are taken from the long ones, the widest first; nil if they have not that many.
+func (t *table) without(over int) []int {
+	widths := slices.Clone(t.widths)
+	for ; over > 0; over-- {
+		widest := 0
+		for i := range widths[:len(widths)-1] {
+			if t.widths[i] > longName && (t.widths[widest] <= longName || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if t.widths[widest] <= longName || widths[widest] <= leastShown {
+			return nil
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// beside returns how many columns, without the last one, fit side by side: all, unless the terminal is too narrow for them.
+func (t *table) beside(widths []int) int {
+	last := len(widths) - 1
 	if t.width == 0 {
 		return last
 	}
 	used := 0
-	for i, width := range t.widths[:last] {
+	for i, width := range widths[:last] {
 		if used+width > t.width && i > 0 {
 			return i
 		}
@@ -206,6 +248,11 @@ func inZone(head string) string { return head + " (" + zoneNow().String() + ")" 
 // stamp returns a time for a table.
 func stamp(t *timestamppb.Timestamp) string {
 	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04:05.000")
+}
+
+// second returns a time for a table in which the order of the rows says what milliseconds would.
+func second(t *timestamppb.Timestamp) string {
+	return t.AsTime().In(zoneNow()).Format("2006-01-02 15:04:05")
 }
 
 // minute returns a time for a table in which seconds do not matter.

@@ -63,6 +63,40 @@ func TestColumnsThatDoNotFitGoBelow(t *testing.T) {
 	}
 }
 
+// On a terminal that is too narrow, one long name does not break all rows: its column is clipped. What is short, such as an id, is whole, and nothing is clipped
+// elsewhere, or if there would be no room anyway.
+func TestLongNamesAreClippedOnATerminal(t *testing.T) {
+	long := strings.Repeat("n", 51)
+	print := func(width int, last string) string {
+		var out strings.Builder
+		table := newTable(&out, "TASK", "QUEUE", "AGE", "DETAIL")
+		table.width = width
+		table.row("t0000200000000001", long, "5m", "")
+		table.row("t0000200000000002", "mail", "6m", last)
+		if err := table.flush(); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	want := strings.Join([]string{
+		"TASK               QUEUE" + strings.Repeat(" ", 35) + "AGE  DETAIL",
+		"t0000200000000001  " + strings.Repeat("n", 37) + "…  5m   -",
+		"t0000200000000002  mail" + strings.Repeat(" ", 36) + "6m   exit status 7", "",
+	}, "\n")
+	if got := print(77, "exit status 7"); got != want {
+		t.Errorf("a terminal of 77 columns:\n%s\nwant\n%s", got, want)
+	}
+	for width, whole := range map[int]bool{0: true, 200: true, 20: true, 60: false, 40: false} {
+		if got := print(width, "-"); strings.Contains(got, long) != whole || !strings.Contains(got, "t0000200000000001") {
+			t.Errorf("%d columns: the name is whole: %t, want %t, and the id whole\n%s", width, !whole, whole, got)
+		}
+	}
+	text := strings.Repeat("why ", 20) // goes below
+	if got := print(80, text); strings.Contains(got, "…") || !strings.Contains(got, "\n    why why") {
+		t.Errorf("with a long text in the last column:\n%s\nwant it below, and the name whole", got)
+	}
+}
+
 // Columns stay straight with characters that are wide, such as Chinese ones and emoji, and with those that only change the one before them.
 func TestColumnsAreStraightWithAnyCharacters(t *testing.T) {
 	var out strings.Builder
