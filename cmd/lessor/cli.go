@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -130,6 +132,10 @@ func dispatch(args []string, a *app) (err error) {
 		return completeLine(a.out, parser.Model.Node, line, word)
 	}
 	command, err := parser.Parse(args)
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(parse.Error(), "expected one of ") { // no command is named: show them
+		parser.Stdout = a.err
+		return cmp.Or(parse.Context.PrintUsage(false), error(&failure{code: exitUsage}))
+	}
 	if err != nil {
 		return usageOf(err)
 	}

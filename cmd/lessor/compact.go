@@ -12,7 +12,8 @@ import (
 
 // compactCmd is lessor compact.
 type compactCmd struct {
-	Data string `type:"file" required:"" placeholder:"DIR" help:"Data directory of a coordinator that is not running."`
+	Dir  string `type:"file" arg:"" optional:"" placeholder:"DIR" help:"Data directory of a coordinator that is not running."`
+	Data string `type:"file" placeholder:"DIR" help:"The same, as a flag."`
 	To   string `type:"file" placeholder:"DIR" help:"Make the copy in this directory, for example on another disk, and leave the store as it is; it must be empty or missing."`
 }
 
@@ -25,7 +26,7 @@ With --to the copy is a store of its own, in another directory, and the disk of 
 coordinators with copies of one store would grant the same tasks. Leases live on, as over a restart.
 
 Examples:
-  lessor compact --data /var/lib/lessor
+  lessor compact /var/lib/lessor
   lessor compact --data /var/lib/lessor --to /mnt/larger/lessor`
 }
 
@@ -46,6 +47,14 @@ func (c compacted) String() string {
 }
 
 func (c compactCmd) Run(a *app) (err error) {
+	switch {
+	case c.Dir == "" && c.Data == "":
+		return fail(exitUsage, "write lessor compact DIR", "the data directory of the store is missing")
+	case c.Dir != "" && c.Data != "" && c.Dir != c.Data:
+		return fail(exitUsage, "write lessor compact DIR; --to names the directory of a copy", "two data directories are named: %s and, by --data, %s", c.Dir, c.Data)
+	case c.Dir != "":
+		c.Data = c.Dir
+	}
 	done := compacted{Data: c.Data, To: c.To}
 	check := func(st *boltstore.Store) error {
 		_, err := verifyOrFail(st)

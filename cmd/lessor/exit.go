@@ -86,11 +86,34 @@ func usageOf(err error) error {
 	if written, ok := errors.AsType[*fs.PathError](err); ok && written.Op == "write" { // the text of --help or --version
 		return written
 	}
-	help := "lessor --help"
+	text, help, node := strings.Replace(err.Error(), "(from envar ", "(from ", 1), "lessor --help", (*kong.Node)(nil) // kong's word is for programmers
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
-		if node := parse.Context.Selected(); node != nil {
+		if node = parse.Context.Selected(); node != nil {
 			help = "lessor " + strings.TrimPrefix(node.FullPath(), "lessor ") + " --help"
+		} else {
+			node = parse.Context.Model.Node
 		}
 	}
-	return fail(exitUsage, "see "+help, "%s", strings.Replace(err.Error(), "(from envar ", "(from ", 1)) // kong's word is for programmers
+	hint := "see " + help
+	if node != nil && !node.Leaf() { // a command is missing, or is none
+		text = strings.Replace(text, "unexpected argument ", "unknown command ", 1)
+		if flag := misplaced(node, text); flag != "" {
+			hint = "write it after the command: lessor COMMAND " + flag
+		}
+	}
+	return fail(exitUsage, hint, "%s", text)
+}
+
+// misplaced returns the flag that a command has, and that was not found because it is in front of its command; "" if the text of the error names no such flag.
+func misplaced(node *kong.Node, text string) string {
+	_, name, _ := strings.Cut(text, "unknown flag ")
+	name, _, _ = strings.Cut(name, ",")
+	for _, command := range node.Leaves(true) {
+		for _, flag := range command.Flags {
+			if "--"+flag.Name == name {
+				return name
+			}
+		}
+	}
+	return ""
 }
