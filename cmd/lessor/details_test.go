@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -124,6 +125,42 @@ func TestStandbys(t *testing.T) {
 	} {
 		if got := standbyText(s); got != want {
 			t.Errorf("%v: got %q, want %q", s, got, want)
+		}
+	}
+}
+
+// What a failed command wrote to standard error is shown once: as the last lines if these have all of it, otherwise as the stack.
+func TestStandardErrorOfAFailedTaskIsShownOnce(t *testing.T) {
+	said := func(channel, text string) *lessorv1.FeedbackChunk {
+		return &lessorv1.FeedbackChunk{Channel: channel, Body: &lessorv1.FeedbackChunk_Text{Text: text}}
+	}
+	long := strings.Repeat("x\n", 2*shownLines) + "last\n"
+	for name, test := range map[string]struct {
+		task        *lessorv1.Task
+		stack, last string
+	}{
+		"last lines have all": {
+			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stdout", "row 1\n"), said("stderr", "reading\nbad\n")}, Error: &lessorv1.TaskError{Message: "exit status 65: bad", StackTrace: "reading\nbad\n"}},
+			"", "stdout: row 1\nstderr: reading\nstderr: bad",
+		},
+		"the message has all": {&lessorv1.Task{Error: &lessorv1.TaskError{Message: "exit status 1: bad", StackTrace: "bad\n"}}, "", ""},
+		"the stack has more": {
+			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stderr", long), said("stdout", "end\n")}, Error: &lessorv1.TaskError{Message: "exit status 1: last", StackTrace: "first\n" + long}},
+			"first\n" + long, "stdout: end",
+		},
+		"another stack": {
+			&lessorv1.Task{Feedback: []*lessorv1.FeedbackChunk{said("stderr", "reading\n")}, Error: &lessorv1.TaskError{Message: "m", StackTrace: "at main"}},
+			"at main", "stderr: reading",
+		},
+	} {
+		var want, got strings.Builder
+		w, d := newDetails(&want), newDetails(&got)
+		w.add("stack", test.stack)
+		w.add("last lines", test.last)
+		d.add("stack", stackOf(test.task))
+		d.addFeedback(test.task)
+		if err := errors.Join(w.flush(), d.flush()); err != nil || got.String() != want.String() {
+			t.Errorf("%s: got\n%s(error %v)\nwant\n%s", name, &got, err, &want)
 		}
 	}
 }

@@ -32,6 +32,35 @@ func (d details) addFeedback(t *lessorv1.Task) {
 	if p.GetFraction() != 0 || p.GetStage() != "" || p.GetMessage() != "" || len(p.GetMetrics()) > 0 {
 		d.add("progress", progressText(p))
 	}
+	lines := printedLines(t)
+	if stack := stackOf(t); stack != "" { // it has the end of what a command said; what is not from there stays
+		lines = slices.DeleteFunc(lines, func(line string) bool { return saysLine(stack, strings.TrimPrefix(line, "stderr: ")) })
+	}
+	d.add("last lines", strings.Join(lines, "\n"))
+}
+
+// stackOf returns the stack of an error, or "" if it says nothing beyond the message and the last lines: the stack of a command is the end of what it wrote to
+// standard error.
+func stackOf(t *lessorv1.Task) string {
+	stack := t.GetError().GetStackTrace()
+	shown := t.GetError().GetMessage()
+	for _, line := range printedLines(t) {
+		shown += "\n" + strings.TrimPrefix(line, "stderr: ")
+	}
+	for line := range strings.Lines(stack) {
+		line = strings.TrimRight(line, "\n")
+		if strings.TrimSpace(line) != "" && !saysLine(shown, line) && !strings.HasSuffix(t.GetError().GetMessage(), ": "+strings.TrimSpace(line)) {
+			return stack
+		}
+	}
+	return ""
+}
+
+// saysLine reports whether a text has a line.
+func saysLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
+
+// printedLines returns the last lines that an attempt has printed.
+func printedLines(t *lessorv1.Task) []string {
 	var chunks []*lessorv1.FeedbackChunk
 	for _, c := range t.GetFeedback() {
 		if last := len(chunks) - 1; last >= 0 && goesOn(chunks[last], c) {
@@ -44,5 +73,5 @@ func (d details) addFeedback(t *lessorv1.Task) {
 	for _, c := range chunks {
 		lines = append(lines, strings.Split(chunkText(c), "\n")...)
 	}
-	d.add("last lines", strings.Join(lines[max(0, len(lines)-shownLines):], "\n"))
+	return lines[max(0, len(lines)-shownLines):]
 }
