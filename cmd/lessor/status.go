@@ -82,7 +82,7 @@ func quotaText(q *lessorv1.Quota) string {
 
 func accessText(open bool) string {
 	if open {
-		return "no credentials: all who reach it act for tenant \"default\""
+		return "no credentials: all act for tenant \"default\""
 	}
 	return "credentials are required"
 }

@@ -82,6 +82,9 @@ func (c submitCmd) Run(a *app) error {
 }
 
 func (c submitCmd) spec(stdin io.Reader) (*lessorv1.TaskSpec, error) {
+	if c.RunAt.ago > 0 { // a time that has passed is accepted: a repeat of a submit has it
+		return nil, fail(exitUsage, "leave it out to run the task at once", "--run-at: is %v ago", c.RunAt.ago)
+	}
 	payload, err := c.payload(stdin)
 	if err != nil {
 		return nil, err

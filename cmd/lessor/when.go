@@ -8,19 +8,22 @@ import (
 )
 
 // when is a flag that holds a point in time: RFC 3339, or a span from now.
-type when struct{ time.Time }
+type when struct {
+	time.Time
+	ago time.Duration // how long ago, if it was given as a span before now
+}
 
 // UnmarshalText reads the flag.
 func (w *when) UnmarshalText(text []byte) error {
 	if d, err := time.ParseDuration(string(text)); err == nil {
-		w.Time = time.Now().Add(d)
+		w.Time, w.ago = time.Now().Add(d), max(-d, 0)
 		return nil
 	}
 	t, err := time.Parse(time.RFC3339, string(text))
 	if err != nil {
 		return fmt.Errorf("%q is neither a time such as 2026-12-01T06:00:00Z nor a span such as 10m", text)
 	}
-	w.Time = t
+	w.Time, w.ago = t, 0
 	return nil
 }
 

@@ -41,6 +41,7 @@ func TestLinesAreReadAsXargsReadsThem(t *testing.T) {
 		"last without end":    {"a\nb", false, []string{"a", "b"}},
 		"empty ones are none": {"\n\na\n\nb\n\n", false, []string{"a", "b"}},
 		"blanks are kept":     {" a \n\t\n", false, []string{" a ", "\t"}},
+		"CR is kept":          {"a\r\nb\r\n", false, []string{"a\r", "b\r"}},
 		"NUL":                 {"a\nb\x00c\x00", true, []string{"a\nb", "c"}},
 		"NUL keeps empty":     {"\x00a\x00\x00", true, []string{"", "a", ""}},
 	} {
