@@ -49,7 +49,7 @@ starts; empty lines are left out, unless --null. Commands have no standard input
 
 The output of each command is written whole to standard output, in the order in which they end, or with --keep-order in
 that of the lines. Standard error is passed on line by line. With --json, standard output gets each finished task as a
-JSON object instead.
+JSON object instead, with its line, exit code and seconds.
 
 A failed command is tried again with growing waits, unless its exit code says that this would not help (see lessor
 worker run --help). Exit code 1 means that some lines failed for good.
@@ -286,7 +286,7 @@ func (c runCmd) record(a *app) func(io.Writer, *lessorv1.Task) error {
 	if !a.json {
 		return nil
 	}
-	return func(w io.Writer, t *lessorv1.Task) error { return printJSON(w, t) }
+	return printRecord
 }
 
 // withResumeHint adds a hint to an error that says how to resume the run.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/lessor-dev/lessor/worker"
@@ -55,6 +57,14 @@ func exitFailure(state *os.ProcessState, stderr *tail) error {
 		message += ": " + last
 	}
 	return worker.WithStack(string(stderr.buf), worker.WithCategory(categoryOf(state), errors.New(message)))
+}
+
+// ExitCode returns the exit code that the message of such an error begins with. exited is false for another error, such as that of a killed command.
+func ExitCode(message string) (code int, exited bool) {
+	text, _, _ := strings.Cut(message, ":")
+	number, found := strings.CutPrefix(text, "exit status ") // of os.ProcessState
+	code, err := strconv.Atoi(number)
+	return code, found && err == nil
 }
 
 func categoryOf(state *os.ProcessState) worker.Category {

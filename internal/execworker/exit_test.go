@@ -89,8 +89,14 @@ func TestFailureNamesTheExitAndTheLastLine(t *testing.T) {
 		"":                        "exit status 3",
 		"looking\nno such user\n": "exit status 3: no such user",
 	} {
-		if got := exitFailure(cmd.ProcessState, &tail{buf: []byte(stderr)}).Error(); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		got := exitFailure(cmd.ProcessState, &tail{buf: []byte(stderr)}).Error()
+		if code, exited := ExitCode(got); got != want || code != 3 || !exited {
+			t.Errorf("got %q with exit code %d (%t), want %q with 3", got, code, exited, want)
+		}
+	}
+	for _, message := range []string{"", "signal: killed", "cannot start: exit status 3", "exit status x", "exit status"} {
+		if code, exited := ExitCode(message); exited {
+			t.Errorf("%q: exit code %d, want none", message, code)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (j *Job) failed() *lessorv1.TaskFilter {
 func (j *Job) markFailed(ctx context.Context, tasks lessorv1.TaskServiceClient) (lines int64, err error) {
 	j.left = newMarks(j.Lines())
 	err = eachTask(ctx, tasks, j.failed(), func(task *lessorv1.Task) error {
-		j.left.mark(lineOf(task))
+		j.left.mark(LineOf(task))
 		return nil
 	})
 	return j.left.count, err
@@ -56,7 +56,7 @@ func (j *Job) retryLeft(ctx context.Context, tasks lessorv1.TaskServiceClient) e
 		return nil
 	}
 	return eachTask(ctx, tasks, j.failed(), func(task *lessorv1.Task) error {
-		if !j.left.has(lineOf(task)) {
+		if !j.left.has(LineOf(task)) {
 			return nil
 		}
 		return retryOnceThereIsRoom(ctx, tasks, task.GetTaskId())

@@ -21,7 +21,7 @@ func (j *Job) CountEnded(ctx context.Context, tasks lessorv1.TaskServiceClient) 
 	seen := newMarks(j.Lines())
 	j.before = endedBefore{}
 	err = eachTask(ctx, tasks, final, func(task *lessorv1.Task) error {
-		if seen.mark(lineOf(task)) {
+		if seen.mark(LineOf(task)) {
 			j.before.add(task)
 			if task.GetState() == lessorv1.TaskState_TASK_STATE_CANCELLED {
 				j.before.cancelled++

@@ -115,7 +115,7 @@ func (f *follower) sweep(ctx context.Context) (open int64, err error) {
 				return err
 			}
 		}
-		if f.printed.lacks(lineOf(task)) { // also if somebody has retried the task since it was listed
+		if f.printed.lacks(LineOf(task)) { // also if somebody has retried the task since it was listed
 			open++
 		}
 		return nil
@@ -134,7 +134,7 @@ func (f *follower) printRest(ctx context.Context, inOrder bool) error {
 		case !gap:
 			_, err := f.printIfEnded(ctx, task.GetTaskId())
 			return err
-		case f.printed.mark(lineOf(task)):
+		case f.printed.mark(LineOf(task)):
 			f.summary.add(task)
 		}
 		return nil
@@ -218,7 +218,7 @@ func (f *follower) await(ctx context.Context, taskID string) error {
 // that a command has submitted with LESSOR_RUN_ID.
 func (f *follower) each(ctx context.Context, visit func(*lessorv1.Task) error) error {
 	return eachTask(ctx, f.tasks, f.job.manifest.filter(), func(task *lessorv1.Task) error {
-		if !f.printed.lacks(lineOf(task)) {
+		if !f.printed.lacks(LineOf(task)) {
 			return nil
 		}
 		return visit(task)

@@ -50,7 +50,7 @@ func (p *printer) get(ctx context.Context, taskID string) (*lessorv1.Task, error
 // print prints a task that has ended, unless it was printed before. It checks the state of the task and not the event, because somebody may have
 // retried the task since the event.
 func (p *printer) print(task *lessorv1.Task) error {
-	if !words.Final(task.GetState()) || !p.printed.mark(lineOf(task)) {
+	if !words.Final(task.GetState()) || !p.printed.mark(LineOf(task)) {
 		return nil
 	}
 	p.summary.add(task)
@@ -80,9 +80,9 @@ func (p *printer) forget(task *lessorv1.Task) error {
 	return nil
 }
 
-// lineOf returns the number of a task's line, or 0 if the task is none of the lines of its run. The task key does not tell: commands may submit tasks with
+// LineOf returns the number of a task's line, or 0 if the task is none of the lines of its run. The task key does not tell: commands may submit tasks with
 // the run id and task key of their own line.
-func lineOf(task *lessorv1.Task) int64 {
+func LineOf(task *lessorv1.Task) int64 {
 	spec := task.GetSpec()
 	number, ours := strings.CutPrefix(spec.GetIdempotencyKey(), keyPrefix(spec.GetRunId()))
 	line, err := strconv.ParseInt(number, 10, 64)
@@ -100,7 +100,7 @@ func (p *printer) success(task *lessorv1.Task) error {
 		err := p.file(artifact.GetResourceId())
 		if errors.Is(err, fs.ErrNotExist) {
 			p.summary.Unprinted++
-			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", lineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
+			p.screen.Note("line %d: its output is not on this machine: %s on worker %q", LineOf(task), artifact.GetResourceId(), artifact.GetWorkerId())
 			continue
 		}
 		if err != nil {
@@ -119,7 +119,7 @@ func (p *printer) failure(task *lessorv1.Task) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	p.screen.Note("line %d %s: %s", lineOf(task), strings.ToLower(words.Name(task.GetState())), whyFailed(task))
+	p.screen.Note("line %d %s: %s", LineOf(task), strings.ToLower(words.Name(task.GetState())), whyFailed(task))
 	return nil
 }
 

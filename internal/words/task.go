@@ -52,9 +52,14 @@ func Error(t *lessorv1.Task) string {
 	return line
 }
 
+// FailedByError reports whether the error of the last failed attempt is why the task has failed.
+func FailedByError(t *lessorv1.Task) bool {
+	return t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED
+}
+
 // ErrorLabel names the error of the last failed attempt, which is that of the task only if the task has failed by it.
 func ErrorLabel(t *lessorv1.Task) string {
-	if t.GetState() == lessorv1.TaskState_TASK_STATE_FAILED && t.GetReason() == lessorv1.Reason_REASON_UNSPECIFIED {
+	if FailedByError(t) {
 		return "error"
 	}
 	return "last error"
