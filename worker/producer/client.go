@@ -27,6 +27,7 @@ const (
 // Client submits tasks over one stream. It opens the stream with the first Submit, and again after each loss. It is safe for concurrent
 // use.
 type Client struct {
+	conn  grpc.ClientConnInterface
 	tasks lessorv1.TaskServiceClient
 
 	mu        sync.Mutex
@@ -67,7 +68,7 @@ type reply struct {
 // New makes a client on a connection. The caller closes the connection, after the client.
 func New(conn grpc.ClientConnInterface) *Client {
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{tasks: lessorv1.NewTaskServiceClient(conn), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	c := &Client{conn: conn, tasks: lessorv1.NewTaskServiceClient(conn), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	go (&sender{client: c}).run(ctx)
 	return c
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -22,25 +23,28 @@ import (
 //
 // The error is a status: NOT_FOUND if there is no such task (any more), CANCELLED or DEADLINE_EXCEEDED if ctx has ended, or the coordinator's refusal.
 //
-// Each Wait is a call under way, and so a part of the quotas of streams and watches (X5). A connection has room for 1,024 calls, and further ones wait, those
-// of Submit included; to wait for more tasks at once, watch their run (WatchTask), or use another connection. Close does not end a Wait.
+// Any number of Waits may run at once. Up to 256 of those on one connection, whatever the Client, watch their tasks, and return as soon as these end; each watch
+// is a part of the quotas of streams and watches (X5). Further ones ask once a second until they can watch, or less often if over a thousand ask: n thousand
+// of them ask every n seconds. To learn sooner of the ends of so many tasks, watch their run (WatchTask). Close does not end a Wait.
 func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error) {
+	w := &waiter{tasks: c.tasks, taskID: taskID, room: enterRoom(c.conn)}
+	defer w.room.leave()
 	for failures := 0; ; failures++ {
-		began, err := c.watchToEnd(ctx, taskID)
-		if err == nil {
-			var answer *lessorv1.GetTaskResponse
-			answer, err = c.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: taskID})
-			if task := answer.GetTask(); err == nil && words.Final(task.GetState()) {
-				return task, nil
-			}
+		task, began, err := w.try(ctx)
+		if err == nil && words.Final(task.GetState()) {
+			return task, nil
 		}
 		if began {
-			failures = 0
+			failures, w.lastErr = 0, nil
+		}
+		if ctx.Err() != nil {
+			return nil, contextEnded(ctx, "the last try", w.lastErr)
 		}
 		wait, ok := waitAgain(ctx, err, began, failures)
 		if !ok {
 			return nil, err
 		}
+		w.lastErr = err
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -49,9 +53,49 @@ func (c *Client) Wait(ctx context.Context, taskID string) (*lessorv1.Task, error
 	}
 }
 
-// watchToEnd returns nil when a task has become final or was deleted. began says that the coordinator had let the watch begin.
-func (c *Client) watchToEnd(ctx context.Context, taskID string) (began bool, err error) {
-	events, err := c.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: taskID})
+// waiter is one Wait in progress.
+type waiter struct {
+	tasks  lessorv1.TaskServiceClient
+	taskID string
+	room   *room
+	// polls is how many polls were answered since the last watch, and size how many bytes the last answer had.
+	polls, size int
+	// lastErr is the error of the last try; nil after an answer.
+	lastErr error
+}
+
+// try watches the task until it is final, and returns it then. If there is no room for a watch for some time, it returns the task as it is. began says that
+// the coordinator had let the watch begin, or has answered the last poll.
+func (w *waiter) try(ctx context.Context) (task *lessorv1.Task, began bool, err error) {
+	if w.room.enterWatch(ctx, w.room.untilPoll(w.polls, w.size)) {
+		defer w.room.leaveWatch()
+		w.polls = 0
+		if began, err = w.watchToEnd(ctx); err == nil {
+			task, err = w.get(ctx)
+		}
+		return task, began, err
+	}
+	if !w.room.enterPoll(ctx) {
+		return nil, false, ctx.Err()
+	}
+	defer w.room.leavePoll()
+	began = w.polls > 0
+	w.polls++
+	if task, err = w.get(ctx); err != nil {
+		w.polls = 0
+	}
+	w.size = proto.Size(task)
+	return task, began || err == nil, err
+}
+
+func (w *waiter) get(ctx context.Context) (*lessorv1.Task, error) {
+	answer, err := w.tasks.GetTask(ctx, &lessorv1.GetTaskRequest{TaskId: w.taskID})
+	return answer.GetTask(), err
+}
+
+// watchToEnd returns nil when the task has become final or was deleted. began says that the coordinator had let the watch begin.
+func (w *waiter) watchToEnd(ctx context.Context) (began bool, err error) {
+	events, err := w.tasks.WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: w.taskID})
 	for err == nil {
 		if _, err = events.Recv(); err == nil {
 			began = true
