@@ -79,12 +79,36 @@ func TestUnreachableCoordinatorIsLogged(t *testing.T) {
 		}{{2 * time.Second, 1, 2}, {time.Minute, 4, 9}} {
 			time.Sleep(step.at)
 			synctest.Wait()
-			lines := strings.Count(log.String(), "no connection to the coordinator: ")
-			if lines < step.least || lines > step.most || !strings.Contains(log.String(), "nobody listens") {
+			lines := strings.Count(log.String(), `"no connection to the coordinator: nobody listens"`)
+			if lines < step.least || lines > step.most || strings.Contains(log.String(), "session ended") {
 				t.Errorf("after %v there are %d lines, want %d to %d:\n%s", step.at, lines, step.least, step.most, log)
 			}
 		}
 		stop()
+	})
+}
+
+// If other calls take up the whole connection, the log says so: no repeat helps, and nothing is wrong with the network.
+func TestNoFreeStreamIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 1024 {
+			if _, err := lessorv1.NewTaskServiceClient(c.Conn()).WatchTask(ctx, &lessorv1.WatchTaskRequest{TaskId: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := &journal{}
+		w := c.Worker("q", worker.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		w.HandleDefault(echo)
+		c.Run(w)
+		time.Sleep(10 * time.Second)
+		if line := lineWith(log.String(), "level=WARN"); !strings.Contains(line, "the connection has no room for a session") {
+			t.Errorf("the log has no line about the connection:\n%s", log)
+		}
+		cancel()
+		c.Wait(id) // by the same worker
 	})
 }
 

@@ -726,6 +726,26 @@ func TestCountDownForgets(t *testing.T) {
 	}
 }
 
+// The log says why a connection was lost or not made, without what gRPC wraps around it.
+func TestLossText(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{noConnectionError(`connection error: desc = "transport: Error while dialing: dial tcp [::1]:7420: connect: connection refused"`), "no connection to the coordinator: dial tcp [::1]:7420: connect: connection refused"},
+		{noConnectionError(`connection error: desc = "transport: authentication handshake failed: x509: \"a\""`), `no connection to the coordinator: authentication handshake failed: x509: "a"`},
+		{noConnectionError(`connection error: desc = "cut`), `no connection to the coordinator: connection error: desc = "cut`},
+		{noConnectionError("context canceled"), "no connection to the coordinator: context canceled"},
+		{status.Error(codes.Unavailable, "error reading from server: EOF"), "error reading from server: EOF"},
+		{status.Error(codes.Internal, "fault"), "rpc error: code = Internal desc = fault"},
+		{errIdle, errIdle.Error()},
+	} {
+		if got := lossText(c.err); got != c.want {
+			t.Errorf("%v is %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
 // A coordinator that stands still is not said to require TLS: gRPC has given up waiting for the first bytes of a connection that it closed itself.
 func TestSilentConnectionIsNotTakenForTLS(t *testing.T) {
 	got := noConnectionError(`connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection"`)

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // Reasons for which this side ends a session.
 var (
 	errCallHangs     = errors.New("the source of the connection's credentials does not return")
+	errNoStream      = errors.New("the connection has no room for a session: other calls on it, such as watches, take up all that the coordinator permits; give the worker a connection of its own")
 	errOpenTimeout   = errors.New("the coordinator did not accept the session in time")
 	errSendTimeout   = errors.New("a frame could not be sent in time")
 	errAnswerTimeout = errors.New("the coordinator did not answer a frame in time")
@@ -30,6 +32,7 @@ var (
 // noConnectionError returns ErrNoConnection with the reason. If only one side seems to use TLS, or the coordinator stands still, it says so, since the
 // message of gRPC does not: in the first case, reconnecting cannot help.
 func noConnectionError(reason string) error {
+	reason = withoutWrapping(reason)
 	switch {
 	case strings.Contains(reason, "does not look like a TLS handshake"):
 		return fmt.Errorf("%w: %s (the coordinator does not use TLS, but the transport credentials of this connection require it)", ErrNoConnection, reason)
@@ -39,6 +42,28 @@ func noConnectionError(reason string) error {
 		return fmt.Errorf("%w: %s (the coordinator may require TLS, but the transport credentials of this connection do not use it)", ErrNoConnection, reason)
 	}
 	return fmt.Errorf("%w: %s", ErrNoConnection, reason)
+}
+
+// withoutWrapping returns the cause in gRPC's message about a failed connection, such as
+// connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7420: connect: connection refused".
+func withoutWrapping(reason string) string {
+	quoted, found := strings.CutPrefix(reason, "connection error: desc = ")
+	if !found {
+		return reason
+	}
+	inner, err := strconv.Unquote(quoted)
+	if err != nil {
+		return reason
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(inner, "transport: "), "Error while dialing: ")
+}
+
+// lossText returns for the log why a session has ended: of a connection that was lost, gRPC's message without its code.
+func lossText(err error) string {
+	if st, ok := status.FromError(err); ok && st.Code() == codes.Unavailable {
+		return withoutWrapping(st.Message())
+	}
+	return err.Error()
 }
 
 // frameError is an error frame of the coordinator.

@@ -82,9 +82,14 @@ func (w *Worker) serve() error {
 }
 
 // connClosed reports whether the caller has closed the connection, so that no session can be opened any more.
-func (w *Worker) connClosed() bool {
-	conn, ok := w.conn.(interface{ GetState() connectivity.State })
-	return ok && conn.GetState() == connectivity.Shutdown
+func (w *Worker) connClosed() bool { return w.connState() == connectivity.Shutdown }
+
+// connState returns the state of the connection; Idle if it is of a type that has none.
+func (w *Worker) connState() connectivity.State {
+	if conn, ok := w.conn.(interface{ GetState() connectivity.State }); ok {
+		return conn.GetState()
+	}
+	return connectivity.Idle
 }
 
 // pause waits between two sessions.
@@ -93,7 +98,11 @@ func (w *Worker) pause(cause error, wait time.Duration) {
 	if detail.ClosedByAge(cause) {
 		w.log.Info("connection closed by the coordinator because of its age, reconnecting", "wait", wait)
 	} else {
-		w.log.Warn("session ended, reconnecting", "error", cause, "wait", wait)
+		what := "session ended, reconnecting"
+		if errors.Is(cause, ErrNoConnection) {
+			what = "cannot connect, trying again"
+		}
+		w.log.Warn(what, "error", lossText(cause), "wait", wait)
 		w.callOnError(fmt.Errorf("session ended: %w", cause))
 	}
 	timer := time.NewTimer(wait)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -120,7 +121,11 @@ func (s *session) connect(timeout time.Duration) (err error) {
 	defer timer.Stop()
 	s.stream, err = s.openStream()
 	if err != nil && errors.Is(context.Cause(s.ctx), ErrNoConnection) {
-		return noConnectionError(strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: "))
+		reason := strings.TrimPrefix(status.Convert(err).Message(), "latest balancer error: ")
+		if reason == context.Canceled.Error() && s.w.connState() == connectivity.Ready { // gRPC has waited for nothing but a free stream
+			return errNoStream
+		}
+		return noConnectionError(reason)
 	}
 	return err
 }

@@ -164,7 +164,7 @@ func sayHints(log *slog.Logger) func(error) {
 			return
 		}
 		if _, hint := dialProblem(err.Error()); last.Swap(hint) != hint {
-			log.Warn("cannot reach the coordinator", "hint", hint)
+			log.Info("hint: " + hint) // the worker has logged what is wrong
 		}
 	}
 }
