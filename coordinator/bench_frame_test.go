@@ -96,7 +96,7 @@ func benchAssignment() *lessorv1.Assignment {
 	at := timestamppb.New(time.Unix(1_800_000_000, 5))
 	return &lessorv1.Assignment{
 		Task: &lessorv1.Task{
-			TaskId: benchTask, Spec: &lessorv1.TaskSpec{WorkspaceId: "default", Queue: "q", Type: "t", Payload: make([]byte, 256)},
+			TaskId: benchTask, Spec: &lessorv1.TaskSpec{WorkspaceId: "default", Queue: "q", Type: "t", Payload: make([]byte, 256), RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 5, MaxLosses: 3}},
 			State: lessorv1.TaskState_TASK_STATE_LEASED, Attempt: 1, CreatedAt: at,
 		},
 		Attempt: 1, AttemptId: benchTask + "/1", LeaseId: benchLease, FencingToken: 1 << 32, ExpiresAt: at, ExpiresIn: durationpb.New(30 * time.Second),

@@ -22,6 +22,14 @@ type Task struct {
 	// FencingToken grows with every grant of the task and never shrinks. Pass it to outside systems, so that they can refuse a request with
 	// an older token than one they have seen (A2).
 	FencingToken uint64
+	// Round is 1, and one more after each retry by a person (RetryTask), with which Failures and Losses begin again at 0.
+	Round uint32
+	// Failures and Losses are how many attempts of the round have failed, and have lost their leases, before this one. Attempts that were given back
+	// count as neither (T5).
+	Failures, Losses uint32
+	// MaxAttempts and MaxLosses are how many failures and losses of a round make the task FAILED (T3, T5), by the policy that holds for it; 0 if the
+	// coordinator does not say. See LastAttempt.
+	MaxAttempts, MaxLosses uint32
 
 	// Workspace, Queue and Type say where the task came from and what it is.
 	Workspace, Queue, Type string
@@ -32,12 +40,24 @@ type Task struct {
 	// RunID, Key and AssetID are the producer's names for the run, for the task within it, and for what the task makes; each may
 	// be empty.
 	RunID, Key, AssetID string
+	// RunSeq grows with every task of the run, in the order of their submits; 0 without a run.
+	RunSeq uint64
+	// IdempotencyKey is the key with which the task was submitted (T1); may be empty.
+	IdempotencyKey string
+	// SubmittedAt is when the task was submitted, by the wall clock of the coordinator.
+	SubmittedAt time.Time
+	// Priority of the task in its queue, higher first; 0 by default.
+	Priority int32
+	// FairnessKey is the key by which tasks of the queue take turns (T12); may be empty.
+	FairnessKey string
 	// ConcurrencyKey is the key that limits how many tasks run at once (T11); may be empty.
 	ConcurrencyKey string
 	// Resources are what the task needs of this worker; see the package worker/resource.
 	Resources []ResourceRef
 	// Deadline is the wall time after which the task fails; zero if there is none.
 	Deadline time.Time
+	// AttemptTimeout is how long this attempt may take, from its grant; 0 if there is no limit. Then the coordinator takes the lease away.
+	AttemptTimeout time.Duration
 	// Checkpoint is the last checkpoint that an earlier attempt saved; empty if none did.
 	Checkpoint []byte
 	// Traceparent is the W3C trace context of the attempt; empty if the task has no trace. The handler's context carries it, too.
@@ -88,9 +108,9 @@ type Artifact struct {
 
 // fill sets the fields of t from an assignment.
 func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
-	spec := asg.GetTask().GetSpec()
+	task, spec := asg.GetTask(), asg.GetTask().GetSpec()
 	*t = Task{
-		ID:           asg.GetTask().GetTaskId(),
+		ID:           task.GetTaskId(),
 		Attempt:      asg.GetAttempt(),
 		AttemptID:    asg.GetAttemptId(),
 		FencingToken: asg.GetFencingToken(),
@@ -102,6 +122,11 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 		RunID:        spec.GetRunId(),
 		Key:          spec.GetTaskKey(),
 		AssetID:      spec.GetAssetId(),
+
+		Round: task.GetRound(), Failures: task.GetFailures(), Losses: task.GetLosses(),
+		MaxAttempts: spec.GetRetryPolicy().GetMaxAttempts(), MaxLosses: spec.GetRetryPolicy().GetMaxLosses(),
+		RunSeq: asg.GetRunSeq(), IdempotencyKey: spec.GetIdempotencyKey(), Priority: spec.GetPriority(), FairnessKey: spec.GetFairnessKey(),
+		AttemptTimeout: spec.GetAttemptTimeout().AsDuration(),
 
 		ConcurrencyKey: spec.GetConcurrencyKey(),
 		Resources:      resourceRefs(spec.GetResourceRefs()),
@@ -117,7 +142,15 @@ func (t *Task) fill(a *attempt, asg *lessorv1.Assignment) {
 	if spec.GetDeadline() != nil {
 		t.Deadline = spec.GetDeadline().AsTime()
 	}
+	if task.GetCreatedAt() != nil {
+		t.SubmittedAt = task.GetCreatedAt().AsTime()
+	}
 }
+
+// LastAttempt reports whether the task becomes FAILED if this attempt fails, because it is the last that MaxAttempts allows. A handler may then do what is
+// only of use once: tell a person, or clean up. An attempt that is not the last may still end the task: with an error that is not retried (Permanent), at
+// Deadline, or by the loss of its lease. A person may retry a task that is FAILED.
+func (t *Task) LastAttempt() bool { return t.MaxAttempts > 0 && t.Failures+1 >= t.MaxAttempts }
 
 // Progress reports how much of the work is done: fraction is from 0 to 1, message is for people, and stage names the phase, for example
 // "uploading". It is cheap to call often: only the newest progress is sent, and it may be lost. message is cut to 1 KiB and stage to 256

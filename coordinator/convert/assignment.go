@@ -54,6 +54,7 @@ type assigned struct {
 	whole lessorv1.Assignment
 	task  lessorv1.Task
 	spec  lessorv1.TaskSpec
+	retry lessorv1.RetryPolicy
 }
 
 // assignment writes one assignment into m and returns it, or nil if the task was deleted since the grant. It does not set the server's time,
@@ -101,7 +102,9 @@ func showWork(m *assigned, at *Times, t *lease.Task) {
 		TenantId: t.Tenant, State: lessorv1.TaskState(t.State()), Spec: &m.spec,
 		Round: t.Round, Attempt: t.Attempt(), Failures: t.Failures, Losses: t.Losses, CreatedAt: at.Stamp(t.CreatedAt),
 	}
+	m.retry = lessorv1.RetryPolicy{MaxAttempts: s.Retry.MaxAttempts, MaxLosses: s.Retry.MaxLosses}
 	m.spec = lessorv1.TaskSpec{
+		RetryPolicy: &m.retry,
 		WorkspaceId: t.Workspace, Queue: s.Queue, Type: s.Type, RunId: s.RunID, TaskKey: s.TaskKey, AssetId: s.AssetID,
 		IdempotencyKey: s.IdempotencyKey, Priority: s.Priority, Deadline: at.Stamp(t.Deadline), AttemptTimeout: at.Span(s.AttemptTimeout),
 		Labels: s.Labels, ConcurrencyKey: s.ConcurrencyKey, FairnessKey: s.FairnessKey,

@@ -88,7 +88,8 @@ func TestAssignmentHasAllFields(t *testing.T) {
 
 	task := TaskProto(now, held)
 	task.Lease, task.Spec.Payload = nil, sent.GetPayload()
-	task.Spec.RunAt, task.Spec.StartTimeout, task.Spec.RetryPolicy, task.Spec.Retention, task.Spec.ConcurrencyLimit = nil, nil, nil, nil, 0
+	task.Spec.RunAt, task.Spec.StartTimeout, task.Spec.Retention, task.Spec.ConcurrencyLimit = nil, nil, nil, 0
+	task.Spec.RetryPolicy = &lessorv1.RetryPolicy{MaxAttempts: spec.Retry.MaxAttempts, MaxLosses: spec.Retry.MaxLosses}
 	task.Spec.HeartbeatInterval, task.Spec.HeartbeatTimeout, task.Spec.CancelGrace = nil, nil, nil
 	task.Spec.Traceparent = ""
 	token, tokenEnds := a.Tokens.Issue(now, held.Holding(), "", until)

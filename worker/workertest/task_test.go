@@ -1,0 +1,63 @@
+package workertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/worker"
+	"github.com/lessor-dev/lessor/worker/workertest"
+)
+
+// A handler sees what was submitted, how often the task was tried, and which attempt is the last: the one whose failure makes the task FAILED. A retry by a
+// person begins anew.
+func TestHandlerSeesItsTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		submitted := time.Now()
+		var seen []string
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(_ context.Context, task *worker.Task) ([]byte, error) {
+			seen = append(seen, fmt.Sprintf("round %d attempt %d: %d of %d failures, %d of %d losses, last %v",
+				task.Round, task.Attempt, task.Failures, task.MaxAttempts, task.Losses, task.MaxLosses, task.LastAttempt()))
+			if !task.SubmittedAt.Equal(submitted) || task.Priority != 7 || task.IdempotencyKey != "key" || task.FairnessKey != "fair" ||
+				task.AttemptTimeout != time.Hour || task.RunID != "run" || task.RunSeq == 0 {
+				t.Errorf("task = %+v, want what was submitted at %v", task, submitted)
+			}
+			return nil, errors.New("no")
+		})
+		c.Run(w)
+		id := c.Submit(&lessorv1.TaskSpec{
+			Queue: "q", Priority: 7, IdempotencyKey: "key", FairnessKey: "fair", RunId: "run", AttemptTimeout: durationpb.New(time.Hour),
+			RetryPolicy: &lessorv1.RetryPolicy{MaxAttempts: 2},
+		})
+		if state := c.Wait(id).GetState(); state != lessorv1.TaskState_TASK_STATE_FAILED {
+			t.Errorf("state = %v, want FAILED", state)
+		}
+		if _, err := lessorv1.NewTaskServiceClient(c.Conn()).RetryTask(t.Context(), &lessorv1.RetryTaskRequest{TaskId: id}); err != nil {
+			t.Fatal(err)
+		}
+		c.Wait(id)
+		want := []string{
+			"round 1 attempt 1: 0 of 2 failures, 0 of 3 losses, last false", "round 1 attempt 2: 1 of 2 failures, 0 of 3 losses, last true",
+			"round 2 attempt 3: 0 of 2 failures, 0 of 3 losses, last false", "round 2 attempt 4: 1 of 2 failures, 0 of 3 losses, last true",
+		}
+		if !slices.Equal(seen, want) {
+			t.Errorf("the handler saw %q, want %q", seen, want)
+		}
+	})
+}
+
+// A coordinator that does not say how many attempts there are has no last one.
+func TestUnknownLastAttempt(t *testing.T) {
+	if (&worker.Task{Failures: 9}).LastAttempt() {
+		t.Error("the attempt is the last of an unknown number")
+	}
+}
