@@ -112,6 +112,10 @@ func (e *Engine) obstacle(q *queue, t *lease.Task, a attendance) (f lease.Findin
 	case a.attending == 0:
 		f.Code, f.Message = lease.FoundNoWorker, fmt.Sprintf("no worker asks for work from queue %q", t.Spec.Queue)
 		f.Remedy = "a worker connects for this queue"
+		if n := q.counts[countLeased]; n > 0 { // a worker without a session asks only when it has nothing to do
+			f.Message += fmt.Sprintf(" at present (live leases of the queue: %d)", n)
+			f.Remedy = "a worker that holds one of them is done and asks again, or another worker connects"
+		}
 	case a.handling == 0:
 		kind, remedy := fmt.Sprintf("type %q", t.Spec.Type), "a worker connects that handles the type"
 		if t.Spec.Type == "" {

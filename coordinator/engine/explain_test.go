@@ -23,7 +23,12 @@ func TestExplainFindsWhyATaskWaits(t *testing.T) {
 		words  string
 		remedy string
 	}{
-		{name: "no worker", code: lease.FoundNoWorker, words: `queue "q"`},
+		{name: "no worker", code: lease.FoundNoWorker, words: `no worker asks for work from queue "q"`, remedy: "a worker connects for this queue"},
+		{
+			name: "a worker without a session is busy", code: lease.FoundNoWorker, words: `queue "q" at present (live leases of the queue: 1)`,
+			remedy: "a worker that holds one of them is done and asks again, or another worker connects",
+			setup:  func(r *rig) { r.submit(work()); r.lease(1, 0) },
+		},
 		{name: "no worker for its type", spec: lease.Spec{Type: "rare"}, code: lease.FoundNoWorkerForType, words: `"rare"`, setup: func(r *rig) {
 			r.joinFor(Wants{Space: home, Worker: "w", Queues: []string{"q"}, Types: []string{"common"}}, 1)
 		}},
