@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -39,6 +41,26 @@ func (worker *testWorker) wantHealth(want lessorv1.WorkerHealth) {
 func (worker *testWorker) sendMetrics(metrics map[string]float64) {
 	worker.t.Helper()
 	worker.sendHeartbeat(&lessorv1.WorkerHeartbeat{Healthy: true, Metrics: metrics})
+}
+
+// W9: a worker that was silent until a lease ended gets no work, and is shown as DEGRADED, though no heartbeat is due yet; a frame of any kind ends both.
+func TestSilentWorkerIsDegraded(t *testing.T) {
+	t.Attr("rules", "W9")
+	serve(t, nil, func(t *testing.T, r *rig) {
+		worker := r.openSession(t, "w", 1)
+		r.submit(t, func(s *lessorv1.TaskSpec) {
+			s.HeartbeatInterval, s.HeartbeatTimeout = durationpb.New(time.Second), durationpb.New(3*time.Second)
+		})
+		wantCommitted(t, worker.report(started(worker.receiveAssignments(1)[0])))
+		worker.wantHealth(healthy)
+		time.Sleep(4 * time.Second)
+		worker.wantHealth(degraded)
+		if why := r.listedWorker(t, "w").GetHealthDetail(); !strings.Contains(why, "silent until one of its leases ended") {
+			t.Errorf("health_detail = %q", why)
+		}
+		worker.send(&lessorv1.Error{})
+		worker.wantHealth(healthy)
+	})
 }
 
 // W9: a worker must send heartbeats from its registration on; other frames do not count as heartbeats. After one missed heartbeat its health is WARN,

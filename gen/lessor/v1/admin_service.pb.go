@@ -98,7 +98,8 @@ const (
 	WorkerHealth_WORKER_HEALTH_WARN WorkerHealth = 3
 	// Its memory or its disk is nearly full: no new work.
 	WorkerHealth_WORKER_HEALTH_SUSPENDED WorkerHealth = 4
-	// So many heartbeats are missing that its session ends if the next one does not come: no new work.
+	// So many heartbeats are missing that its session ends if the next one does not come, or it was silent until a lease ended and has sent nothing since:
+	// no new work.
 	WorkerHealth_WORKER_HEALTH_DEGRADED WorkerHealth = 5
 	// It reports itself as not healthy: no new work.
 	WorkerHealth_WORKER_HEALTH_UNHEALTHY WorkerHealth = 6
