@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -76,7 +77,9 @@ func printWorker(w io.Writer, m *lessorv1.Worker) error {
 	d.addPackages(m)
 	d.add("slots", fmt.Sprint(m.GetCapabilities().GetConcurrency().GetMaxParallel()))
 	d.add("leases", fmt.Sprint(m.GetLeases()))
-	addEach(d, "gauge", "%s %.4g", m.GetMetrics())
+	gauges := maps.Clone(m.GetMetrics())
+	delete(gauges, "inflight") // of the last heartbeat; leases are of now
+	addEach(d, "gauge", "%s %.4g", gauges)
 	d.add("tasks", strings.Join(m.GetTaskIds(), "\n"))
 	return d.flush()
 }
