@@ -61,3 +61,19 @@ func TestUnknownLastAttempt(t *testing.T) {
 		t.Error("the attempt is the last of an unknown number")
 	}
 }
+
+// After RetryAtOnce, a task whose attempts all fail is FAILED within milliseconds.
+func TestRetryAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		c.RetryAtOnce("q")
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, errors.New("no") })
+		c.Run(w)
+		began := time.Now()
+		task := c.Do(&lessorv1.TaskSpec{Queue: "q"})
+		if took := time.Since(began); task.GetState() != lessorv1.TaskState_TASK_STATE_FAILED || task.GetFailures() != 5 || took > time.Second {
+			t.Errorf("state %v after %d failures and %v, want FAILED after 5 within 1s", task.GetState(), task.GetFailures(), took)
+		}
+	})
+}

@@ -10,7 +10,8 @@
 //		if task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED { ... }
 //	}
 //
-// In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds.
+// In a bubble of testing/synctest everything runs on fake time: retries and timeouts of hours take milliseconds. Outside of one, a task that fails
+// each time becomes FAILED after the 15 seconds or so that its retries wait by default; RetryAtOnce shortens them.
 //
 // Outside of a bubble, a call that still waits for a task shortly before "go test -timeout" ends the test fails, and says what the task waits for.
 package workertest
@@ -30,6 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/session"
@@ -215,6 +217,17 @@ func (c *Coordinator) Submit(spec *lessorv1.TaskSpec) (taskID string) {
 		c.tb.Fatalf("workertest: submit: %v", err)
 	}
 	return res.GetTask().GetTaskId()
+}
+
+// RetryAtOnce makes the retries of the queue's tasks wait only a millisecond, for tests in real time. It concerns tasks that are submitted afterwards, unless
+// their retry_policy sets its own initial_backoff. It does not shorten what a handler asks for with worker.RetryAfter.
+func (c *Coordinator) RetryAtOnce(queue string) {
+	c.tb.Helper()
+	policy := &lessorv1.RetryPolicy{InitialBackoff: durationpb.New(time.Millisecond), MaxBackoff: durationpb.New(time.Millisecond)}
+	_, err := lessorv1.NewAdminServiceClient(c.conn).UpdateQueue(c.tb.Context(), &lessorv1.UpdateQueueRequest{Name: queue, RetryPolicy: policy})
+	if err != nil {
+		c.tb.Fatalf("workertest: queue %s: %v", queue, err)
+	}
 }
 
 // Wait returns the task once it is final: completed, failed for good, or cancelled.
