@@ -37,7 +37,11 @@ func Corrupt(ks Keyspace, key []byte, problem string) error {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("corrupt record in %v under key %x: %s", e.Keyspace, e.Key, e.Problem)
+	of := ""
+	if id, ok := TaskOf(e.Keyspace, e.Key); ok {
+		of = fmt.Sprintf(" (task %v)", id)
+	}
+	return fmt.Sprintf("corrupt record in %v under key %x%s: %s", e.Keyspace, e.Key, of, e.Problem)
 }
 
 // DamagedError means that the file is not a store, or no longer one that can be opened safely.

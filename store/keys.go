@@ -308,3 +308,31 @@ func orderedInt32(n int32) uint32 { return uint32(n) ^ 1<<31 }
 
 // orderedInt64 is orderedInt32 for 64 bits.
 func orderedInt64(n int64) uint64 { return uint64(n) ^ 1<<63 }
+
+// TaskOf returns the task whose id is in a key; ok is false if keys of the keyspace have none, or the key has another form.
+func TaskOf(ks Keyspace, key []byte) (id lease.TaskID, ok bool) {
+	var err error
+	switch ks {
+	case Spec, Task, Lease, Output, Failure, Checkpoint, Feedback, KeyLog:
+		id, err = ParseTaskKey(ks, key)
+	case Ledger, Discarded:
+		id, _, err = ParseAttemptKey(ks, key)
+	case Ready:
+		var k ReadyKey
+		k, err = ParseReadyKey(key)
+		id = k.Task()
+	case Parked:
+		var k ParkedKey
+		k, err = ParseParkedKey(key)
+		id = k.Task()
+	case Run, Mounted:
+		_, id, err = ParseGroupKey(ks, key)
+	case Timer:
+		var k TimerKey
+		k, err = ParseTimerKey(key)
+		id = k.Task
+	default:
+		return id, false
+	}
+	return id, err == nil
+}

@@ -56,10 +56,15 @@ type verdict struct {
 	Leases   uint64 `json:"leases"`
 	Findings int    `json:"findings"`
 
+	NotCounted bool `json:"not_counted,omitempty"` // the store cannot be opened, so that the numbers before are all 0
+
 	LastCommit *time.Time `json:"last_commit,omitempty"` // only of a store that has or had a standby, and of the copies of standbys
 }
 
 func (v verdict) String() string {
+	if v.NotCounted {
+		return counted(uint64(v.Findings), "finding") + ": the store cannot be opened, so that its records and tasks were not counted"
+	}
 	text := fmt.Sprintf("%s: format %d, epoch %d, %s, %s, %s", counted(uint64(v.Findings), "finding"), v.Format, v.Epoch,
 		counted(v.Records, "record"), counted(v.Tasks, "task"), counted(v.Leases, "live lease"))
 	if v.LastCommit != nil {
@@ -93,6 +98,7 @@ func (c verifyCmd) Run(a *app) error {
 func verifyStore(path string, v *verdict, found func(finding) error) (err error) {
 	st, err := boltstore.OpenReadOnly(path, boltstore.Options{})
 	if f, broken := brokenStore(err); broken {
+		v.NotCounted = true
 		return found(f)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
