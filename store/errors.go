@@ -23,8 +23,8 @@ func (e *CommitError) Error() string {
 
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// CorruptError means that a record is not what was written. The program does not guess what it was: a person has to look at the record, or restore the
-// store from a backup.
+// CorruptError means that a record is not what was written. The program does not guess what it was: a person has to restore the store from a backup, or make
+// one of what can be read (package salvage).
 type CorruptError struct {
 	Keyspace Keyspace
 	Key      []byte
@@ -81,7 +81,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("store %s is in use by pid %d (host %s, since %s)", e.Dir, e.PID, e.Host, e.Since.Format(time.RFC3339))
 }
 
-// UnfinishedError means that a restore, or a compaction, into the directory was interrupted, or is under way.
+// UnfinishedError means that a restore, a compaction, or a salvage into the directory was interrupted, or is under way.
 type UnfinishedError struct {
 	Dir   string
 	Name  string // name of its file there
@@ -93,7 +93,7 @@ func (e *UnfinishedError) Error() string {
 	if e.Store != "" {
 		beside = ", beside the store " + e.Store
 	}
-	return fmt.Sprintf("a restore or compaction into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
+	return fmt.Sprintf("a restore, compaction or salvage into %s did not finish: %s is still there%s", e.Dir, e.Name, beside)
 }
 
 // LostError means that a directory had a store, whose file was moved or removed since. To make an empty store there would hide the loss.
@@ -150,7 +150,7 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("the disk of %s has no room for the copy: it takes at least %d bytes, and %d are free", e.Dir, e.Needed, e.Free)
 }
 
-// NotEmptyError refuses a restore, or a compaction, into a directory that is not empty.
+// NotEmptyError refuses a restore, a compaction, or a salvage into a directory that is not empty.
 type NotEmptyError struct {
 	Dir  string
 	Name string // name of one of the files there

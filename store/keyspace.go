@@ -54,3 +54,12 @@ func (ks Keyspace) String() string {
 	}
 	return fmt.Sprintf("Keyspace(%d)", uint8(ks))
 }
+
+// Index reports whether the keyspace is an index of tasks, whose values are empty.
+func (ks Keyspace) Index() bool {
+	switch ks {
+	case Ready, Parked, Timer, Run, Mounted:
+		return true
+	}
+	return false
+}

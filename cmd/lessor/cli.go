@@ -43,6 +43,7 @@ type cli struct {
 	Standby standbyCmd `cmd:"" help:"Keep a copy of a running coordinator's store, and put it in its place."`
 	Compact compactCmd `cmd:"" help:"Shrink the file of a store while no coordinator runs."`
 	Verify  verifyCmd  `cmd:"" help:"Check a store, while no coordinator runs, or a backup for damage."`
+	Salvage salvageCmd `cmd:"" help:"Make a new store of everything in a damaged one that can be read."`
 	Version versionCmd `cmd:"" help:"Show the version."`
 
 	Completion completionCmd `cmd:"" help:"Show what makes the shell complete commands and flags."`

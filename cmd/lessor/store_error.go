@@ -13,7 +13,7 @@ import (
 	"github.com/lessor-dev/lessor/store"
 )
 
-const hintDamaged = "restore the data directory from a backup; keep the damaged one for analysis"
+const hintDamaged = "keep it; lessor verify lists what is damaged; restore a backup, or make a new store of everything that can be read with lessor salvage"
 
 const (
 	hintOpenFiles    = "raise the limit of open files: ulimit -n, or LimitNOFILE of systemd"
@@ -54,10 +54,10 @@ func storeError(dir string, err error) error {
 	case errors.As(err, &none):
 		return fail(exitCannotStart, "promote another standby, or restore a backup; if the coordinator still runs, wait until the copy is complete", "%v", none)
 	case errors.As(err, &half) && half.Store != "":
-		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore or compaction runs, remove %s; otherwise name an empty directory",
+		return fail(exitCannotStart, fmt.Sprintf("if %s is the store to serve and no restore, compaction or salvage runs, remove %s; otherwise name an empty directory",
 			filepath.Join(half.Dir, half.Store), filepath.Join(half.Dir, half.Name)), "%v", half)
 	case errors.As(err, &half):
-		return fail(exitCannotStart, "run lessor restore, or lessor compact --to, again; it starts from the beginning", "%v", half)
+		return fail(exitCannotStart, "run lessor restore, lessor compact --to or lessor salvage again; it starts from the beginning", "%v", half)
 	case errors.As(err, &full):
 		return fail(exitCannotStart, "name an empty directory; keep an old store until the new one serves", "%v", full)
 	case errors.As(err, &lost):

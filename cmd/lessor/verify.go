@@ -89,7 +89,7 @@ func (c verifyCmd) Run(a *app) error {
 		return err
 	}
 	if v.Findings > 0 {
-		return &failure{code: exitFailed, hint: "keep the damaged store for analysis, and restore a backup that verifies"}
+		return &failure{code: exitFailed, hint: "keep the damaged store, and restore a backup that verifies, or make a new store of everything that can be read with lessor salvage"}
 	}
 	return nil
 }

@@ -51,8 +51,12 @@ func CompactTo(dir, target string, opts Options, check func(*Store) error) (befo
 	_ = writeOwner(filepath.Dir(s.path))                 // only a hint for those who find the store in use
 	before = s.Stats().FileBytes
 	var checked error
+	info, err := s.fileInfo()
+	if err != nil {
+		return 0, 0, err
+	}
 	err = makeStore(target, s.path, func(temp string, made []string) error {
-		if err := errors.Join(os.RemoveAll(temp), s.giveAway(made)); err != nil {
+		if err := errors.Join(os.RemoveAll(temp), giveAway(info, made)); err != nil {
 			return err
 		}
 		file, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -137,10 +141,14 @@ func (s *Store) replaceWithCopy(check func(*Store) error) (size int64, err error
 // fillCopy makes a new, empty file a copy of the store, closes it and checks it. It begins only if the disk has room.
 func (s *Store) fillCopy(file *os.File, check func(*Store) error) (size int64, err error) {
 	path := file.Name()
-	if err := errors.Join(s.copyOwnerAndMode(file), file.Close()); err != nil {
+	info, err := s.fileInfo()
+	if err != nil {
+		return 0, errors.Join(err, file.Close())
+	}
+	if err := errors.Join(copyOwnerAndMode(info, file), file.Close()); err != nil {
 		return 0, err
 	}
-	if err := s.requireRoom(filepath.Dir(path)); err != nil {
+	if err := s.requireRoomForCopy(filepath.Dir(path)); err != nil {
 		return 0, err
 	}
 	if err := s.copyTo(path); err != nil {
@@ -149,14 +157,9 @@ func (s *Store) fillCopy(file *os.File, check func(*Store) error) (size int64, e
 	return s.checkCopy(path, check)
 }
 
-// requireRoom returns a *store.NoRoomError if the disk of dir has less free space than the records of the store take in a file without free pages. The copy is a
-// little larger than that, so a copy that just does not fit still fails while it is written.
-func (s *Store) requireRoom(dir string) error {
-	var disk syscall.Statfs_t
-	if err := syscall.Statfs(dir, &disk); err != nil {
-		return err
-	}
-	free := int64(float64(disk.Bavail) * float64(disk.Bsize)) // the types of both differ from system to system
+// requireRoomForCopy returns a *store.NoRoomError if the disk of dir has less free space than the records of the store take in a file without free pages. The copy
+// is a little larger than that, so a copy that just does not fit still fails while it is written.
+func (s *Store) requireRoomForCopy(dir string) error {
 	needed := int64(0)
 	err := s.View(func(r store.Reader) error {
 		return r.(*reader).tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
@@ -164,29 +167,34 @@ func (s *Store) requireRoom(dir string) error {
 			return nil
 		})
 	})
-	if err == nil && free < needed {
-		err = &store.NoRoomError{Dir: dir, Needed: needed, Free: free}
-	}
-	return err
-}
-
-// copyOwnerAndMode gives a new file the owner and the mode of the store: root may compact the store of another user, who must be able to open it afterwards.
-func (s *Store) copyOwnerAndMode(to *os.File) error {
-	info, err := s.fileInfo()
 	if err != nil {
 		return err
 	}
-	return errors.Join(chownAs(info, to.Chown), to.Chmod(info.Mode().Perm()))
+	return requireRoom(dir, needed)
 }
 
-// giveAway gives new directories the owner of the store, but only they may use them.
-func (s *Store) giveAway(dirs []string) error {
-	info, err := s.fileInfo()
-	if err != nil {
+// requireRoom returns a *store.NoRoomError if the disk of dir has less free space than a copy needs.
+func requireRoom(dir string, needed int64) error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
 		return err
 	}
+	free := int64(float64(disk.Bavail) * float64(disk.Bsize)) // the types of both differ from system to system
+	if free < needed {
+		return &store.NoRoomError{Dir: dir, Needed: needed, Free: free}
+	}
+	return nil
+}
+
+// copyOwnerAndMode gives a new file the owner and the mode of a store: root may compact the store of another user, who must be able to open it afterwards.
+func copyOwnerAndMode(of os.FileInfo, to *os.File) error {
+	return errors.Join(chownAs(of, to.Chown), to.Chmod(of.Mode().Perm()))
+}
+
+// giveAway gives new directories the owner of a store, but only they may use them.
+func giveAway(of os.FileInfo, dirs []string) error {
 	for _, dir := range dirs {
-		if err := chownAs(info, func(uid, gid int) error { return os.Chown(dir, uid, gid) }); err != nil {
+		if err := chownAs(of, func(uid, gid int) error { return os.Chown(dir, uid, gid) }); err != nil {
 			return err
 		}
 	}

@@ -67,12 +67,14 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 			_ = os.Remove(file.Name())
 		}
 	}()
-	if err := file.Close(); err != nil {
-		return "", err
-	}
-	db, err := bbolt.Open(file.Name(), 0o600, boltOptions(Options{}.withDefaults()))
+	return file.Name(), errors.Join(file.Close(), initialize(file.Name(), migrations))
+}
+
+// initialize makes an empty file a complete and synced store.
+func initialize(path string, migrations store.Migrations) error {
+	db, err := bbolt.Open(path, 0o600, boltOptions(Options{}.withDefaults()))
 	if err != nil {
-		return "", err
+		return err
 	}
 	var b store.Batch
 	migrations.Stamp(&b)
@@ -86,7 +88,7 @@ func createTemp(path string, migrations store.Migrations) (name string, err erro
 		}
 		return err
 	})
-	return file.Name(), errors.Join(err, db.Sync(), db.Close())
+	return errors.Join(err, db.Sync(), db.Close())
 }
 
 // fileExists reports whether path names a file of any type.

@@ -17,9 +17,12 @@ type taskLedger struct {
 }
 
 // checkLedgers checks the committed reports, task by task. The keys of the reports of one task are adjacent.
-func (v *verifier) checkLedgers() error {
+func (v *verifier) checkLedgers() error { return v.checkLedgersIn(nil, nil) }
+
+// checkLedgersIn is checkLedgers for the keys in [from, to).
+func (v *verifier) checkLedgersIn(from, to []byte) error {
 	var current taskLedger
-	err := v.each(store.Ledger, func(key []byte) error {
+	err := v.eachIn(store.Ledger, from, to, func(key []byte) error {
 		id, attempt, err := store.ParseAttemptKey(store.Ledger, key)
 		if err != nil {
 			return nil

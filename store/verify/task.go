@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/lessor-dev/lessor/lease"
@@ -23,16 +24,32 @@ func (v *verifier) checkTasks() error {
 		if err != nil {
 			return ignoreCorrupt(err)
 		}
-		v.checkState(t, key)
-		v.checkWorkspace(t, key)
-		v.checkLease(t, key)
-		v.checkOutcome(t, key)
-		v.checkHistory(t, key)
-		v.checkBlobs(t, key)
+		v.checkTask(t, key)
 		v.checkEntries(t, key)
 		v.recount(t)
 		return v.checkInRun(t, key)
 	})
+}
+
+// checkTask checks a task and the records that belong to it, without its index entries and its ledger.
+func (v *verifier) checkTask(t *lease.Task, key []byte) {
+	v.checkState(t, key)
+	v.checkWorkspace(t, key)
+	v.checkLease(t, key)
+	v.checkOutcome(t, key)
+	v.checkHistory(t, key)
+	v.checkBlobs(t, key)
+}
+
+// TaskProblem returns the first problem that Store would find with one task and the records that belong to it, without its index entries; empty if there is
+// none. space is the workspace of the task, and epoch that of the store; 0: it is not known.
+func TaskProblem(r store.Reader, t *lease.Task, space records.Space, epoch uint32) (problem string, err error) {
+	v := &verifier{r: r, spaces: map[uint32]*records.Space{space.Number: &space}, sum: Summary{Epoch: epoch}}
+	v.report = func(f Finding) { problem = cmp.Or(problem, f.Keyspace.String()+": "+f.Problem) }
+	key := store.AppendTaskKey(nil, t.ID)
+	v.checkTask(t, key)
+	err = v.checkLedgersIn(key, store.PrefixEnd(key))
+	return problem, err
 }
 
 func (v *verifier) checkState(t *lease.Task, key []byte) {

@@ -189,8 +189,13 @@ func (v *verifier) eachTask(ks store.Keyspace, fn func(id lease.TaskID, key []by
 
 // each calls fn with each key of a keyspace.
 func (v *verifier) each(ks store.Keyspace, fn func(key []byte) error) error {
+	return v.eachIn(ks, nil, nil, fn)
+}
+
+// eachIn is each for the keys in [from, to).
+func (v *verifier) eachIn(ks store.Keyspace, from, to []byte, fn func(key []byte) error) error {
 	var failed error
-	err := v.r.Scan(ks, nil, nil, func(key, _ []byte) bool {
+	err := v.r.Scan(ks, from, to, func(key, _ []byte) bool {
 		failed = fn(key)
 		return failed == nil
 	})
