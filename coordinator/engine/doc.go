@@ -41,6 +41,23 @@
 //
 // If the concurrency key of a task has no room, the task leaves its line. It is parked under the key until the key has room (unpark.go).
 //
+// # Words
+//
+//	space     a workspace of a tenant: its queues, sequence, concurrency keys and bindings
+//	class     everything by which a worker may take one task and not another: requirements, pin, affinity; mostly empty
+//	line      the waiting tasks of one queue, type, fairness key and class: alike for every taker, so only the first is looked at
+//	flow      the lines of a queue with one fairness key; flows take turns by weight, and save up no turns while they are empty
+//	pool      the lines of a queue from which the same takers may take: where an idle taker looks
+//	lineup    the lines of one flow that are in one pool, ordered by their first tasks
+//	taker     who can get work: a session, or one unary call that waits
+//	turn      the order of a tenant's queues: the one whose last grant was longest ago is next
+//	parked    waiting under a concurrency key without room, outside its line, until a lease of the key ends
+//	rota      which lines of a key's parked tasks are looked at next when there is room again
+//	head      the first entries of an index on disk, kept in memory; says whether there may be more on disk
+//	timeline  the timers of one clock: finds the one due next, of leased tasks in memory, of the others on disk
+//	lanes     a queue of items with one lane for each key; lanes take turns, so that no key delays another by more than one
+//	backlog   the bytes granted to a session and not yet sent; a session with too many gets no more work
+//
 // # What a round bounds
 //
 // Who calls waits for the end of a round, and perhaps for the turns of others. So each kind of work ends at a bound, and goes on in a later round or turn:
