@@ -33,6 +33,7 @@ type metrics struct {
 	batches     prometheus.Histogram
 	stalled     prometheus.Counter
 	clockSet    prometheus.Counter
+	waited      prometheus.Histogram
 	latency     prometheus.Histogram
 	frames      frameBytes
 	requests    *prometheus.CounterVec
@@ -75,6 +76,10 @@ func newMetrics() *metrics {
 		clockSet: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lessor_wall_clock_jumps_total", Help: "How often the wall clock was set while the coordinator ran, by a second or more.",
 		}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "lessor_wait_seconds", Help: "Time that tasks were READY before they were granted, some of it perhaps PARKED.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
+		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "lessor_result_latency_seconds", Help: "Time from a grant to the committed report that ended its lease.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 13),
@@ -92,7 +97,7 @@ func newMetrics() *metrics {
 			Help: "When a backup last failed, in seconds since 1970; 0 if none has.",
 		}),
 	}
-	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.latency, frames,
+	m.registry.MustRegister(m.submitted, m.tasksEnded, m.requests, m.verdicts, m.dispatched, m.leasesEnded, m.retries, m.commits, m.batches, m.stalled, m.clockSet, m.waited, m.latency, frames,
 		m.calls.ended, m.calls.took, m.backupDone, m.backupFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, final := range []lease.State{lease.Completed, lease.Failed, lease.Cancelled} { // rate() needs a first sample of 0
 		m.tasksEnded.WithLabelValues(final.String())
@@ -156,7 +161,10 @@ func (m *metrics) events() engine.Events {
 		Judged: func(kind lease.Kind, a *lease.Answer) {
 			verdicts.inc(verdictLabels{kind, a.Verdict, a.Reason})
 		},
-		Granted: func(*lease.Task) { m.dispatched.Inc() },
+		Granted: func(_ *lease.Task, waited time.Duration) {
+			m.dispatched.Inc()
+			m.waited.Observe(waited.Seconds())
+		},
 		LeaseEnded: func(t *lease.Task, cause lease.Reason) {
 			leasesEnded.inc(cause)
 			if cause == lease.Reported {

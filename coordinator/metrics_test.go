@@ -165,6 +165,22 @@ func TestRetriedTasksDoNotHideOlderOnes(t *testing.T) {
 	})
 }
 
+// The wait of a task is measured from when it became READY, and again after an attempt.
+func TestWaitsAreMeasured(t *testing.T) {
+	serve(t, nil, func(t *testing.T, r *rig) {
+		r.submit(t, func(s *lessorv1.TaskSpec) { s.RunAt = timestamppb.New(time.Now().Add(time.Hour)) })
+		time.Sleep(time.Hour + 100*time.Second)
+		r.lease(t) // nobody acknowledges it
+		r.wantMetric(t, "lessor_wait_seconds_sum", 100)
+		time.Sleep(time.Hour)
+		r.lease(t)
+		r.wantMetric(t, "lessor_wait_seconds_count", 2)
+		if sum := regexp.MustCompile(`lessor_wait_seconds_sum (\S+)`).FindStringSubmatch(getPath(t, r, "/metrics", http.StatusOK))[1]; sum <= "3600" || sum >= "3700" {
+			t.Errorf("the waits add up to %s s, want an hour, without the first attempt, and 100 s", sum)
+		}
+	})
+}
+
 // If there are more lines than one scrape looks at, the next scrapes look at the others in turn.
 func TestAgeOfTheOldestReadyTaskOfManyLines(t *testing.T) {
 	defer func(most int) { mostHeads = most }(mostHeads)

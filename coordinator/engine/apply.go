@@ -52,7 +52,7 @@ func (e *Engine) callEvents(c *lease.Change) {
 func (e *Engine) updateHolder(c *lease.Change) {
 	switch was, is := isLeased(c.Old), isLeased(c.New); {
 	case is && !was:
-		e.cfg.Events.Granted(c.New)
+		e.cfg.Events.Granted(c.New, e.now().Serving.Sub(c.New.ReadyAt))
 		e.requests.addLease(c.New)
 	case was && !is:
 		e.leaseEnded(c)

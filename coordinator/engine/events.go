@@ -20,8 +20,8 @@ type Events struct {
 	Changed func(before, after *lease.Task)
 	// Judged: a report, Start, Heartbeat or acknowledgement of a worker got its verdict.
 	Judged func(kind lease.Kind, a *lease.Answer)
-	// Granted: a lease was granted; t has it.
-	Granted func(t *lease.Task)
+	// Granted: a lease was granted; t has it. The task had been READY for the time waited, some of it perhaps PARKED.
+	Granted func(t *lease.Task, waited time.Duration)
 	// LeaseEnded: a lease ended for cause, which is Reported for a committed report; t is the version that had the lease.
 	LeaseEnded func(t *lease.Task, cause lease.Reason)
 	// Retried: a task waits for another attempt, after one that ended for cause.
@@ -50,7 +50,7 @@ func (e *Events) fill() {
 		e.Judged = func(lease.Kind, *lease.Answer) {}
 	}
 	if e.Granted == nil {
-		e.Granted = func(*lease.Task) {}
+		e.Granted = func(*lease.Task, time.Duration) {}
 	}
 	if e.LeaseEnded == nil {
 		e.LeaseEnded = func(*lease.Task, lease.Reason) {}

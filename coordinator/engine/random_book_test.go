@@ -169,7 +169,7 @@ func (w *world) checkFeedback() (problems []string) {
 }
 
 // granting is called on the loop of the engine at each grant.
-func (b *book) granting(t *lease.Task) {
+func (b *book) granting(t *lease.Task, _ time.Duration) {
 	b.checkpoints[t.ID] = t.HasCheckpoint
 	if b.rushing {
 		b.turns = append(b.turns, t.Tenant)

@@ -61,9 +61,9 @@ func (r *rig) open(cfg Config) {
 // observe counts the live leases by the events.
 func (r *rig) observe(events *Events) {
 	granted, ended := events.Granted, events.LeaseEnded
-	events.Granted = func(t *lease.Task) {
+	events.Granted = func(t *lease.Task, waited time.Duration) {
 		if r.liveByEvents++; granted != nil {
-			granted(t)
+			granted(t, waited)
 		}
 	}
 	events.LeaseEnded = func(t *lease.Task, cause lease.Reason) {

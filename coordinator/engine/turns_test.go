@@ -110,7 +110,7 @@ func TestQueuesOfTenantsTakeTurns(t *testing.T) {
 	var granted []string // tenants, in the order of the grants; the loop's alone
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, st: memstore.New()}
-		r.start(Config{Events: Events{Granted: func(t *lease.Task) { granted = append(granted, t.Tenant) }}})
+		r.start(Config{Events: Events{Granted: func(t *lease.Task, _ time.Duration) { granted = append(granted, t.Tenant) }}})
 		spaces := []Space{home, {home.Tenant, "other"}, {"umbra", home.Workspace}}
 		specs := many(10 * grantsPerTurn)
 		for _, s := range specs {
@@ -566,7 +566,7 @@ func TestABatchHandsOutToFewTakers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, inBatch := &rig{T: t, st: memstore.New()}, map[uint64]int{}
 				var granted atomic.Int64
-				r.start(Config{Events: Events{Granted: func(*lease.Task) { // on the loop
+				r.start(Config{Events: Events{Granted: func(*lease.Task, time.Duration) { // on the loop
 					granted.Add(1)
 					inBatch[r.batch().number]++
 				}}})
