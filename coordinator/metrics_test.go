@@ -175,8 +175,10 @@ func TestWaitsAreMeasured(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.lease(t)
 		r.wantMetric(t, "lessor_wait_seconds_count", 2)
-		if sum := regexp.MustCompile(`lessor_wait_seconds_sum (\S+)`).FindStringSubmatch(getPath(t, r, "/metrics", http.StatusOK))[1]; sum <= "3600" || sum >= "3700" {
-			t.Errorf("the waits add up to %s s, want an hour, without the first attempt, and 100 s", sum)
+		metrics := getPath(t, r, "/metrics", http.StatusOK)
+		sum, err := strconv.ParseFloat(regexp.MustCompile(`lessor_wait_seconds_sum (\S+)`).FindStringSubmatch(metrics)[1], 64)
+		if err != nil || sum <= 3600 || sum >= 3700 {
+			t.Errorf("the waits add up to %v s (%v), want an hour, without the first attempt, and 100 s", sum, err)
 		}
 	})
 }

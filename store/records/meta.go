@@ -185,6 +185,23 @@ type Queue struct {
 	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
 }
 
+// Add counts a task of the queue.
+func (q *Queue) Add(t *lease.Task) {
+	switch {
+	case t.Lease != nil:
+		q.Leased++
+	case t.Rest == lease.Ready:
+		q.Ready++
+	case t.Rest == lease.Scheduled:
+		q.Scheduled++
+	default:
+		q.Ended++
+	}
+	if t.Parked {
+		q.Parked++
+	}
+}
+
 // endedUnknown is what Ended begins with in a queue from before format 7, which did not count these tasks. Later changes add to it or subtract from it.
 const endedUnknown = 1 << 63
 

@@ -166,20 +166,10 @@ func (s *salvager) count(t *lease.Task) {
 		s.queues[name] = q
 	}
 	q.CreatedAt = min(q.CreatedAt, t.CreatedAt)
-	switch {
-	case t.Lease != nil:
+	q.Add(t)
+	if t.Lease != nil {
 		s.leased = max(s.leased, t.Lease.Epoch)
-		q.Leased++
 		s.report.Leases++
-	case t.Rest == lease.Ready:
-		q.Ready++
-	case t.Rest == lease.Scheduled:
-		q.Scheduled++
-	default:
-		q.Ended++
-	}
-	if t.Parked {
-		q.Parked++
 	}
 }
 

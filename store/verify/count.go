@@ -14,19 +14,7 @@ func (v *verifier) recount(t *lease.Task) {
 		q = &records.Queue{Space: t.ID.Space, Name: t.Spec.Queue}
 		v.queues[key] = q
 	}
-	switch {
-	case t.Lease != nil:
-		q.Leased++
-	case t.Rest == lease.Ready:
-		q.Ready++
-	case t.Rest == lease.Scheduled:
-		q.Scheduled++
-	default:
-		q.Ended++
-	}
-	if t.Parked {
-		q.Parked++
-	}
+	q.Add(t)
 }
 
 // checkCounters compares the counters of each queue with the recount. It also checks that the workspaces of the queues and of their settings exist.
