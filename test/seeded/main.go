@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -9,7 +10,10 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	oneOf := flag.Uint64("one-of", 1, "try one of so many mistakes; 1 tries all")
+	turn := flag.Uint64("turn", 0, "which of them: as many turns in a row try all")
+	flag.Parse()
+	if err := run(max(*oneOf, 1), *turn); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -32,11 +36,22 @@ func catch(mistakes []mistake) []chan error {
 	return results
 }
 
-func run() error {
+// part returns one of each oneOf mistakes. As many turns in a row choose all.
+func part(mistakes []mistake, oneOf, turn uint64) (some []mistake) {
+	for i, m := range mistakes {
+		if uint64(i)%oneOf == turn%oneOf {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+func run(oneOf, turn uint64) error {
 	mistakes, err := readAll("test/seeded/testdata")
 	if err != nil {
 		return err
 	}
+	mistakes = part(mistakes, oneOf, turn)
 	var faults []error
 	results := catch(mistakes)
 	for i, m := range mistakes {
