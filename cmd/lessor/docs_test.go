@@ -179,7 +179,6 @@ func TestFlagsOnlyOnTheCommandLine(t *testing.T) {
 	eachFlagOf(t, func(command string, flag *kong.Flag) {
 		name := "--" + flag.Name
 		switch typed := flag.Tag.Has("typed"); {
-		case command == "standby promote": // its directory is an argument anyway
 		case typed != (len(flag.Envs) == 0) && flag.Name != "help" && flag.Name != "version":
 			t.Errorf("%s of lessor %s is read from %q; only on the command line: %t", name, command, flag.Envs, typed)
 		case selects.MatchString(command+" "+name) && !typed:

@@ -11,7 +11,7 @@ import (
 // standbyPromoteCmd is lessor standby promote.
 type standbyPromoteCmd struct {
 	Dir   string `type:"file" arg:"" placeholder:"DIR" help:"Directory of a standby that does not run."`
-	Force bool   `help:"Promote the copy even if something listens at the address that the standby followed."`
+	Force bool   `typed:"" help:"Promote the copy even if something listens at the address that the standby followed."`
 }
 
 // Help is shown below the flags.
