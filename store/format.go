@@ -32,6 +32,7 @@ func Current() Migrations {
 		{Name: "the sums have a checksum, and queues count ended tasks", Apply: noChange}, // a queue that has not counted them is kept
 		{Name: "tasks are found by their run", Apply: markOlderTasks},
 		{Name: "tasks may require a package, keys are in segments, and timers in a log", Apply: noChange}, // keys of older tasks stay in Idempotency
+		{Name: "queues count ended tasks by their state", Apply: noChange},                                // those of older tasks stay together: see records.Space
 	}
 }
 

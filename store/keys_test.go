@@ -256,8 +256,8 @@ func TestPrefixEnd(t *testing.T) {
 // A new keyspace needs a new format, so that a program that does not know the keyspace refuses the store. This test fails if somebody adds a keyspace, to
 // remind them of the format.
 func TestNewKeyspaceNeedsANewFormat(t *testing.T) {
-	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 26 || format != 9 {
-		t.Errorf("there are %d keyspaces in format %d, want 26 in format 9; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
+	if keyspaces, format := store.NumKeyspaces, store.Current().Format(); keyspaces != 26 || format != 10 {
+		t.Errorf("there are %d keyspaces in format %d, want 26 in format 10; a new keyspace needs a new format: then change the numbers here", keyspaces, format)
 	}
 }
 

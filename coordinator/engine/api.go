@@ -108,12 +108,14 @@ type SubmitResult struct {
 	Err error
 }
 
-// QueueInfo is a queue with its settings and counts. Ready includes Parked: the READY tasks that wait for their concurrency key.
+// QueueInfo is a queue with its settings and counts. Ready includes Parked: the READY tasks that wait for their concurrency key. Completed, Failed and Cancelled
+// are the ended tasks that are there, without those that were submitted before the store had format 10.
 type QueueInfo struct {
 	Name                             string
 	CreatedAt                        lease.Wall
 	Settings                         lease.Settings
 	Ready, Scheduled, Leased, Parked uint64
+	Completed, Failed, Cancelled     uint64
 	Takers                           int // number of sessions and waiting requests that want its tasks
 }
 

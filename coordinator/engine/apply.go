@@ -25,6 +25,8 @@ func (e *Engine) updateCounts(c *lease.Change) {
 		return
 	}
 	q := e.spaces.queueOf(c)
+	id, _ := c.Subject()
+	before, after = q.space.countedAs(id, before), q.space.countedAs(id, after)
 	e.spaces.recount(q, c, before, after)
 	if before == countLeased && q.settings.MaxInflight != 0 {
 		e.agenda.add(q)

@@ -251,6 +251,7 @@ func (b *batch) seal(now lease.Instant) {
 	for _, s := range b.spaces {
 		b.spaceRecords = append(b.spaceRecords, records.Space{
 			Number: s.number, Tenant: s.name.Tenant, Workspace: s.name.Workspace, NextSeq: s.nextSeq, LostFrom: s.lost.from, LostTo: s.lost.to,
+			CountedFrom: s.countedFrom,
 		})
 	}
 	for _, q := range b.queues {

@@ -135,8 +135,8 @@ func (i *inspection) checkCounts() {
 			continue
 		}
 		n, of := counted[q], has[t.Tenant]
-		c := countOf(t)
-		if n.counts[c]++; c != countEnded {
+		c := q.space.countedAs(t.ID, countOf(t))
+		if n.counts[c]++; isUnended(c) {
 			of.Unended++
 		}
 		if t.Lease != nil {
@@ -152,8 +152,8 @@ func (i *inspection) checkCounts() {
 	i.eachQueue(func(q *queue) {
 		total.add(q.tally)
 		has := counted[q]
-		if !records.EndedKnown(q.counts[countEnded]) {
-			has.counts[countEnded] = q.counts[countEnded]
+		if !records.OlderKnown(q.counts[countOlder]) {
+			has.counts[countOlder] = q.counts[countOlder]
 		}
 		if q.tally != has {
 			i.problem("queue %q counts %v, and its tasks are %v", q.name, q.tally, has)

@@ -127,7 +127,10 @@ func (e *Engine) loadQueues(r store.Reader) error {
 			return err
 		}
 		made.createdAt = q.CreatedAt
-		made.counts = [...]uint64{countReady: q.Ready, countScheduled: q.Scheduled, countEnded: q.Ended} // what is leased is counted from the leases
+		made.counts = [...]uint64{ // what is leased is counted from the leases
+			countReady: q.Ready, countScheduled: q.Scheduled,
+			countCompleted: q.Completed, countFailed: q.Failed, countCancelled: q.Cancelled, countOlder: q.Older,
+		}
 		made.parked = q.Parked
 		e.spaces.addLoaded(made)
 		e.loadBucket(made, q.Bucket)

@@ -17,7 +17,7 @@ import (
 func openGolden(t *testing.T) store.Store {
 	t.Helper()
 	dir := t.TempDir()
-	unpack(t, format9, filepath.Join(dir, "lessor.db"))
+	unpack(t, format10, filepath.Join(dir, "lessor.db"))
 	golden, err := boltstore.OpenReadOnly(dir, boltstore.Options{})
 	if err != nil {
 		t.Fatal(err)

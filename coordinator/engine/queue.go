@@ -59,7 +59,7 @@ func (q *queue) record() records.Queue {
 	r := records.Queue{
 		Space: q.space.number, Name: q.name, CreatedAt: q.createdAt,
 		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
-		Ended: q.counts[countEnded],
+		Completed: q.counts[countCompleted], Failed: q.counts[countFailed], Cancelled: q.counts[countCancelled], Older: q.counts[countOlder],
 	}
 	if q.settings.Rate.PerSecond != 0 {
 		bucket := q.bucket
@@ -75,8 +75,8 @@ func (q *queue) state() lease.Queue {
 
 // tally counts tasks.
 type tally struct {
-	counts [4]uint64 // indexed by countOf
-	parked uint64    // how many of the ready ones are parked
+	counts [countNone]uint64 // indexed by countOf and countedAs
+	parked uint64            // how many of the ready ones are parked
 }
 
 func (t *tally) add(other tally) {
@@ -86,7 +86,7 @@ func (t *tally) add(other tally) {
 	t.parked += other.parked
 }
 
-// recount updates the tally after a change of a task; before and after are countOf of its two versions.
+// recount updates the tally after a change of a task; before and after are how its two versions are counted.
 func (t *tally) recount(c *lease.Change, before, after int) {
 	if before != countNone {
 		t.counts[before]--
@@ -107,16 +107,26 @@ const (
 	countReady = iota
 	countScheduled
 	countLeased
-	countEnded
-	countNone // there is no task
+	countCompleted
+	countFailed
+	countCancelled
+	countOlder // ended, in whatever state; see countedAs
+	countNone  // there is no task
 )
+
+// isUnended reports whether an index of tally.counts is that of tasks which have not ended.
+func isUnended(index int) bool { return index < countCompleted }
 
 func countOf(t *lease.Task) int {
 	switch {
 	case t == nil:
 		return countNone
-	case t.Rest.Final():
-		return countEnded
+	case t.Rest == lease.Completed:
+		return countCompleted
+	case t.Rest == lease.Failed:
+		return countFailed
+	case t.Rest == lease.Cancelled:
+		return countCancelled
 	case t.Lease != nil:
 		return countLeased
 	case t.Rest == lease.Ready:

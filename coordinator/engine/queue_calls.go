@@ -44,6 +44,7 @@ func (q *queue) info() QueueInfo {
 	return QueueInfo{
 		Name: q.name, CreatedAt: q.createdAt, Settings: *q.settings, Takers: q.attending,
 		Ready: q.counts[countReady], Scheduled: q.counts[countScheduled], Leased: q.counts[countLeased], Parked: q.parked,
+		Completed: q.counts[countCompleted], Failed: q.counts[countFailed], Cancelled: q.counts[countCancelled],
 	}
 }
 

@@ -573,6 +573,82 @@ func TestPageOfQueuesReadsNoOtherQueues(t *testing.T) {
 	})
 }
 
+// T9: a queue counts its ended tasks by state for as long as they are there, also over a crash: a retry, an adopted result, a delete and the end of the retention
+// change the counts with the task.
+func TestEndedTasksAreCounted(t *testing.T) {
+	t.Attr("rules", "T9")
+	run(t, func(r *rig) {
+		want := func(when string, completed, failed, cancelled uint64) {
+			r.Helper()
+			for _, after := range []string{"", ", after a crash"} {
+				if q := r.queueInfo(); q.Completed != completed || q.Failed != failed || q.Cancelled != cancelled {
+					r.Errorf("%s%s: %d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and %d", when, after, q.Completed, q.Failed, q.Cancelled, completed, failed, cancelled)
+				}
+				r.kill()
+			}
+		}
+		task := func(attempts uint32) lease.TaskID {
+			spec := work()
+			spec.Retry.MaxAttempts, spec.Retry.MaxLosses, spec.Retry.InitialBackoff, spec.Retention = attempts, 1, time.Minute, time.Hour
+			return r.submit(spec)[0].ID
+		}
+		do := func(_ *lease.Task, err error) {
+			r.Helper()
+			if err != nil {
+				r.Fatal(err)
+			}
+		}
+		remove := func(id lease.TaskID) {
+			r.Helper()
+			do(nil, r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: id}))
+		}
+		task(1)
+		want("a task waits", 0, 0, 0)
+		r.say(lease.KindComplete, r.lease(1, 0)[0])
+		want("a task is completed", 1, 0, 0)
+		again := task(2)
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		want("a failed attempt is not the last", 1, 0, 0)
+		time.Sleep(2 * time.Minute)
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		want("a task has failed", 1, 1, 0)
+		late := task(1)
+		lost := r.lease(1, 0)[0]
+		r.say(lease.KindStart, lost)
+		time.Sleep(lease.DefaultHeartbeatTimeout)
+		r.say(lease.KindComplete, lost) // too late, and kept
+		want("a task is lost for good", 1, 2, 0)
+		do(r.Adopt(r.Context(), lease.Adopt{Tenant: home.Tenant, Task: late}))
+		want("its late result is adopted", 2, 1, 0)
+		cancelled := task(1)
+		do(r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: cancelled}))
+		want("a task is cancelled", 2, 1, 1)
+		do(r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: again}))
+		want("the failed task is retried", 2, 0, 1)
+		do(r.Retry(r.Context(), lease.Retry{Tenant: home.Tenant, Task: cancelled}))
+		want("the cancelled task is retried", 2, 0, 0)
+		r.inOneBatch(func() {
+			go remove(again)
+			go func() { do(r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: cancelled})) }()
+			synctest.Wait()
+		})
+		want("one is deleted and one cancelled", 2, 0, 1)
+		remove(late)
+		want("a completed task is deleted", 1, 0, 1)
+		_, err := r.Sweep(r.Context(), Sweep{Space: home, Choose: func(t *lease.Task) (lease.Command, bool) {
+			return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
+		}})
+		do(nil, err)
+		task(1)
+		r.say(lease.KindFail, r.lease(1, 0)[0])
+		task(1)
+		want("the ended ones are deleted, another one has failed, and one waits", 0, 1, 0)
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		want("its retention is over", 0, 0, 0)
+	})
+}
+
 // T13: a queue exists as long as it has tasks, ended ones included, workers or settings. An unused one leaves neither a record nor anything in memory, so that
 // names that are used once do not fill them. A later submit makes the queue anew.
 func TestUnusedQueueIsForgotten(t *testing.T) {

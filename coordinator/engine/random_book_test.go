@@ -479,7 +479,11 @@ func (w *world) looks() {
 		}
 	}
 	for _, space := range append(w.spaces, Space{home.Tenant, "unused"}, Space{"nobody", home.Workspace}) {
-		want := map[string]Counts{}
+		type counts struct {
+			Counts
+			ended [3]uint64 // COMPLETED, FAILED, CANCELLED
+		}
+		want := map[string]counts{}
 		for _, t := range w.seen {
 			if spaceOf(t) != space {
 				continue
@@ -487,12 +491,16 @@ func (w *world) looks() {
 			n := want[t.Spec.Queue]
 			n.add(t)
 			total.add(t)
+			if t.Rest.Final() {
+				n.ended[t.Rest-lease.Completed]++
+			}
 			want[t.Spec.Queue] = n
 		}
 		listed, err := w.Queues(w.Context(), space, "", math.MaxInt)
 		w.check(err)
 		for _, q := range listed {
-			if got := (Counts{q.Ready - q.Parked, q.Parked, q.Scheduled, q.Leased}); got != want[q.Name] {
+			got := counts{Counts{q.Ready - q.Parked, q.Parked, q.Scheduled, q.Leased}, [3]uint64{q.Completed, q.Failed, q.Cancelled}}
+			if got != want[q.Name] {
 				w.Errorf("queue %q of %v is shown with %+v, and has %+v", q.Name, space, got, want[q.Name])
 			}
 			delete(want, q.Name)

@@ -720,7 +720,7 @@ func (w *world) heal() {
 	for begun := time.Now(); ; time.Sleep(time.Second) {
 		w.consistent()
 		left := onLoop(w.rig, func() tally { return w.Engine.spaces.total })
-		left.counts[countEnded] = 0
+		clear(left.counts[countCompleted:])
 		if left == (tally{}) || w.Failed() {
 			return
 		}

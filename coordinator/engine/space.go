@@ -13,6 +13,7 @@ type space struct {
 	number        uint32 // 0 until its first submit or queue update
 	nextSeq       uint64
 	lost          span   // sequences that the newest restore left out
+	countedFrom   uint64 // the sequence from which on ended tasks are counted by their state; see countedAs
 	batch         uint64 // number of the last batch that writes its record
 	queues        map[string]*queue
 	byQueueName   *btree.BTreeG[*queue]         // the same queues, in the order of their names
@@ -43,6 +44,15 @@ func newSpace(name Space, tenant *TenantCounts, number uint32, nextSeq uint64, l
 		bindings: map[string]*binding{}, affinityLines: map[string]map[*line]struct{}{},
 		byQueueName: newTree(func(a, b *queue) bool { return a.name < b.name }),
 	}
+}
+
+// countedAs returns the index of tally.counts by which a task of the space is counted for which countOf returned that one: ended tasks that were submitted before
+// the store had format 10 are counted together.
+func (s *space) countedAs(id lease.TaskID, index int) int {
+	if id.Seq < s.countedFrom && countCompleted <= index && index <= countCancelled {
+		return countOlder
+	}
+	return index
 }
 
 // add adds a new queue to its space, and drop removes it.

@@ -29,6 +29,7 @@ func newSpaces(d *directory, epoch uint32) *spaces {
 func (all *spaces) load(s records.Space) {
 	name := Space{Tenant: s.Tenant, Workspace: s.Workspace}
 	made := newSpace(name, all.countsOf(name.Tenant), s.Number, s.NextSeq, span{s.LostFrom, s.LostTo})
+	made.countedFrom = s.CountedFrom
 	all.byNumber[s.Number], all.byName[name] = made, made
 	made.tenant.spaces++
 	all.dir.add(name, s.Number)
@@ -103,7 +104,8 @@ func (all *spaces) withdrawNumber(s *space) {
 	s.number = 0
 }
 
-// recount updates the counts of a queue, of its tenant and of all after a change of a task; before and after are countOf of its two versions.
+// recount updates the counts of a queue, of its tenant and of all after a change of a task; before and after are how its two versions are
+// counted.
 func (all *spaces) recount(q *queue, c *lease.Change, before, after int) {
 	q.space.tenant.recount(before, after)
 	q.recount(c, before, after)
@@ -145,9 +147,9 @@ func (all *spaces) countsOf(tenant string) *TenantCounts {
 	return n
 }
 
-// recount updates the counts of a tenant after a change of a task; before and after are countOf of its two versions.
+// recount updates the counts of a tenant after a change of a task; before and after are how its two versions are counted.
 func (n *TenantCounts) recount(before, after int) {
-	switch was, is := before < countEnded, after < countEnded; {
+	switch was, is := isUnended(before), isUnended(after); {
 	case is && !was:
 		n.Unended++
 	case was && !is:

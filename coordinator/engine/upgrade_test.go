@@ -145,11 +145,12 @@ func storedTokens(r *rig) (n int) {
 
 var updateGolden = flag.Bool("update", false, "make the golden store of the newest format anew; only while no release has it")
 
-// The stores of formats 4 to 9 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
+// The stores of formats 4 to 10 have records of every keyspace; a file beside each has the lease id of its task 1. Never change these files: a program that
 // writes records in another way must still read all of them, or raise the format and upgrade them.
 const (
-	format9      = "testdata/format9.db.gz"
-	format9Lease = "testdata/format9.lease"
+	format9       = "testdata/format9.db.gz"
+	format10      = "testdata/format10.db.gz"
+	format10Lease = "testdata/format10.lease"
 )
 
 // A store of format 4 is upgraded at the start, and its lease stays live. Its specs do not hold the first state of their tasks; each task has a record of
@@ -168,7 +169,10 @@ func TestUpgradeFromFormat5(t *testing.T) {
 // A store of format 6 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its sums have no checksum.
 func TestUpgradeFromFormat6(t *testing.T) {
 	t.Attr("rules", "A9 A10 T13")
-	checkGoldenStore(t, "testdata/format6.db.gz", "testdata/format6.lease", (*rig).wantRateLimitUsedUp)
+	checkGoldenStore(t, "testdata/format6.db.gz", "testdata/format6.lease", func(r *rig) {
+		r.wantRateLimitUsedUp()
+		r.wantEndedCounted(0, 0)
+	})
 }
 
 // A store of format 7 is upgraded at the start; its lease stays live, and its rate limit is still used up. Its tasks are not in the index of runs, and are found.
@@ -194,14 +198,20 @@ func TestUpgradeFromFormat8(t *testing.T) {
 	})
 }
 
-// A store of format 9, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, one of its
-// tasks requires a package, and its idempotency keys are known.
-func TestStoreOfFormat9(t *testing.T) {
-	t.Attr("rules", "A9 A10 T1 T13 W13")
+// A store of format 9 is upgraded at the start; its lease stays live. Its queues do not tell the states of ended tasks: only those of new tasks are counted.
+func TestUpgradeFromFormat9(t *testing.T) {
+	t.Attr("rules", "A9 A10")
+	checkGoldenStore(t, format9, "testdata/format9.lease", func(r *rig) { r.wantEndedCounted(0, 0) })
+}
+
+// A store of format 10, the present one, stays readable; its lease stays live, its rate limit is still used up, the task of its run is found, one of its
+// tasks requires a package, its idempotency keys are known, and its queues tell how many tasks were COMPLETED and FAILED.
+func TestStoreOfFormat10(t *testing.T) {
+	t.Attr("rules", "A9 A10 T1 T9 T13 W13")
 	if *updateGolden {
 		makeGolden(t)
 	}
-	checkGoldenStore(t, format9, format9Lease, func(r *rig) {
+	checkGoldenStore(t, format10, format10Lease, func(r *rig) {
 		r.wantTasksOfRun(21)
 		r.wantRateLimitUsedUp()
 		wants := Wants{Space: home, Worker: "w", Queues: []string{"packages"}}
@@ -213,7 +223,31 @@ func TestStoreOfFormat9(t *testing.T) {
 			r.Errorf("%d grants (%v) to a worker with the package, want 1", len(g), err)
 		}
 		r.wantKeys("once", "twice", "thrice")
+		r.wantEndedCounted(2, 2) // task 1 was completed now
 	})
+}
+
+// wantEndedCounted checks how many tasks of a golden store are counted as COMPLETED and FAILED, and that new ones are counted, also after a start.
+func (r *rig) wantEndedCounted(completed, failed uint64) {
+	r.Helper()
+	for range 2 {
+		if q := r.queueInfo(); q.Completed != completed || q.Failed != failed || q.Cancelled != 0 {
+			r.Errorf("%d COMPLETED, %d FAILED and %d CANCELLED tasks are counted, want %d, %d and 0", q.Completed, q.Failed, q.Cancelled, completed, failed)
+		}
+		late := r.submit(work())[0].ID
+		if _, err := r.Cancel(r.Context(), lease.Cancel{Tenant: home.Tenant, Task: late}); err != nil {
+			r.Fatal(err)
+		}
+		r.restart(Config{})
+		if q := r.queueInfo(); q.Cancelled != 1 {
+			r.Errorf("%d CANCELLED tasks are counted, want the new one", q.Cancelled)
+		}
+		if err := r.Delete(r.Context(), lease.Delete{Tenant: home.Tenant, Task: late}); err != nil {
+			r.Fatal(err)
+		}
+		r.restart(Config{Recovery: RestoredStore}) // skips sequences
+	}
+	r.verify()
 }
 
 // wantTasksOfRun checks which tasks the store has of the run "run".
@@ -307,7 +341,7 @@ func checkGoldenStore(t *testing.T, file, leaseFile string, test func(*rig)) {
 
 // notInGolden returns the keyspaces in which a golden store has no records.
 func notInGolden(file string) []store.Keyspace {
-	if file == format9 {
+	if file == format9 || file == format10 {
 		return []store.Keyspace{store.Line, store.Idempotency} // only older formats had records there
 	}
 	return []store.Keyspace{store.Line, store.KeyLog, store.KeySegment, store.TimerLog}
@@ -323,7 +357,7 @@ func (r *rig) leaseFrom(queue string) []Granted {
 	return g
 }
 
-// makeGolden makes the store of format 9 anew.
+// makeGolden makes the store of format 10 anew.
 func makeGolden(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -350,7 +384,7 @@ func makeGolden(t *testing.T) {
 	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), os.WriteFile(format9, packed.Bytes(), 0o600), os.WriteFile(format9Lease, []byte(id), 0o600)); err != nil {
+	if err := errors.Join(w.Close(), os.WriteFile(format10, packed.Bytes(), 0o600), os.WriteFile(format10Lease, []byte(id), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }

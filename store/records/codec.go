@@ -213,7 +213,7 @@ func table[V any](c *codec, v *map[string]V, value func(*codec, *V)) {
 
 // version is the version of records that this program writes. It reads all versions up to it. Version n came with format n of the store; there are no versions
 // 4 and 8.
-const version = 9
+const version = 10
 
 // put writes the fields of v as a sealed value under key, directly into the memory of the batch.
 func put[T any](b *store.Batch, ks store.Keyspace, key []byte, v *T, fields func(*codec, *T)) {

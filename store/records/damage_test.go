@@ -193,10 +193,10 @@ func TestDamagedRecordIsRefused(t *testing.T) {
 	}
 }
 
-// A record of a version that this program does not know is refused. 10 is the next version.
+// A record of a version that this program does not know is refused. 11 is the next version.
 func TestUnknownVersionIsRefused(t *testing.T) {
 	for _, rec := range sealedRecords(t) {
-		for _, version := range []byte{0, 10, 255} {
+		for _, version := range []byte{0, 11, 255} {
 			value := storetest.Seal(rec.keyspace, rec.key, version, rec.value[store.SealSize:])
 			rec.wantCorrupt(t, "another version", value)
 		}

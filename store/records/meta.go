@@ -142,6 +142,9 @@ type Space struct {
 	NextSeq           uint64
 	// No task or event has a sequence from LostFrom to before LostTo: the newest restore left them out. Both are 0 if there was none.
 	LostFrom, LostTo uint64
+	// CountedFrom is the sequence from which on queues count ended tasks by their state; they count those with earlier ones in Queue.Older. 0 in a space that
+	// was made in format 10 or later.
+	CountedFrom uint64
 }
 
 func spaceFields(c *codec, s *Space) {
@@ -150,6 +153,11 @@ func spaceFields(c *codec, s *Space) {
 	if c.since(6) {
 		num(c, &s.LostFrom)
 		num(c, &s.LostTo)
+	}
+	if c.since(10) {
+		num(c, &s.CountedFrom)
+	} else {
+		s.CountedFrom = s.NextSeq // any change of it writes the record anew
 	}
 }
 
@@ -175,18 +183,20 @@ func Spaces(r store.Reader, fn func(Space) error) error {
 	}, fn)
 }
 
-// Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are part of Ready.
+// Queue is a queue with its counts of tasks. Parked tasks wait for their concurrency key; they are part of Ready. Older are the ended tasks, in whatever state,
+// that were submitted before the store had format 10, which counts the others by their state; see Space.CountedFrom and OlderKnown.
 type Queue struct {
 	Space                            uint32
 	Name                             string
 	CreatedAt                        lease.Wall
 	Ready, Scheduled, Leased, Parked uint64
-	Ended                            uint64        // COMPLETED, FAILED and CANCELLED ones; see EndedKnown
+	Completed, Failed, Cancelled     uint64
+	Older                            uint64
 	Bucket                           *lease.Bucket // of the rate limit; nil: there is none, or the record is older than format 6
 }
 
-// Add counts a task of the queue.
-func (q *Queue) Add(t *lease.Task) {
+// Add counts a task of the queue. countedFrom is that of its space.
+func (q *Queue) Add(t *lease.Task, countedFrom uint64) {
 	switch {
 	case t.Lease != nil:
 		q.Leased++
@@ -194,19 +204,25 @@ func (q *Queue) Add(t *lease.Task) {
 		q.Ready++
 	case t.Rest == lease.Scheduled:
 		q.Scheduled++
+	case t.ID.Seq < countedFrom:
+		q.Older++
+	case t.Rest == lease.Completed:
+		q.Completed++
+	case t.Rest == lease.Failed:
+		q.Failed++
 	default:
-		q.Ended++
+		q.Cancelled++
 	}
 	if t.Parked {
 		q.Parked++
 	}
 }
 
-// endedUnknown is what Ended begins with in a queue from before format 7, which did not count these tasks. Later changes add to it or subtract from it.
-const endedUnknown = 1 << 63
+// olderUnknown is what Older begins with in a queue from before format 7, which did not count ended tasks. Later changes add to it or subtract from it.
+const olderUnknown = 1 << 63
 
-// EndedKnown reports whether a number of ended tasks, as in Queue.Ended, is right.
-func EndedKnown(n uint64) bool { return n < endedUnknown/2 }
+// OlderKnown reports whether a number of ended tasks, as in Queue.Older, is right.
+func OlderKnown(n uint64) bool { return n < olderUnknown/2 }
 
 func queueFields(c *codec, q *Queue) {
 	num(c, &q.CreatedAt)
@@ -220,9 +236,14 @@ func queueFields(c *codec, q *Queue) {
 		optional(c, &q.Bucket, bucketFields)
 	}
 	if c.since(7) {
-		num(c, &q.Ended)
+		num(c, &q.Older) // in formats 7 to 9, all ended tasks
 	} else {
-		q.Ended = endedUnknown
+		q.Older = olderUnknown
+	}
+	if c.since(10) {
+		num(c, &q.Completed)
+		num(c, &q.Failed)
+		num(c, &q.Cancelled)
 	}
 }
 

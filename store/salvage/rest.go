@@ -187,7 +187,7 @@ func (s *salvager) tell(kind string, space uint32, name, reason string) {
 	s.found(item)
 }
 
-// putSpaces makes sure that no workspace gives out a sequence again.
+// putSpaces makes sure that no workspace gives out a sequence again, and that queues count their ended tasks by state, as putQueues did.
 func (s *salvager) putSpaces() error {
 	err := s.to.View(func(r store.Reader) error {
 		for _, ks := range []store.Keyspace{store.KeyLog, store.Ledger} {
@@ -204,8 +204,8 @@ func (s *salvager) putSpaces() error {
 		return nil
 	})
 	for number, space := range s.spaces {
-		if next := s.last[number] + 1; next > space.NextSeq {
-			space.NextSeq = next
+		if next := s.last[number] + 1; next > space.NextSeq || space.CountedFrom != 0 {
+			space.NextSeq, space.CountedFrom = max(next, space.NextSeq), 0
 			records.PutSpace(&s.b, *space)
 		}
 	}

@@ -40,7 +40,7 @@ func TestSoundStoreIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	files := map[string][]byte{"the world": soundStore(t)}
-	for format := 1; format <= 9; format++ {
+	for format := 1; format <= 10; format++ {
 		name := fmt.Sprintf("../../coordinator/engine/testdata/format%d.db.gz", format)
 		files[name] = unpacked(t, name)
 	}
@@ -55,7 +55,38 @@ func TestSoundStoreIsKeptWhole(t *testing.T) {
 		if len(s.tasks) == 0 || int(s.report.Total) != len(s.tasks) {
 			t.Errorf("%s: %d tasks, and the report says %d", name, len(s.tasks), s.report.Total)
 		}
+		s.requireEndedCounted(t)
 		requireServes(t, s.dir)
+	}
+}
+
+// requireEndedCounted checks that the queues of the new store count all ended tasks by their state, also those of older formats.
+func (s *salvaged) requireEndedCounted(t *testing.T) {
+	t.Helper()
+	st, err := boltstore.OpenReadOnly(s.dir, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	var has, counted [3]uint64
+	for _, task := range s.tasks {
+		if task.Rest.Final() {
+			has[task.Rest-lease.Completed]++
+		}
+	}
+	err = st.View(func(r store.Reader) error {
+		return records.Queues(r, func(q records.Queue) error {
+			for i, n := range []uint64{q.Completed, q.Failed, q.Cancelled} {
+				counted[i] += n
+			}
+			if q.Older != 0 {
+				t.Errorf("queue %q counts %d ended tasks of an older format", q.Name, q.Older)
+			}
+			return nil
+		})
+	})
+	if err != nil || counted != has {
+		t.Errorf("the queues count %d COMPLETED, FAILED and CANCELLED tasks (%v), and there are %d", counted, err, has)
 	}
 }
 

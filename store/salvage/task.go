@@ -166,7 +166,7 @@ func (s *salvager) count(t *lease.Task) {
 		s.queues[name] = q
 	}
 	q.CreatedAt = min(q.CreatedAt, t.CreatedAt)
-	q.Add(t)
+	q.Add(t, 0) // putSpaces makes this right
 	if t.Lease != nil {
 		s.leased = max(s.leased, t.Lease.Epoch)
 		s.report.Leases++
