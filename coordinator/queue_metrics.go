@@ -30,6 +30,8 @@ var (
 	queueLabels    = []string{"workspace", "queue"}
 	queueTasksDesc = prometheus.NewDesc("lessor_queue_tasks", "Tasks of the queue that have not ended, by state; PARKED are READY but held back by their concurrency key.",
 		append([]string{"state"}, queueLabels...), nil)
+	queueKeptDesc = prometheus.NewDesc("lessor_queue_kept_tasks", "Tasks of the queue that have ended and are there until their retention is over, by state.",
+		append([]string{"state"}, queueLabels...), nil)
 	queueOldestDesc = prometheus.NewDesc("lessor_queue_oldest_ready_seconds",
 		"How long the task of the queue has been READY that has been so the longest; PARKED ones are left out. 0 if none is.", queueLabels, nil)
 	queueTakersDesc = prometheus.NewDesc("lessor_queue_takers", "Workers and requests that wait for tasks of the queue or work on them.", queueLabels, nil)
@@ -92,7 +94,7 @@ type shownQueues struct {
 
 // Describe implements prometheus.Collector.
 func (shownQueues) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queueTasksDesc, queueOldestDesc, queueTakersDesc, queuePausedDesc, queuesCutDesc} {
+	for _, d := range []*prometheus.Desc{queueTasksDesc, queueKeptDesc, queueOldestDesc, queueTakersDesc, queuePausedDesc, queuesCutDesc} {
 		to <- d
 	}
 }
@@ -109,6 +111,9 @@ func (s shownQueues) Collect(to chan<- prometheus.Metric) {
 			"READY": q.GetReady() - q.GetBlocked(), "PARKED": q.GetBlocked(), "SCHEDULED": q.GetScheduled(), "LEASED": q.GetLeased(),
 		} {
 			tell(queueTasksDesc, float64(n), append([]string{state}, of...)...)
+		}
+		for state, n := range map[string]uint64{"COMPLETED": q.GetCompleted(), "FAILED": q.GetFailed(), "CANCELLED": q.GetCancelled()} {
+			tell(queueKeptDesc, float64(n), append([]string{state}, of...)...)
 		}
 		tell(queueOldestDesc, q.GetOldestReady().AsDuration().Seconds(), of...)
 		tell(queueTakersDesc, float64(q.GetTakers()), of...)

@@ -30,15 +30,25 @@ func TestMetricsOfQueues(t *testing.T) {
 		if _, err := r.admin.UpdateQueue(t.Context(), &lessorv1.UpdateQueueRequest{Name: "mail", Paused: new(true)}); err != nil {
 			t.Fatal(err)
 		}
+		for _, queue := range []string{"mail", "mail", `a "b"`} {
+			workspace := map[bool]string{true: "default", false: "other"}[queue == "mail"]
+			gone := r.submit(t, func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.Queue = workspace, queue })
+			if _, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: gone.GetTaskId()}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(9 * time.Second)
 		mail := []string{
 			`lessor_queue_tasks{queue="mail",state="READY",workspace="default"} 1`, `lessor_queue_tasks{queue="mail",state="PARKED",workspace="default"} 1`,
 			`lessor_queue_tasks{queue="mail",state="SCHEDULED",workspace="default"} 1`, `lessor_queue_tasks{queue="mail",state="LEASED",workspace="default"} 2`,
+			`lessor_queue_kept_tasks{queue="mail",state="COMPLETED",workspace="default"} 0`,
+			`lessor_queue_kept_tasks{queue="mail",state="FAILED",workspace="default"} 0`, `lessor_queue_kept_tasks{queue="mail",state="CANCELLED",workspace="default"} 2`,
 			`lessor_queue_oldest_ready_seconds{queue="mail",workspace="default"} 9`, `lessor_queue_paused{queue="mail",workspace="default"} 1`,
 			`lessor_queue_takers{queue="mail",workspace="default"} 0`, `lessor_queues_left_out 0`,
 		}
 		other := []string{
-			`lessor_queue_tasks{queue="a \"b\"",state="READY",workspace="other"} 1`, `lessor_queue_takers{queue="a \"b\"",workspace="other"} 0`,
+			`lessor_queue_tasks{queue="a \"b\"",state="READY",workspace="other"} 1`,
+			`lessor_queue_kept_tasks{queue="a \"b\"",state="CANCELLED",workspace="other"} 1`, `lessor_queue_takers{queue="a \"b\"",workspace="other"} 0`,
 		}
 		for query, want := range map[string][2][]string{ // what is shown, and what is not
 			"":                      {mail, other},

@@ -165,6 +165,7 @@ func queueProto(workspace string, q *engine.QueueInfo) *lessorv1.Queue {
 	s := &q.Settings
 	m := &lessorv1.Queue{
 		Name: q.Name, WorkspaceId: workspace, Ready: q.Ready, Scheduled: q.Scheduled, Leased: q.Leased, Blocked: q.Parked,
+		Completed: q.Completed, Failed: q.Failed, Cancelled: q.Cancelled,
 		CreatedAt: convert.Stamp(q.CreatedAt), Takers: uint32(q.Takers),
 		Paused: s.Paused, MaxInflight: s.MaxInflight, FairnessWeights: s.Weights,
 	}

@@ -358,6 +358,26 @@ func TestQueueThatNobodyWorksOn(t *testing.T) {
 	}
 }
 
+// The overview says how many tasks of a queue are FAILED, and links them; its page says how many have ended.
+func TestEndedTasksOfAQueue(t *testing.T) {
+	a := full()
+	queue := &lessorv1.Queue{Name: "q", WorkspaceId: "ws", Completed: 31, Failed: 32, Cancelled: 33}
+	a.by[lessorv1.AdminService_ListQueues_FullMethodName] = &lessorv1.ListQueuesResponse{Queues: []*lessorv1.Queue{queue}}
+	a.by[lessorv1.AdminService_GetQueue_FullMethodName] = &lessorv1.GetQueueResponse{Queue: queue}
+	const linked = `<a href="/ui/tasks?queue=q&amp;state=FAILED&amp;workspace=ws">32</a>`
+	if body := get(t, a, "/ui/").Body.String(); !strings.Contains(body, linked) {
+		t.Errorf("the overview lacks %s:\n%s", linked, body)
+	}
+	const ended = "31 <small>completed</small> 32 <small>failed</small> 33 <small>cancelled</small>"
+	if body := get(t, a, "/ui/queue?name=q&workspace=ws").Body.String(); !strings.Contains(body, ended) {
+		t.Errorf("the page of the queue lacks %s:\n%s", ended, body)
+	}
+	queue.Failed = 0
+	if body := get(t, a, "/ui/").Body.String(); strings.Contains(body, "state=FAILED") || !strings.Contains(body, `<td class="n">0</td>`) {
+		t.Errorf("no task is FAILED, and some are linked:\n%s", body)
+	}
+}
+
 // The overview says what a full disk has stopped.
 func TestFullDiskStandsOut(t *testing.T) {
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ type queueListCmd struct {
 
 func (c queueListCmd) Run(a *app) error {
 	return c.with(a, func(cl *client) error {
-		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "SCHEDULED", "LEASED", "SETTINGS")
+		list := newListing(a, "QUEUE", "READY", "OLDEST", "BLOCKED", "SCHEDULED", "LEASED", "FAILED", "SETTINGS")
 		req := &lessorv1.ListQueuesRequest{WorkspaceId: c.Workspace}
 		return printPages(list, queueCells, func(token string) ([]*lessorv1.Queue, string, error) {
 			req.PageToken = token
@@ -42,6 +42,7 @@ func queueCells(q *lessorv1.Queue) []string {
 		fmt.Sprint(q.GetBlocked()),
 		fmt.Sprint(q.GetScheduled()),
 		fmt.Sprint(q.GetLeased()),
+		fmt.Sprint(q.GetFailed()),
 		words.Settings(q),
 	}
 }

@@ -46,6 +46,7 @@ func printQueue(w io.Writer, q *lessorv1.Queue) error {
 	}
 	d.add("scheduled", fmt.Sprint(q.GetScheduled()))
 	d.add("leased", fmt.Sprint(q.GetLeased()))
+	d.add("ended", endedText(q))
 	d.add("workers", fmt.Sprint(q.GetTakers()))
 	d.addSettings(q)
 	return d.flush()
@@ -57,6 +58,20 @@ func readyText(q *lessorv1.Queue) string {
 		text += fmt.Sprintf(", %d of them blocked by their concurrency key", n)
 	}
 	return text
+}
+
+// endedText says how many tasks have ended and are there; "" if none are.
+func endedText(q *lessorv1.Queue) string {
+	var states []string
+	for _, of := range []struct {
+		tasks uint64
+		state string
+	}{{q.GetCompleted(), "COMPLETED"}, {q.GetFailed(), "FAILED"}, {q.GetCancelled(), "CANCELLED"}} {
+		if of.tasks > 0 {
+			states = append(states, fmt.Sprintf("%d %s", of.tasks, of.state))
+		}
+	}
+	return strings.Join(states, ", ")
 }
 
 func (d details) addSettings(q *lessorv1.Queue) {

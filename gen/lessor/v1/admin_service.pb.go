@@ -185,7 +185,14 @@ type Queue struct {
 	Takers uint32 `protobuf:"varint,13,opt,name=takers,proto3" json:"takers,omitempty"`
 	// For how long the task has been READY that has been so the longest, without those that are blocked and without downtime of the coordinator. It looks at
 	// 2,000 tasks of a workspace, the next ones of each fairness key, type and priority. Absent if no task is READY, and in answers to UpdateQueue.
-	OldestReady   *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
+	OldestReady *durationpb.Duration `protobuf:"bytes,14,opt,name=oldest_ready,json=oldestReady,proto3" json:"oldest_ready,omitempty"`
+	// Tasks that are COMPLETED, and are there until their retention is over or somebody deletes them. This number and the next two lack tasks that were
+	// submitted before the store was upgraded to format 10.
+	Completed uint64 `protobuf:"varint,15,opt,name=completed,proto3" json:"completed,omitempty"`
+	// Tasks that are FAILED, and are there.
+	Failed uint64 `protobuf:"varint,16,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Tasks that are CANCELLED, and are there.
+	Cancelled     uint64 `protobuf:"varint,17,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +323,27 @@ func (x *Queue) GetOldestReady() *durationpb.Duration {
 		return x.OldestReady
 	}
 	return nil
+}
+
+func (x *Queue) GetCompleted() uint64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *Queue) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Queue) GetCancelled() uint64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return 0
 }
 
 // RateLimit bounds how often a queue grants. What was granted is remembered over a restart; time in which no coordinator served does not count.
@@ -3440,7 +3468,7 @@ var File_lessor_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xf6\x04\n" +
+	"\x1dlessor/v1/admin_service.proto\x12\tlessor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lessor/v1/audit.proto\x1a\x16lessor/v1/report.proto\x1a\x17lessor/v1/session.proto\x1a\x14lessor/v1/task.proto\x1a\x1clessor/v1/task_service.proto\"\xca\x05\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -3458,7 +3486,10 @@ const file_lessor_v1_admin_service_proto_rawDesc = "" +
 	"\fretry_policy\x18\v \x01(\v2\x16.lessor.v1.RetryPolicyR\vretryPolicy\x12P\n" +
 	"\x10fairness_weights\x18\f \x03(\v2%.lessor.v1.Queue.FairnessWeightsEntryR\x0ffairnessWeights\x12\x16\n" +
 	"\x06takers\x18\r \x01(\rR\x06takers\x12<\n" +
-	"\foldest_ready\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\voldestReady\x1aB\n" +
+	"\foldest_ready\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\voldestReady\x12\x1c\n" +
+	"\tcompleted\x18\x0f \x01(\x04R\tcompleted\x12\x16\n" +
+	"\x06failed\x18\x10 \x01(\x04R\x06failed\x12\x1c\n" +
+	"\tcancelled\x18\x11 \x01(\x04R\tcancelled\x1aB\n" +
 	"\x14FairnessWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"@\n" +
