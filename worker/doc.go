@@ -26,7 +26,7 @@
 // That clock may stand still while the machine is suspended. When it wakes up, a handler whose lease has ended meanwhile learns that only
 // from the next heartbeat, or from Confirm.
 //
-// What the handler returns becomes exactly one report; see Handler. The worker sends the report unchanged, a limited number of
+// What the handler returns becomes exactly one report; see Handler, and JSON for one that takes and returns values of Go. The worker sends the report unchanged, a limited number of
 // times, until the coordinator answers with a verdict, and never after that (K1, K3, K5). A lost stream stops no handler: the
 // worker reconnects and continues with the leases that are still live.
 //
@@ -53,7 +53,7 @@ package worker
 //
 // Where to look:
 //
-//	the API          worker.go, config.go, task.go, chunk.go, capacity.go, steer.go, errors.go, hooks.go, dial.go
+//	the API          worker.go, config.go, task.go, json.go, chunk.go, capacity.go, steer.go, errors.go, hooks.go, dial.go
 //	a run            run.go (one session after another), drain.go (the end), states.go, backoff.go, refusal.go
 //	a session        session.go (open, close), reader.go, writer.go, collect.go (makes frames), lull.go, link.go, resume.go
 //	an attempt       execute.go (dispatch to outcome), attempt.go, lease.go, heartbeat.go, outcome.go, report.go

@@ -69,13 +69,9 @@ func Example_producer() {
 		Month string `json:"month"`
 	}
 	w := c.Worker("reports", worker.Config{})
-	w.Handle("render", func(_ context.Context, t *worker.Task) ([]byte, error) {
-		var o order
-		if err := json.Unmarshal(t.Payload, &o); err != nil {
-			return nil, worker.WithCategory(worker.DataQuality, err) // another attempt would read the same
-		}
-		return json.Marshal(map[string]string{"file": o.Month + ".pdf"})
-	})
+	w.Handle("render", worker.JSON(func(_ context.Context, _ *worker.Task, o order) (map[string]string, error) {
+		return map[string]string{"file": o.Month + ".pdf"}, nil
+	}))
 	c.Run(w)
 
 	p := producer.New(c.Conn()) // in a program, worker.Dial makes the connection
