@@ -135,7 +135,7 @@ func (s *adminService) PurgeQueue(ctx context.Context, req *lessorv1.PurgeQueueR
 	f := s.fields()
 	space, name := queueName(ctx, f, req)
 	list := newListing("purge", space.Tenant, &lessorv1.PurgeQueueRequest{WorkspaceId: space.Workspace, Name: name})
-	sw := engine.Sweep{Space: space, Matches: func(s *lease.Spec) bool { return s.Queue == name }}
+	sw := engine.Sweep{Space: space, Matches: func(t *lease.Task) bool { return t.Spec.Queue == name }}
 	sw.After, sw.Until, _ = list.pair(f, req.GetPageToken())
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)

@@ -30,16 +30,8 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 	if f.Err != nil {
 		return nil, refusal.Status(f.Err)
 	}
-	number, ok := s.engine.SpaceNumber(engine.Space{Tenant: tenant, Workspace: want.Workspace})
-	if !ok {
-		return &lessorv1.ListTasksResponse{}, nil
-	}
 	p := taskPage{want: &want, pageSize: pageSize{most: size}, now: s.engine.Now()}
-	err := s.longView(func(r store.Reader) error {
-		p.r = r
-		return errors.Join(p.scan(number, after), p.err)
-	})
-	if err != nil {
+	if err := s.fill(ctx, &p, engine.Space{Tenant: tenant, Workspace: want.Workspace}, after); err != nil {
 		return nil, refusal.Status(err)
 	}
 	res := &lessorv1.ListTasksResponse{Tasks: p.tasks}
@@ -47,6 +39,30 @@ func (s *taskService) ListTasks(ctx context.Context, req *lessorv1.ListTasksRequ
 		res.NextPageToken = list.token(binary.BigEndian.AppendUint64(nil, p.last))
 	}
 	return res, nil
+}
+
+// fill fills a page with the tasks of a space whose sequence numbers come after a given one. What has an idempotency key is one task, so there is no page
+// after its page.
+func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space, after uint64) error {
+	number, ok := s.engine.SpaceNumber(space)
+	if !ok {
+		return nil
+	}
+	var only *lease.Task
+	if key := p.want.Key; key != "" {
+		var err error
+		if only, err = s.engine.TaskByKey(ctx, space.Tenant, number, key); err != nil || only == nil {
+			return err
+		}
+	}
+	return s.longView(func(r store.Reader) error {
+		p.r = r
+		if only != nil {
+			p.take(only)
+			return p.err
+		}
+		return errors.Join(p.scan(number, after), p.err)
+	})
 }
 
 // seqCursor returns the sequence number in a cursor. The page begins after this number.

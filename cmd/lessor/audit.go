@@ -2,7 +2,6 @@ package main
 
 import (
 	"strings"
-	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
@@ -33,11 +32,8 @@ Examples:
 }
 
 func (c auditListCmd) Run(a *app) error {
-	if c.Since.After(time.Now()) {
-		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", c.Since.Format(time.RFC3339))
-	}
-	if !c.Until.IsZero() && !c.Until.After(c.Since.Time) {
-		return fail(exitUsage, "--since is -24h unless it is set", "--until: %s is not after --since, %s", c.Until.Format(time.RFC3339), c.Since.Format(time.RFC3339))
+	if err := checkSpan(c.Since, c.Until, "--since is -24h unless it is set"); err != nil {
+		return err
 	}
 	return c.with(a, func(cl *client) error {
 		list := newListing(a, inZone("AT"), "SUBJECT", "ACTION", "OUTCOME", "OBJECT", "DETAIL")

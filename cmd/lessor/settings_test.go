@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lessor-dev/lessor/coordinator"
 	"github.com/lessor-dev/lessor/coordinator/engine"
@@ -158,15 +159,20 @@ func TestSettingsOfASubmit(t *testing.T) {
 
 // Each flag of the commands that select tasks sets the condition of its name, and nothing else.
 func TestSettingsOfAFilter(t *testing.T) {
-	got, err := parsed(t, "task", "list", "--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v").Task.List.filter("w")
+	got, err := parsed(t, "task", "list", "--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v",
+		"--idempotency-key=i", "--worker=n", "--since=2026-06-01T06:00:01Z", "--until=2026-06-01T06:00:02Z").Task.List.filter("w")
 	want := &lessorv1.TaskFilter{
 		WorkspaceId: "w", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}, RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "c",
-		Labels: map[string]string{"l": "v"},
+		Labels: map[string]string{"l": "v"}, IdempotencyKey: "i", WorkerId: "n",
+		CreatedAfter: &timestamppb.Timestamp{Seconds: 1780293601}, CreatedBefore: &timestamppb.Timestamp{Seconds: 1780293602},
 	}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("the filter is %v (error %v), want %v", got, err, want)
 	}
-	for _, flag := range []string{"--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v"} {
+	for _, flag := range []string{
+		"--queue=q", "--state=ready", "--run-id=r", "--type=t", "--host-node=h", "--concurrency-key=c", "--label=l=v",
+		"--idempotency-key=i", "--worker=n", "--since=-1h", "--until=-1h",
+	} {
 		if !parsed(t, "task", "list", flag).Task.List.isSet() {
 			t.Errorf("%s is no condition", flag)
 		}

@@ -16,17 +16,25 @@ type taskFilter struct {
 	Type           string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks of this type."`
 	HostNode       string            `typed:"" type:"nonempty" placeholder:"ID" help:"Only tasks that are mounted on this node."`
 	ConcurrencyKey string            `typed:"" type:"nonempty" placeholder:"KEY" help:"Only tasks with this concurrency key: those that hold it, wait for it, or have ended."`
+	IdempotencyKey string            `typed:"" type:"nonempty" placeholder:"KEY" help:"Only the task with this idempotency key."`
+	Worker         string            `typed:"" type:"nonempty" placeholder:"NAME" help:"Only tasks that this worker holds or, if no worker does, held last."`
+	Since          when              `typed:"" placeholder:"TIME" help:"Only tasks submitted from this time on: RFC 3339, or a span from now such as -1h."`
+	Until          when              `typed:"" placeholder:"TIME" help:"Only tasks submitted before this time: RFC 3339, or a span from now."`
 	Label          map[string]string `typed:"" placeholder:"KEY=VALUE" mapsep:"none" help:"Only tasks with this label; a comma belongs to the value. Repeatable."`
 }
 
 // isSet reports whether there is any condition.
 func (f taskFilter) isSet() bool {
-	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0
+	return f.Queue != "" || len(f.State) > 0 || f.RunID != "" || f.Type != "" || f.HostNode != "" || f.ConcurrencyKey != "" || len(f.Label) > 0 ||
+		f.IdempotencyKey != "" || f.Worker != "" || !f.Since.IsZero() || !f.Until.IsZero()
 }
 
 func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 	states, err := parseStates(f.State)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkSpan(f.Since, f.Until, ""); err != nil {
 		return nil, err
 	}
 	return &lessorv1.TaskFilter{
@@ -38,6 +46,10 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 		HostNodeId:     f.HostNode,
 		ConcurrencyKey: f.ConcurrencyKey,
 		Labels:         f.Label,
+		IdempotencyKey: f.IdempotencyKey,
+		WorkerId:       f.Worker,
+		CreatedAfter:   f.Since.timestamp(),
+		CreatedBefore:  f.Until.timestamp(),
 	}, nil
 }
 

@@ -21,7 +21,7 @@ func (s taskSelection) selected(workspace string) (*lessorv1.TaskFilter, error) 
 	case len(s.TaskID) > 0:
 		return nil, nil
 	case !s.All && !s.isSet():
-		return nil, fail(exitUsage, "select tasks by --queue, --state, --run-id, --type, --host-node, --concurrency-key or --label, or with --all", "no tasks are selected")
+		return nil, fail(exitUsage, "select tasks by --queue, --state, --worker, --since or another condition, or with --all", "no tasks are selected")
 	}
 	return s.filter(workspace)
 }

@@ -27,6 +27,17 @@ func (w *when) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// checkSpan refuses a time between --since and --until in which nothing can be; hint is for one that ends before it begins.
+func checkSpan(since, until when, hint string) error {
+	switch {
+	case since.After(time.Now()):
+		return fail(exitUsage, "-5m is five minutes ago", "--since: %s is in the future", since.Format(time.RFC3339))
+	case !since.IsZero() && !until.IsZero() && !until.After(since.Time):
+		return fail(exitUsage, hint, "--until: %s is not after --since, %s", until.Format(time.RFC3339), since.Format(time.RFC3339))
+	}
+	return nil
+}
+
 // timestamp returns nil if the flag was not given.
 func (w when) timestamp() *timestamppb.Timestamp {
 	if w.IsZero() {

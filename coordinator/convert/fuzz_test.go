@@ -55,6 +55,11 @@ func FuzzFilter(f *testing.F) {
 		{Queue: "p"},
 		{ConcurrencyKey: "k"},
 		{ConcurrencyKey: "l"},
+		{IdempotencyKey: "i", WorkerId: "w", CreatedAfter: at(60), CreatedBefore: at(61)},
+		{IdempotencyKey: "j"},
+		{WorkerId: "v"},
+		{CreatedAfter: at(61)},
+		{CreatedBefore: at(60)},
 		{RunId: "r", Type: "t", Labels: map[string]string{"a": "1"}},
 		{Labels: map[string]string{"a": "", "b": ""}},
 		{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_READY}},
@@ -63,11 +68,11 @@ func FuzzFilter(f *testing.F) {
 		raw, _ := proto.Marshal(m)
 		f.Add(raw)
 	}
-	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "c": ""}}
+	spec := &lease.Spec{Queue: "q", Type: "t", RunID: "r", ConcurrencyKey: "k", IdempotencyKey: "i", Labels: map[string]string{"a": "1", "c": ""}}
 	if err := spec.Fill(lease.DefaultLimits()); err != nil {
 		f.Fatal(err)
 	}
-	task := &lease.Task{Spec: spec}
+	task := &lease.Task{Spec: spec, CreatedAt: 60e9, Lease: &lease.Lease{Worker: "w"}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m := &lessorv1.TaskFilter{}
 		if proto.Unmarshal(raw, m) != nil {
@@ -79,7 +84,10 @@ func FuzzFilter(f *testing.F) {
 			return
 		}
 		selects := (m.GetQueue() == "" || m.GetQueue() == "q") && (m.GetType() == "" || m.GetType() == "t") && (m.GetRunId() == "" || m.GetRunId() == "r") &&
-			m.GetHostNodeId() == "" && (m.GetConcurrencyKey() == "" || m.GetConcurrencyKey() == "k")
+			m.GetHostNodeId() == "" && (m.GetConcurrencyKey() == "" || m.GetConcurrencyKey() == "k") &&
+			(m.GetIdempotencyKey() == "" || m.GetIdempotencyKey() == "i") && (m.GetWorkerId() == "" || m.GetWorkerId() == "w") &&
+			(m.CreatedAfter == nil || !m.GetCreatedAfter().AsTime().After(at(60).AsTime())) &&
+			(m.CreatedBefore == nil || m.GetCreatedBefore().AsTime().After(at(60).AsTime()))
 		for k, v := range m.GetLabels() {
 			selects = selects && (k == "a" && v == "1" || k == "c" && v == "")
 		}

@@ -2,6 +2,9 @@ package convert
 
 import (
 	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
@@ -100,9 +103,12 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 type Filter struct {
 	Workspace string
 	Run       string // empty: any
+	Key       string // idempotency key; empty: any
 	queue     string
 	typ, host string
-	key       string               // concurrency key
+	key       string // concurrency key
+	worker    string
+	from, to  lease.Wall           // when the task was created: from <= t < to; 0: no limit
 	states    map[lease.State]bool // empty: any
 	labels    map[string]string
 	Sent      *lessorv1.TaskFilter // never nil
@@ -117,15 +123,30 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		Workspace: f.Workspace("filter.workspace_id", m.GetWorkspaceId()),
 		queue:     f.ID("filter.queue", m.GetQueue()),
 		Run:       f.ID("filter.run_id", m.GetRunId()),
+		Key:       f.ID("filter.idempotency_key", m.GetIdempotencyKey()),
 		typ:       f.ID("filter.type", m.GetType()),
 		host:      f.ID("filter.host_node_id", m.GetHostNodeId()),
 		key:       f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
+		worker:    f.ID("filter.worker_id", m.GetWorkerId()),
+		from:      f.limit("filter.created_after", m.GetCreatedAfter()),
+		to:        f.limit("filter.created_before", m.GetCreatedBefore()),
 		states:    parseStates(f, m.GetStates()),
 		labels:    m.GetLabels(),
 		Sent:      m,
 	}
 	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
+	if out.from != 0 && out.to != 0 && out.to <= out.from {
+		f.Fail("filter.created_before", "is %s; it must be later than created_after, %s", out.to.Time().Format(time.RFC3339Nano), out.from.Time().Format(time.RFC3339Nano))
+	}
 	return out
+}
+
+// limit reads a limit on the time of a task; an absent one is 0. A timestamp without content looks like a limit, but would select every task, or none.
+func (f *Fields) limit(name string, ts *timestamppb.Timestamp) lease.Wall {
+	if ts != nil && ts.GetSeconds() == 0 && ts.GetNanos() == 0 {
+		f.Fail(name, "is not set; leave it out for no limit")
+	}
+	return f.Wall(name, ts)
 }
 
 // parseStates reads the states of a filter.
@@ -146,7 +167,15 @@ func parseStates(f *Fields, sent []lessorv1.TaskState) map[lease.State]bool {
 
 // Matches reports whether the filter selects a task. The task must be of the filter's workspace: Matches does not look at that.
 func (f *Filter) Matches(t *lease.Task) bool {
-	return f.MatchesSpec(t.Spec) && (len(f.states) == 0 || f.states[t.State()])
+	return f.MayMatch(t) && (len(f.states) == 0 || f.states[t.State()]) && (f.worker == "" || newestWorker(t) == f.worker)
+}
+
+// newestWorker returns the worker that holds the task or, if no worker does, held it last; "" if none ever did.
+func newestWorker(t *lease.Task) string {
+	if t.Lease != nil {
+		return t.Lease.Worker
+	}
+	return t.Last.Worker
 }
 
 // OnlyHeld reports whether the filter selects only tasks of which a worker has the lease.
@@ -159,19 +188,23 @@ func (f *Filter) OnlyHeld() bool {
 	return len(f.states) > 0
 }
 
-// MatchesSpec reports whether the filter selects the task in any of its states. The answer never changes, since a spec does not.
-func (f *Filter) MatchesSpec(s *lease.Spec) bool {
+// MayMatch reports whether the filter selects the task in any version. The answer never changes: it looks only at what no version changes.
+func (f *Filter) MayMatch(t *lease.Task) bool {
+	s := t.Spec
 	return (f.queue == "" || s.Queue == f.queue) &&
 		(f.Run == "" || s.RunID == f.Run) &&
+		(f.Key == "" || s.IdempotencyKey == f.Key) &&
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
 		(f.key == "" || s.ConcurrencyKey == f.key) &&
+		t.CreatedAt >= f.from && (f.to == 0 || t.CreatedAt < f.to) &&
 		HasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
-	return f.queue != "" || f.Run != "" || f.typ != "" || f.host != "" || f.key != "" || len(f.states) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.Run != "" || f.Key != "" || f.typ != "" || f.host != "" || f.key != "" || f.worker != "" || f.from != 0 || f.to != 0 ||
+		len(f.states) > 0 || len(f.labels) > 0
 }
 
 // HasLabels reports whether have contains each label of want with the same value.

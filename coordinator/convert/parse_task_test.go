@@ -222,6 +222,18 @@ func TestFilterIsChecked(t *testing.T) {
 		{"type over", &lessorv1.TaskFilter{Type: text(257)}, "filter.type", "the limit is 256"},
 		{"host over", &lessorv1.TaskFilter{HostNodeId: text(257)}, "filter.host_node_id", "the limit is 256"},
 		{"key over", &lessorv1.TaskFilter{ConcurrencyKey: text(257)}, "filter.concurrency_key", "the limit is 256"},
+		{"idempotency key over", &lessorv1.TaskFilter{IdempotencyKey: text(257)}, "filter.idempotency_key", "the limit is 256"},
+		{"worker over", &lessorv1.TaskFilter{WorkerId: text(257)}, "filter.worker_id", "the limit is 256"},
+		{"after no time", &lessorv1.TaskFilter{CreatedAfter: &timestamppb.Timestamp{}}, "filter.created_after", "is not set"},
+		{"before no time", &lessorv1.TaskFilter{CreatedBefore: &timestamppb.Timestamp{}}, "filter.created_before", "is not set"},
+		{"after a bad time", &lessorv1.TaskFilter{CreatedAfter: &timestamppb.Timestamp{Nanos: -1}}, "filter.created_after", "is not a valid timestamp"},
+		{"before an early time", &lessorv1.TaskFilter{CreatedBefore: at(-1)}, "filter.created_before", "it cannot be before 1970"},
+		{"before a late time", &lessorv1.TaskFilter{CreatedBefore: at(1e10)}, "filter.created_before", "the limit is 2262-04-11T23:47:15Z"},
+		{
+			"no time between", &lessorv1.TaskFilter{CreatedAfter: at(60), CreatedBefore: at(60)}, "filter.created_before",
+			"is 1970-01-01T00:01:00Z; it must be later than created_after, 1970-01-01T00:01:00Z",
+		},
+		{"one instant between", &lessorv1.TaskFilter{CreatedAfter: at(60), CreatedBefore: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, "", ""},
 		{"workspace over", &lessorv1.TaskFilter{WorkspaceId: text(257)}, "filter.workspace_id", "the limit is 256"},
 		{"labels over", &lessorv1.TaskFilter{Labels: labels(65)}, "filter.labels", "the limit is 64"},
 		{"every state", state(1, 2, 3, 4, 5, 6, 7, 8), "", ""},
@@ -242,8 +254,8 @@ func TestFilterIsChecked(t *testing.T) {
 
 // A filter matches a task if all its conditions do. No states match every state.
 func TestFilterMatches(t *testing.T) {
-	task := &lease.Task{Rest: lease.Ready, Spec: &lease.Spec{
-		Queue: "q", RunID: "r", Type: "t", ConcurrencyKey: "k", Labels: map[string]string{"a": "1", "b": ""},
+	task := &lease.Task{Rest: lease.Ready, CreatedAt: 60e9, Last: lease.Ended{Worker: "w"}, Spec: &lease.Spec{
+		Queue: "q", RunID: "r", Type: "t", ConcurrencyKey: "k", IdempotencyKey: "i", Labels: map[string]string{"a": "1", "b": ""},
 		Trace: &lease.Trace{Host: "h"},
 	}}
 	untraced, spec := *task, *task.Spec
@@ -255,7 +267,14 @@ func TestFilterMatches(t *testing.T) {
 		"nothing": {nil, true},
 		"all": {&lessorv1.TaskFilter{
 			Queue: "q", RunId: "r", Type: "t", HostNodeId: "h", ConcurrencyKey: "k", States: []lessorv1.TaskState{2}, Labels: map[string]string{"b": ""},
+			IdempotencyKey: "i", WorkerId: "w", CreatedAfter: at(60), CreatedBefore: at(61),
 		}, true},
+		"idempotency":   {&lessorv1.TaskFilter{IdempotencyKey: "k"}, false},
+		"worker":        {&lessorv1.TaskFilter{WorkerId: "v"}, false},
+		"at":            {&lessorv1.TaskFilter{CreatedAfter: at(60)}, true},
+		"later":         {&lessorv1.TaskFilter{CreatedAfter: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, false},
+		"until":         {&lessorv1.TaskFilter{CreatedBefore: at(60)}, false},
+		"earlier":       {&lessorv1.TaskFilter{CreatedBefore: &timestamppb.Timestamp{Seconds: 60, Nanos: 1}}, true},
 		"queue":         {&lessorv1.TaskFilter{Queue: "p"}, false},
 		"run":           {&lessorv1.TaskFilter{RunId: "s"}, false},
 		"type":          {&lessorv1.TaskFilter{Type: "u"}, false},
@@ -276,6 +295,26 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
+// The worker of a filter is the one that holds the task. Only if no worker does, it is the one that held it last.
+func TestFilterByWorker(t *testing.T) {
+	held := &lease.Task{Spec: &lease.Spec{}, Lease: &lease.Lease{Worker: "new"}, Last: lease.Ended{Worker: "old"}}
+	ended := &lease.Task{Spec: &lease.Spec{}, Last: lease.Ended{Worker: "old"}}
+	fresh := &lease.Task{Spec: &lease.Spec{}}
+	for worker, want := range map[string]string{"new": "held", "old": "ended", "": "held ended fresh"} {
+		filter := ParseFilter(&Fields{Limits: lease.DefaultLimits()}, &lessorv1.TaskFilter{WorkerId: worker})
+		for name, task := range map[string]*lease.Task{"held": held, "ended": ended, "fresh": fresh} {
+			if got := filter.Matches(task); got != strings.Contains(want, name) {
+				t.Errorf("worker %q: the filter matches the %s task: %v", worker, name, got)
+			}
+			if !filter.MayMatch(task) {
+				t.Errorf("worker %q: the filter says that it never matches the %s task, whose worker may change", worker, name)
+			}
+		}
+	}
+}
+
+func at(second int64) *timestamppb.Timestamp { return &timestamppb.Timestamp{Seconds: second} }
+
 // A filter selects if it has any condition besides the workspace. Bulk calls need one, so that nobody cancels all tasks by mistake.
 func TestFilterSelects(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -289,6 +328,10 @@ func TestFilterSelects(t *testing.T) {
 		"type":      {&lessorv1.TaskFilter{Type: "t"}, true},
 		"host":      {&lessorv1.TaskFilter{HostNodeId: "h"}, true},
 		"key":       {&lessorv1.TaskFilter{ConcurrencyKey: "k"}, true},
+		"repeats":   {&lessorv1.TaskFilter{IdempotencyKey: "i"}, true},
+		"worker":    {&lessorv1.TaskFilter{WorkerId: "w"}, true},
+		"after":     {&lessorv1.TaskFilter{CreatedAfter: at(1)}, true},
+		"before":    {&lessorv1.TaskFilter{CreatedBefore: at(1)}, true},
 		"state":     {&lessorv1.TaskFilter{States: []lessorv1.TaskState{7}}, true},
 		"label":     {&lessorv1.TaskFilter{Labels: map[string]string{"a": ""}}, true},
 	} {

@@ -196,6 +196,16 @@ func (e *Engine) Epoch() uint32 { return e.rules.Authority.Epoch }
 // SpaceNumber finds the number of a space in the store; ok is false before its first task.
 func (e *Engine) SpaceNumber(s Space) (uint32, bool) { return e.dir.lookup(s) }
 
+// TaskByKey returns the task of a tenant's space that has an idempotency key; nil if there is none.
+func (e *Engine) TaskByKey(ctx context.Context, tenant string, space uint32, key string) (*lease.Task, error) {
+	return ask(ctx, e, tenant, func() (*lease.Task, error) {
+		if id, _, ok := e.set.key(space, key); ok {
+			return e.set.task(id), nil
+		}
+		return nil, nil
+	})
+}
+
 // Sequences returns which sequences the tasks and events of a space may have. The error is lease.ErrNotFound if the tenant has no such space.
 func (e *Engine) Sequences(ctx context.Context, tenant string, space uint32) (Sequences, error) {
 	return ask(ctx, e, tenant, func() (q Sequences, err error) {

@@ -18,8 +18,10 @@ var (
 type Sweep struct {
 	Space Space
 	Run   string // only the tasks of this run; empty: of all, and of none
-	// Matches reports whether the sweep looks at a task with this spec; nil: it looks at all. It is called outside of the loop.
-	Matches func(*lease.Spec) bool
+	Key   string // only the task with this idempotency key; empty: any. After and Until do not matter then
+	// Matches reports whether the sweep looks at a task; nil: it looks at all. It is called outside of the loop, with a version that may be old, so it
+	// may look only at what no version changes.
+	Matches func(*lease.Task) bool
 	// After is the sequence after which the sweep begins. Until is the last sequence that it looks at; 0: that of the newest task at present.
 	After, Until uint64
 	// Choose returns the command for a task. A nil command passes over the task. skip says that the task was selected but the command does not
@@ -43,6 +45,16 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 		return Swept{}, nil
 	}
 	done = Swept{After: s.After, Until: s.Until, More: true}
+	if s.Key != "" {
+		done.More = false
+		err = e.sweepTasks(ctx, s, &done, func() (ids []lease.TaskID) {
+			if id, _, ok := e.set.key(number, s.Key); ok {
+				ids = append(ids, id)
+			}
+			return ids
+		})
+		return done, err
+	}
 	if s.Until == 0 {
 		done.Until, err = askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (uint64, error) { return e.spaces.numbered(number).nextSeq - 1, nil })
 	}
@@ -68,7 +80,7 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *in
 			}
 			*left--
 			done.After = t.ID.Seq
-			if (s.Run == "" || t.Spec.RunID == s.Run) && (s.Matches == nil || s.Matches(t.Spec)) {
+			if (s.Run == "" || t.Spec.RunID == s.Run) && (s.Matches == nil || s.Matches(t)) {
 				ids = append(ids, t.ID)
 			}
 			return true
@@ -77,8 +89,13 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *in
 	if err != nil || len(ids) == 0 {
 		return err
 	}
+	return e.sweepTasks(ctx, s, done, func() []lease.TaskID { return ids })
+}
+
+// sweepTasks applies the sweep to tasks, in one operation that calls ids to know which.
+func (e *Engine) sweepTasks(ctx context.Context, s Sweep, done *Swept, ids func() []lease.TaskID) error {
 	counts, err := askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (counts Swept, err error) {
-		for _, id := range ids {
+		for _, id := range ids() {
 			if err = e.sweepTask(s, id, &counts); err != nil {
 				break
 			}

@@ -96,7 +96,7 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 			var chosen []lease.TaskID
 			s := Sweep{
 				Space: home, Run: c.run,
-				Matches: func(s *lease.Spec) bool { return s.Type == "last" && (c.run != "" || s.RunID == "run") },
+				Matches: func(t *lease.Task) bool { return t.Spec.Type == "last" && (c.run != "" || t.Spec.RunID == "run") },
 				Choose:  func(t *lease.Task) (lease.Command, bool) { chosen = append(chosen, t.ID); return nil, true },
 			}
 			done, err := r.Sweep(r.Context(), s)
@@ -119,6 +119,32 @@ func TestSweepLooksOnlyAtWhatMatches(t *testing.T) {
 			if err != nil || len(chosen) > 0 {
 				r.Errorf("%s, until the task before: %+v, %v, tasks %v; want none", name, done, err, chosen)
 			}
+		}
+	})
+}
+
+// T9: a sweep of the task with an idempotency key decides on that task alone, and reads no others.
+func TestSweepOfAKey(t *testing.T) {
+	t.Attr("rules", "T9")
+	bound(t, 3, &sweepCall)
+	run(t, func(r *rig) {
+		r.submit(many(10)...)
+		spec, chosen := work(), 0
+		spec.IdempotencyKey = "key"
+		id := r.submit(spec)[0].ID
+		s := Sweep{Space: home, Key: "key", Choose: func(t *lease.Task) (lease.Command, bool) {
+			if chosen++; t.ID != id {
+				r.Errorf("the sweep decides on %v, want only %v", t.ID, id)
+			}
+			return lease.Delete{Tenant: home.Tenant, Task: t.ID}, false
+		}}
+		for _, want := range []Swept{{Changed: 1}, {}} {
+			if done, err := r.Sweep(r.Context(), s); err != nil || done != want {
+				r.Errorf("%+v, %v; want %+v", done, err, want)
+			}
+		}
+		if chosen != 1 {
+			r.Errorf("the sweeps decided %d times, want once: the second finds no task", chosen)
 		}
 	})
 }

@@ -255,6 +255,7 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 			_ = e.SubmitEach(tenant, []Submission{{Space: home, Spec: work()}}, func([]SubmitResult, error) {})
 		},
 		"Sweep":        func(ctx context.Context, e *Engine) { _, _ = e.Sweep(ctx, Sweep{Space: home}) },
+		"TaskByKey":    func(ctx context.Context, e *Engine) { _, _ = e.TaskByKey(ctx, tenant, 1, "key") },
 		"TenantCounts": func(ctx context.Context, e *Engine) { _, _ = e.TenantCounts(ctx, tenant) },
 		"Update":       func(_ context.Context, e *Engine) { e.Update(m, w, 1) },
 		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },

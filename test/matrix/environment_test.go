@@ -3,7 +3,6 @@ package matrix
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,8 +114,10 @@ func (e *environment) populate(t *testing.T, h *host, tenant string) {
 		change(s)
 		return must(h.tasks.SubmitTask(ctx, &lessorv1.SubmitTaskRequest{Task: s}))(t).GetTask().GetTaskId()
 	}
-	lease := func(queue, request string) *lessorv1.Assignment {
-		taken := must(h.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: n["worker"], Queues: []string{queue}, RequestId: request}))(t)
+	lease := func(workspace, queue, request string) *lessorv1.Assignment {
+		taken := must(h.workers.Lease(ctx, &lessorv1.LeaseRequest{
+			WorkerId: n["worker"], WorkspaceId: workspace, Queues: []string{queue}, RequestId: request,
+		}))(t)
 		e.secrets = append(e.secrets, taken.GetAssignments()[0].GetLeaseId())
 		return taken.GetAssignments()[0]
 	}
@@ -127,23 +128,25 @@ func (e *environment) populate(t *testing.T, h *host, tenant string) {
 	n["task/AdoptResult"] = submit(func(s *lessorv1.TaskSpec) {
 		s.Queue, s.HeartbeatInterval, s.HeartbeatTimeout = aside, durationpb.New(time.Second), durationpb.New(2*time.Second)
 	})
-	old := lease(aside, "")
+	old := lease("", aside, "")
 	time.Sleep(3 * time.Second)
 	must(h.workers.Complete(ctx, &lessorv1.CompleteRequest{
 		TaskId: n["task/AdoptResult"], LeaseId: old.GetLeaseId(), Output: []byte(outputMark),
 	}))(t)
 
 	n["task"] = submit(func(*lessorv1.TaskSpec) {})
-	held := lease(n["queue"], n["request"])
+	held := lease("", n["queue"], n["request"])
 	n["lease"], n["attempt"] = held.GetLeaseId(), held.GetAttemptId()
 	e.tokens[tenant+" task"], e.tokens["expired task"] = held.GetTaskToken(), old.GetTaskToken()
 	must(h.workers.Heartbeat(ctx, &lessorv1.HeartbeatRequest{TaskId: n["task"], LeaseId: n["lease"], Checkpoint: []byte(checkpointMark)}))(t)
 
-	for i := range 3 {
-		submit(func(s *lessorv1.TaskSpec) { s.IdempotencyKey = n["idempotency"] + fmt.Sprint(i) })
+	for _, key := range []string{n["idempotency"] + "-1", n["idempotency"] + "-2", n["key"]} {
+		submit(func(s *lessorv1.TaskSpec) { s.IdempotencyKey = key })
 	}
 	submit(func(s *lessorv1.TaskSpec) { s.IdempotencyKey = n["idempotency"] })
-	submit(func(s *lessorv1.TaskSpec) { s.WorkspaceId = n["workspace"] })
+	whole := submit(func(s *lessorv1.TaskSpec) { s.WorkspaceId, s.IdempotencyKey = n["workspace"], n["key"] })
+	given := lease(n["workspace"], n["queue"], "") // a filter with all names finds it
+	must(h.workers.Release(ctx, &lessorv1.ReleaseRequest{TaskId: whole, LeaseId: given.GetLeaseId()}))(t)
 	n["sequence"] = early
 	if tenant == evil {
 		for range 10 {

@@ -50,6 +50,7 @@ var kinds = map[string]kind{
 	"traceparent":          "trace",
 
 	"Affinity.key":                   "affinity",
+	"TaskFilter.idempotency_key":     "key", // not that of a submit, which would conflict with the task that a filter with all names finds
 	"ListAuditEventsRequest.subject": "subject",
 	"GetQueueRequest.name":           "queue",
 	"UpdateQueueRequest.name":        "queue",

@@ -18,7 +18,7 @@ type names map[kind]string
 func namesOf(tenant string) names {
 	n := names{"tenant": tenant, "subject": tenant + "-operator"}
 	for _, k := range []kind{
-		"workspace", "worker", "queue", "type", "run", "node", "asset", "host", "idempotency", "concurrency", "fairness", "affinity", "resource",
+		"workspace", "worker", "queue", "type", "run", "node", "asset", "host", "idempotency", "key", "concurrency", "fairness", "affinity", "resource",
 		"pool", "label", "request", "report", "frame", "instance", "package",
 	} {
 		n[k] = tenant + "-" + string(k)

@@ -751,8 +751,16 @@ type TaskFilter struct {
 	HostNodeId string `protobuf:"bytes,7,opt,name=host_node_id,json=hostNodeId,proto3" json:"host_node_id,omitempty"`
 	// Concurrency key. Empty: any. With the states SCHEDULED, READY, LEASED, RUNNING and CANCELLING: who holds the key, and who waits for it.
 	ConcurrencyKey string `protobuf:"bytes,8,opt,name=concurrency_key,json=concurrencyKey,proto3" json:"concurrency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Idempotency key. Empty: any. At most one task has it, and is found without looking at others.
+	IdempotencyKey string `protobuf:"bytes,9,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// Worker that holds the task or, if no worker holds it, held it last: who is at it, or made the newest attempt. Empty: any.
+	WorkerId string `protobuf:"bytes,10,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// Tasks that were created at this time or later: Task.created_at. Absent: no limit. The first instant of 1970 is refused: it would select every task.
+	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
+	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than created_after.
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskFilter) Reset() {
@@ -839,6 +847,34 @@ func (x *TaskFilter) GetConcurrencyKey() string {
 		return x.ConcurrencyKey
 	}
 	return ""
+}
+
+func (x *TaskFilter) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *TaskFilter) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *TaskFilter) GetCreatedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAfter
+	}
+	return nil
+}
+
+func (x *TaskFilter) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
 }
 
 // ListTasksRequest asks for a page of tasks.
@@ -2677,7 +2713,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x0eGetTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x0fGetTaskResponse\x12#\n" +
-	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xdf\x02\n" +
+	"\x04task\x18\x01 \x01(\v2\x0f.lessor.v1.TaskR\x04task\"\xa9\x04\n" +
 	"\n" +
 	"TaskFilter\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
@@ -2688,7 +2724,12 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06labels\x18\x06 \x03(\v2!.lessor.v1.TaskFilter.LabelsEntryR\x06labels\x12 \n" +
 	"\fhost_node_id\x18\a \x01(\tR\n" +
 	"hostNodeId\x12'\n" +
-	"\x0fconcurrency_key\x18\b \x01(\tR\x0econcurrencyKey\x1a9\n" +
+	"\x0fconcurrency_key\x18\b \x01(\tR\x0econcurrencyKey\x12'\n" +
+	"\x0fidempotency_key\x18\t \x01(\tR\x0eidempotencyKey\x12\x1b\n" +
+	"\tworker_id\x18\n" +
+	" \x01(\tR\bworkerId\x12?\n" +
+	"\rcreated_after\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
+	"\x0ecreated_before\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
@@ -2947,76 +2988,78 @@ var file_lessor_v1_task_service_proto_depIdxs = []int32{
 	40, // 9: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
 	41, // 10: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
 	38, // 11: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
-	11, // 12: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	40, // 13: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	40, // 14: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	43, // 15: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	40, // 16: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	40, // 17: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	41, // 18: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
-	24, // 19: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
-	25, // 20: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
-	26, // 21: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
-	0,  // 22: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	43, // 23: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	43, // 24: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	43, // 25: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	43, // 26: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	43, // 27: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	43, // 28: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	43, // 29: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	44, // 30: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	43, // 31: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	45, // 32: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	46, // 33: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	44, // 34: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	42, // 35: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
-	11, // 36: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 37: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 38: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	43, // 39: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
-	33, // 40: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
-	11, // 41: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	33, // 42: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	41, // 43: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	47, // 44: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	48, // 45: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	49, // 46: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
-	36, // 47: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
-	37, // 48: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	1,  // 49: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 50: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	7,  // 51: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
-	9,  // 52: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	12, // 53: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	14, // 54: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	16, // 55: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	18, // 56: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	20, // 57: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	22, // 58: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	27, // 59: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	29, // 60: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	31, // 61: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	34, // 62: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	2,  // 63: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 64: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	8,  // 65: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
-	10, // 66: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	13, // 67: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	15, // 68: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	17, // 69: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	19, // 70: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	21, // 71: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	23, // 72: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	28, // 73: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	30, // 74: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	32, // 75: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	35, // 76: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	63, // [63:77] is the sub-list for method output_type
-	49, // [49:63] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	43, // 12: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
+	43, // 13: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
+	11, // 14: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	40, // 15: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	40, // 16: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	43, // 17: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	40, // 18: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	40, // 19: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	41, // 20: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	24, // 21: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
+	25, // 22: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
+	26, // 23: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
+	0,  // 24: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
+	43, // 25: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	43, // 26: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	43, // 27: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	43, // 28: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	43, // 29: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	43, // 30: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	43, // 31: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	44, // 32: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	43, // 33: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	45, // 34: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	46, // 35: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	44, // 36: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	42, // 37: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	11, // 38: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 39: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 40: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	43, // 41: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	33, // 42: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
+	11, // 43: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
+	33, // 44: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
+	41, // 45: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	47, // 46: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	48, // 47: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	49, // 48: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	36, // 49: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
+	37, // 50: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
+	1,  // 51: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 52: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 53: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 54: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 55: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 56: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 57: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 58: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 59: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 60: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 61: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 62: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 63: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 64: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	2,  // 65: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 66: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 67: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 68: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 69: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 70: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 71: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 72: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 73: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 74: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 75: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 76: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 77: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 78: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	65, // [65:79] is the sub-list for method output_type
+	51, // [51:65] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
