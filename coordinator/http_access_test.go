@@ -29,7 +29,11 @@ var routeRequests = map[string]struct{ path, body string }{
 	"POST /v1/leases":                    {"/v1/leases", `{"workerId": "w", "queues": ["idle"]}`},
 	"POST /v1/tasks":                     {"/v1/tasks", `{"queue": "more"}`},
 	"GET /v1/tasks/{task_id}":            {"/v1/tasks/ID", ""},
+	"POST /v1/tasks:batchSubmit":         {"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "more"}]}`},
+	"GET /v1/tasks":                      {"/v1/tasks?queue=more", ""},
+	"DELETE /v1/tasks/{task_id}":         {"/v1/tasks/ID?force=true", ""},
 	"POST /v1/tasks/{task_id}:cancel":    {"/v1/tasks/ID:cancel", ""},
+	"POST /v1/tasks/{task_id}:retry":     {"/v1/tasks/ID:retry", ""},
 	"GET /v1/tasks/{task_id}/events":     {"/v1/tasks/ID/events", ""},
 	"GET /openapi.json":                  {"/openapi.json", ""},
 }
@@ -145,7 +149,7 @@ func (r *rig) wantAllowed(t *testing.T, w *httpClient) {
 			}
 			id := w.submitTask(operator, "q-"+role.String())
 			token, _ := r.issue(t, "acme", role)
-			if strings.HasSuffix(route, "events") { // the stream ends when the task does
+			if strings.HasSuffix(route, "events") || strings.HasSuffix(route, "retry") { // the stream ends when the task does
 				w.callRoute("POST /v1/tasks/{task_id}:cancel", operator, id).want(t, http.StatusOK)
 			}
 			if a := w.callRoute(route, token, id); a.StatusCode >= http.StatusBadRequest {

@@ -373,10 +373,27 @@ func TestBadRequestsAreRefused(t *testing.T) {
 				{"fraction", `{"workerId": "w", "queues": ["q"], "waitMs": 0.5}`, "waitMs"},
 			},
 			"/v1/tasks/t0000200000000001:cancel": {{"unknown field", `{"because": "x"}`, "because"}},
+			"/v1/tasks/t0000200000000001:retry": {
+				{"unknown field", `{"reason": "x"}`, "reason"},
+				{"duration as deadline", `{"deadline": "1h"}`, "deadline"},
+				{"early deadline", `{"deadline": "1969-01-01T00:00:00Z"}`, "deadline"},
+			},
+			"/v1/tasks:batchSubmit": {
+				{"no tasks", `{}`, "tasks"},
+				{"empty", `{"tasks": []}`, "tasks"},
+				{"too many", `{"tasks": [` + strings.Repeat(`{"queue": "q"}, `, 1000) + `{"queue": "q"}]}`, "tasks"},
+				{"no queue in the second", `{"tasks": [{"queue": "q"}, {}]}`, "tasks[1].queue"},
+				{"null", `{"tasks": [null]}`, "tasks[0]"},
+				{"unknown field", `{"tasks": [{"queue": "q"}, {"queue": "q", "payloda": 1}]}`, "tasks[1].payloda"},
+				{"unknown mode", `{"tasks": [{"queue": "q"}, {"queue": "q", "affinity": {"key": "k", "mode": "NEAR"}}]}`, "tasks[1].affinity.mode"},
+				{"duration out of range", `{"tasks": [{"queue": "q", "heartbeatTimeoutMs": 1}]}`, "tasks[0].heartbeatTimeoutMs"},
+				{"two workspaces", `{"tasks": [{"queue": "q"}, {"queue": "q", "workspaceId": "w"}]}`, "tasks[1].workspaceId"},
+				{"request id inside", `{"tasks": [{"queue": "q", "requestId": "r"}]}`, "tasks[0].requestId"},
+			},
 		} {
 			for _, c := range append(bodies, badBodies...) {
-				if c.body == "" && strings.HasSuffix(path, ":cancel") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
-					continue // :cancel may have an empty body; of two documents with an unknown field, the field is reported first
+				if c.body == "" && strings.Contains(path, "1:") || strings.Contains(c.body, "attempt") && strings.HasSuffix(c.name, "documents") {
+					continue // :cancel and :retry may have an empty body; of two documents with an unknown field, the field is reported first
 				}
 				refused := w.send(http.MethodPost, path, "", c.body).named(c.name)
 				refused.want(t, http.StatusBadRequest, "error", "invalid_request", "code", "E.REQUEST.INVALID", "verdict", nil)
@@ -399,13 +416,13 @@ func TestPathsSimilarToARouteAreNotFound(t *testing.T) {
 		for _, path := range []string{
 			"/v1/", "/v1/nothing", "/v1/tasks/ID/finished", "/v1/tasks/ID/events/", "/v1/tasks/ID/", "/V1/tasks/ID", "/v1/tasks/ID./x",
 			"//v1/tasks/ID", "/v1//tasks/ID", "/v1/./tasks/ID", "/v1/leases/../tasks/ID", "/v1/tasks/ID/.", "/v1/tasks/x/../ID", "/../v1/tasks/ID",
-			"/v1/tasks/ID:retry", "/v1/tasks/ID:", "/v1/tasks/ID//events", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
+			"/v1/tasks/ID:redo", "/v1/tasks/ID:", "/v1/tasks/ID//events", "/v1/tasks:", "/v1/tasks/", "/v1/tasks:list", "/v1/tasks/%2e%2e/tasks/ID", "/v1/%2E/tasks/ID", "/v1%2Ftasks%2FID", "/v1/tasks/..%2FID", "/v1/tasks%2fID", "/%2Fv1/tasks/ID",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
 			w.send(http.MethodGet, path, "", "").want(t, http.StatusNotFound, "error", "not_found", "code", "E.REQUEST.NO_ROUTE", "verdict", nil)
 		}
 		for _, path := range []string{
-			"/v1/tasks/ID:retry", "/v1/tasks/ID:cancel:cancel", "/v1/tasks/ID:CANCEL", "/v1/tasks/ID:", "/v1/tasks/ID:cancel/",
+			"/v1/tasks/ID:redo", "/v1/tasks/:batchSubmit", "/v1/tasks:batchsubmit", "/v1/tasks:batchSubmit/", "/v1/tasks/ID:cancel:cancel", "/v1/tasks/ID:CANCEL", "/v1/tasks/ID:", "/v1/tasks/ID:cancel/",
 			"/v1/tasks/ID/started/", "/v1/tasks/ID//started", "/v1/tasks/ID/../ID:cancel", "/v1/tasks/ID:cancel%2F..", "/v1/tasks/ID%3Acancel%3A",
 		} {
 			w.send(http.MethodPost, strings.ReplaceAll(path, "ID", id), "", "").want(t, http.StatusNotFound, "code", "E.REQUEST.NO_ROUTE")
@@ -433,8 +450,9 @@ func TestMethods(t *testing.T) {
 		w := r.web(t)
 		id := r.submit(t, nil).GetTaskId()
 		for path, allowed := range map[string]string{
-			"/v1/leases": "POST", "/v1/tasks": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
-			"/metrics": "GET, HEAD", "/metrics/queues": "GET, HEAD", "/v1/tasks/ID": "GET, HEAD", "/v1/tasks/ID:cancel": "POST",
+			"/v1/leases": "POST", "/v1/tasks": "GET, HEAD, POST", "/v1/tasks:batchSubmit": "POST", "/v1/tasks/ID/started": "POST", "/v1/tasks/ID/events": "GET, HEAD", "/openapi.json": "GET, HEAD",
+			"/metrics": "GET, HEAD", "/metrics/queues": "GET, HEAD", "/v1/tasks/ID": "DELETE, GET, HEAD", "/v1/tasks/ID:cancel": "POST",
+			"/v1/tasks/ID:retry": "POST",
 		} {
 			path = strings.ReplaceAll(path, "ID", id)
 			for _, method := range []string{
@@ -453,7 +471,7 @@ func TestMethods(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"/v1/tasks/" + id, "/v1/tasks/" + id + "/events"} {
+		for _, path := range []string{"/v1/tasks", "/v1/tasks/" + id, "/v1/tasks/" + id + "/events"} {
 			if head := w.send(http.MethodHead, path, "", ""); head.StatusCode != http.StatusOK || head.text != "" {
 				t.Errorf("HEAD %s: status %d with body %q, want 200 without a body", path, head.StatusCode, head.text)
 			}
@@ -469,6 +487,11 @@ func TestMethods(t *testing.T) {
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusForbidden {
 				t.Errorf("a POST from a page of another origin: status %d, want 403", res.StatusCode)
+			}
+			res = w.sendWithoutReading(http.MethodDelete, "/v1/tasks/"+id, "", nil, header.Clone())
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusForbidden {
+				t.Errorf("a DELETE from a page of another origin: status %d, want 403", res.StatusCode)
 			}
 			res = w.sendWithoutReading(http.MethodGet, "/v1/tasks/"+id, "", nil, header.Clone())
 			_ = res.Body.Close()

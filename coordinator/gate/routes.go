@@ -34,7 +34,11 @@ var routeAccess = map[string]routeRule{
 	"POST /v1/leases":                    {call: lessorv1.WorkerService_Lease_FullMethodName},
 	"POST /v1/tasks":                     {call: lessorv1.TaskService_SubmitTask_FullMethodName},
 	"GET /v1/tasks/{task_id}":            {call: lessorv1.TaskService_GetTask_FullMethodName},
+	"GET /v1/tasks":                      {call: lessorv1.TaskService_ListTasks_FullMethodName},
+	"POST /v1/tasks:batchSubmit":         {call: lessorv1.TaskService_BatchSubmitTasks_FullMethodName},
+	"DELETE /v1/tasks/{task_id}":         {call: lessorv1.TaskService_DeleteTask_FullMethodName},
 	"POST /v1/tasks/{task_id}:cancel":    {call: lessorv1.TaskService_CancelTask_FullMethodName},
+	"POST /v1/tasks/{task_id}:retry":     {call: lessorv1.TaskService_RetryTask_FullMethodName},
 	"GET /v1/tasks/{task_id}/events":     {call: lessorv1.TaskService_WatchTask_FullMethodName},
 	"GET /openapi.json":                  {everyone: true},
 }
@@ -53,7 +57,7 @@ func (g *Gate) Admit(ctx context.Context, route, task string) (in context.Contex
 	}
 	in, who, err := g.admit(ctx, rule.call)
 	if err != nil {
-		known := &lessorv1.CancelTaskRequest{TaskId: task} // CancelTask is the only audited call of a route
+		known := &lessorv1.CancelTaskRequest{TaskId: task} // or that of another audited call of a route: an entry has their task ids alike
 		return nil, nil, g.turnAway(ctx, who, rule.call, known, err)
 	}
 	in, leave = g.calls.track(in, who)

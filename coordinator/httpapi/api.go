@@ -106,7 +106,11 @@ func (a *api) routes() map[string]handler {
 		"POST /v1/leases":                    a.lease,
 		"POST /v1/tasks":                     a.submit,
 		"GET /v1/tasks/{task_id}":            a.get,
+		"GET /v1/tasks":                      a.list,
+		"POST /v1/tasks:batchSubmit":         a.batchSubmit,
+		"DELETE /v1/tasks/{task_id}":         a.remove,
 		"POST /v1/tasks/{task_id}:cancel":    a.cancel,
+		"POST /v1/tasks/{task_id}:retry":     a.retry,
 		"GET /v1/tasks/{task_id}/events":     a.events,
 		"GET /openapi.json":                  a.openAPI,
 	}
@@ -134,12 +138,15 @@ func (a *api) task(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Pattern = "" // so that the metrics count the request as one without a route
-	switch {
-	case a.ofTask["GET "+path] != nil:
-		a.refuseMethod(w, r, "GET, HEAD")
-	case a.ofTask["POST "+path] != nil:
-		a.refuseMethod(w, r, "POST")
-	default:
-		a.refuse(w, r, errNoRoute)
+	var allowed []string
+	for _, methods := range []string{"DELETE", "GET, HEAD", "POST"} {
+		if first, _, _ := strings.Cut(methods, ","); a.ofTask[first+" "+path] != nil {
+			allowed = append(allowed, methods)
+		}
 	}
+	if len(allowed) == 0 {
+		a.refuse(w, r, errNoRoute)
+		return
+	}
+	a.refuseMethod(w, r, strings.Join(allowed, ", "))
 }

@@ -48,6 +48,15 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 	return a.parse(body, into, s)
 }
 
+// decodeIfSent is a strict decode of a body that may be left out.
+func (a *api) decodeIfSent(w http.ResponseWriter, r *http.Request, into any) *problem {
+	body, p := a.body(w, r)
+	if p != nil || len(body) == 0 {
+		return p
+	}
+	return a.parse(body, into, strict)
+}
+
 // longBody is from how many bytes on a body is parsed in turn with others, few at a time. Package json reads a string of any length without giving up the
 // processor, which each of many such bodies would keep for 10 ms (docs/decisions/0031-long-calls-yield.md). Short bodies do not wait.
 const longBody = 64 << 10

@@ -15,6 +15,8 @@ var messagesOf = map[string][]string{
 	"Capabilities": {"Capabilities", "Concurrency"}, "CompletedRequest": {"CompleteRequest", "FailRequest"}, "CompletedResponse": {"CompleteResponse"},
 	"DeltaEvent": {"FeedbackChunk", "WatchTaskResponse"}, "HeartbeatRequest": {"HeartbeatRequest", "Progress"}, "Spec": {"TaskSpec"},
 	"StartedRequest": {"StartRequest"}, "StateEvent": {"WatchTaskResponse"}, "SubmitRequest": {"TaskSpec", "SubmitTaskRequest"},
+	"BatchSubmitRequest": {"BatchSubmitTasksRequest"}, "BatchSubmitResponse": {"BatchSubmitTasksResponse"}, "ListRequest": {"TaskFilter", "ListTasksRequest"},
+	"ListResponse": {"ListTasksResponse"}, "RetryRequest": {"RetryTaskRequest"}, "DeleteRequest": {"DeleteTaskRequest"},
 	"SubmitResponse": {"SubmitTaskResponse"}, "TaskResponse": {"GetTaskResponse"},
 }
 
@@ -57,6 +59,8 @@ var ownWords = map[string]string{
 	"HistoryEvent.sequence":        "Durable number, rising within the workspace; the id of the server-sent event.",
 	"Capabilities.runtimes": "Runtimes that it has, such as \"python3.12\" or \"cuda\"; at most 256. Compared with requirements of tasks, as are " +
 		"features, labels and resources. Each name and value has at most 256 bytes.",
+	"ListRequest.states":   "States, each as a parameter of its own. Left out: any.",
+	"ListRequest.labels":   "Labels that the task must have, as key=value, each as a parameter of its own.",
 	"Progress.metrics":     "Gauges of the attempt.",
 	"Task.artifacts":       "Artifacts of the report that brought the output.",
 	"TaskResponse.task":    "The task.",

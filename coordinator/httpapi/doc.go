@@ -1,23 +1,27 @@
 // Package httpapi serves lessor.v1 as plain JSON over HTTP, for workers without gRPC and people with curl. docs/http.md shows the whole
 // conversation, openapi.json describes every field.
 //
-//	route                               file              who may
-//	POST /v1/tasks/{task_id}/started    started.go        the holder of the attempt, by its task token
-//	POST /v1/tasks/{task_id}/heartbeat  heartbeat.go      the same
-//	POST /v1/tasks/{task_id}/completed  completed.go      the same
-//	POST /v1/leases                     leases.go         a worker, by its credential
-//	POST /v1/tasks                      tasks_submit.go   a producer
-//	GET  /v1/tasks/{task_id}            tasks_get.go      a viewer
-//	POST /v1/tasks/{task_id}:cancel     tasks_cancel.go   a producer
-//	GET  /v1/tasks/{task_id}/events     events.go         a viewer
-//	GET  /openapi.json                  openapi.go        everyone
+//	route                                 file                   who may
+//	POST   /v1/tasks/{task_id}/started    started.go             the holder of the attempt, by its task token
+//	POST   /v1/tasks/{task_id}/heartbeat  heartbeat.go           the same
+//	POST   /v1/tasks/{task_id}/completed  completed.go           the same
+//	POST   /v1/leases                     leases.go              a worker, by its credential
+//	POST   /v1/tasks                      tasks_submit.go        a producer
+//	POST   /v1/tasks:batchSubmit          tasks_batch_submit.go  a producer
+//	GET    /v1/tasks                      tasks_list.go          a viewer
+//	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer
+//	POST   /v1/tasks/{task_id}:cancel     tasks_cancel.go        a producer
+//	POST   /v1/tasks/{task_id}:retry      tasks_retry.go         a producer
+//	DELETE /v1/tasks/{task_id}            tasks_delete.go        an operator
+//	GET    /v1/tasks/{task_id}/events     events.go              a viewer
+//	GET    /openapi.json                  openapi.go             everyone
 //
 // # The path of a request
 //
 // Requests that a web page in a browser may have sent are refused first (host.go, and package http for other origins), then those without a
-// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go), makes the request of a gRPC call from it, and calls
-// the services like any client. So the request passes the same checks and the same engine, and gets the same verdicts. Then the response is
-// converted to JSON: a verdict by verdict.go (H2), an error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
+// route (front.go). A handler reads the body (body.go) and its JSON strictly (decode.go), or the parameters of the URL in the same way (query.go),
+// makes the request of a gRPC call from it, and calls the services like any client. So the request passes the same checks and the same engine, and
+// gets the same verdicts. Then the response is converted to JSON: a verdict by verdict.go (H2), an error status by problem.go, a task by task.go. The handlers hold no state and take no decision.
 //
 // Names are camelCase. States and reasons have no prefix. Timestamps are RFC 3339. Durations are numbers of milliseconds, and their names end
 // in Ms. A field that is bytes in gRPC (payload, output, checkpoint) has two forms here: any JSON value, which is stored as its text, or

@@ -251,6 +251,9 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 			"concurrencyKey": "ck", "concurrencyLimit": 8, "fairnessKey": "fk", "traceMeta": {"hostNodeId": "h", "middlewareChain": ["m"],
 			"chainIndex": 9}, "requestId": "ri"}`, "", ""},
 		{task + ":cancel", `{"reason": "a", "requestId": "ri"}`, "", "taskId"},
+		{task + ":retry", `{"deadline": "2026-01-01T00:00:00Z", "requestId": "ri"}`, "", "taskId"},
+		{"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "q", "payload": 5, "affinity": {"key": "ak", "mode": "STICKY", "ttlMs": 1001}}, {"queue": "r", "payload": 6}],
+			"requestId": "ri"}`, "", ""},
 	} {
 		for _, isJSON := range []bool{true, false} {
 			calls := &recordingCalls{fill: filler{isJSON: isJSON}}
@@ -277,7 +280,7 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 var requestPath = strings.NewReplacer("concurrency.", "", "progress.", "", "task.", "")
 
 // onlyGRPC matches the paths of what only the gRPC API shows.
-var onlyGRPC = regexp.MustCompile(`^task\.(feedback|discarded|middlewares)\[|^currentAttempt$|^detail$`)
+var onlyGRPC = regexp.MustCompile(`^task\.(feedback|discarded|middlewares)\[|^currentAttempt$|^detail$|^results\[\d+\]\.error\.`)
 
 // inEnvelope matches the paths of what an assignment shows of its task.
 var inEnvelope = regexp.MustCompile(`task\.(?:spec\.)?(?:(?:requirements\.)(resources)|` +

@@ -16,9 +16,9 @@ var exceptions = map[string]string{
 }
 
 // jsonPath returns the path of a proto field as this API names it: task.retry_policy.max_backoff becomes retryPolicy.maxBackoffMs. The
-// messages task and progress only wrap fields, and have no name here.
+// messages task, filter and progress only wrap fields, and have no name here.
 func jsonPath(path string) string {
-	for _, envelope := range []string{"task.", "progress."} {
+	for _, envelope := range []string{"task.", "filter.", "progress."} {
 		path = strings.TrimPrefix(path, envelope)
 	}
 	path, key, ofMap := strings.Cut(path, `["`) // the key of a map is the caller's own

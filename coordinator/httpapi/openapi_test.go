@@ -23,8 +23,10 @@ type operation struct {
 	token    string // scheme of the credential; empty: none is needed
 	request  any    // struct of the body; nil: no body
 	optional bool   // the body may be left out
+	query    any    // struct of the parameters in the URL; nil: none
 	answers  map[int]any
 	header   string // a header that it uses
+	noBody   string // what an answer without a body says
 }
 
 // Responses that several routes have in common.
@@ -66,6 +68,23 @@ var operations = map[string]operation{
 		id: "submitTask", summary: "Submits a task, durably; idempotent with an idempotencyKey.", token: "credential", request: submitRequest{},
 		answers: withAnswers(map[int]any{200: submitResponse{}, 201: submitResponse{}, 409: problemBody{}}, commonErrors),
 	},
+	"POST /v1/tasks:batchSubmit": {
+		id: "batchSubmitTasks", summary: "Submits many tasks of one workspace, durably, all or none.", token: "credential", request: batchSubmitRequest{},
+		answers: withAnswers(map[int]any{200: batchSubmitResponse{}, 409: problemBody{}}, commonErrors),
+	},
+	"GET /v1/tasks": {
+		id: "listTasks", summary: "Returns a page of the tasks of a workspace that all parameters select, oldest first. While there is a nextPageToken " +
+			"there are more, even if the page is short or empty.", token: "credential", query: listRequest{},
+		answers: withAnswers(map[int]any{200: listResponse{}}, commonErrors),
+	},
+	"POST /v1/tasks/{task_id}:retry": {
+		id: "retryTask", summary: "Opens a new round for a FAILED or CANCELLED task; it is READY at once.", token: "credential", request: retryRequest{}, optional: true,
+		answers: withAnswers(map[int]any{200: taskResponse{}, 409: problemBody{}}, commonErrors, notFoundError),
+	},
+	"DELETE /v1/tasks/{task_id}": {
+		id: "deleteTask", summary: "Removes a task. One that a worker holds is refused without force.", token: "credential", query: deleteRequest{},
+		answers: withAnswers(map[int]any{204: nil, 409: problemBody{}}, commonErrors, notFoundError), noBody: "The task is gone.",
+	},
 	"GET /v1/tasks/{task_id}": {
 		id: "getTask", summary: "Returns a task with all its details.", token: "credential",
 		answers: withAnswers(map[int]any{200: taskResponse{}}, commonErrors, notFoundError),
@@ -78,7 +97,7 @@ var operations = map[string]operation{
 		id: "watchTask", summary: "Streams past and new events of a task until it is final: server-sent events node.state, with a StateEvent, " +
 			"and node.result.delta, with a DeltaEvent. Status 204: the task is final, and the reader has received everything.",
 		token: "credential", header: "Last-Event-ID",
-		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors, notFoundError),
+		answers: withAnswers(map[int]any{200: []any{stateEvent{}, deltaEvent{}}, 204: nil}, commonErrors, notFoundError), noBody: "No more events will come.",
 	},
 	"GET /openapi.json": {id: "getOpenAPI", summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
@@ -86,13 +105,13 @@ var operations = map[string]operation{
 // fieldEnums has the values of fields that have only certain ones.
 var fieldEnums = map[string][]string{
 	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
-	"CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
+	"ListRequest.states": states, "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
 }
 
 // requiredFields has the required fields of requests.
 var requiredFields = map[string][]string{
 	"StartedRequest": {"attempt"}, "HeartbeatRequest": {"attempt"}, "CompletedRequest": {"attempt", "outcome"},
-	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"},
+	"LeaseRequest": {"workerId", "queues"}, "SubmitRequest": {"queue"}, "BatchSubmitRequest": {"tasks"},
 }
 
 type object = map[string]any
@@ -222,13 +241,16 @@ func describeAPI(t *testing.T) object {
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
 func (s *schemas) operation(path string, o operation) object {
-	out := object{"operationId": o.id, "summary": o.summary, "responses": s.responses(o.answers)}
+	out := object{"operationId": o.id, "summary": o.summary, "responses": s.responses(o)}
 	var parameters []object
 	for _, m := range pathParameter.FindAllStringSubmatch(path, -1) {
 		parameters = append(parameters, object{"name": m[1], "in": "path", "required": true, "schema": object{"type": "string"}})
 	}
 	if o.header != "" {
 		parameters = append(parameters, object{"name": o.header, "in": "header", "schema": object{"type": "string"}})
+	}
+	if o.query != nil {
+		parameters = append(parameters, s.parameters(reflect.TypeOf(o.query))...)
 	}
 	if parameters != nil {
 		out["parameters"] = parameters
@@ -247,22 +269,42 @@ func (s *schemas) operation(path string, o operation) object {
 	return out
 }
 
+// left says of a parameter that is left out what the protos say of a field that is empty or absent.
+var left = strings.NewReplacer("Empty: ", "Left out: ", "Empty means ", "Left out means ", "Absent: ", "Left out: ")
+
+// parameters describes the parameters in the URL that are read into a struct. A list is a parameter that is sent several times.
+func (s *schemas) parameters(t reflect.Type) (all []object) {
+	_ = s.component(t)
+	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	properties := s.components[name]["properties"].(object)
+	delete(s.components, name)
+	for _, f := range reflect.VisibleFields(t) {
+		field := f.Tag.Get("json")
+		schema := properties[field].(object)
+		said := left.Replace(schema["description"].(string))
+		delete(schema, "description")
+		all = append(all, object{"name": field, "in": "query", "description": said, "schema": schema})
+	}
+	return all
+}
+
 func asJSON(schema object) object { return object{"application/json": object{"schema": schema}} }
 
 var statusTexts = map[int]string{
-	200: "OK", 201: "A new task.", 204: "No more events will come.", 400: "A field is invalid; the answer names it.",
+	200: "OK", 201: "A new task.", 400: "A field is invalid; the answer names it.",
 	401: "The token is missing, invalid or expired.", 403: "The token does not allow this request.", 404: "There is no such task.",
 	408: "The body did not arrive in time.", 409: "The task has ended or is in another state, or a newer attempt holds it.",
 	410: "The lease has ended.", 429: "A quota is used up, or too many requests have bad tokens: try again after Retry-After.", 413: "The body or the output is too large.", 503: "No verdict: send the same request again after Retry-After.",
 	500: "A fault of the coordinator; no verdict.",
 }
 
-func (s *schemas) responses(all map[int]any) object {
+func (s *schemas) responses(o operation) object {
 	out := object{}
-	for status, body := range all {
+	for status, body := range o.answers {
 		response := object{"description": statusTexts[status]}
 		switch body := body.(type) {
 		case nil:
+			response["description"] = o.noBody
 		case []any: // a stream of events
 			response["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
 			for _, data := range body {

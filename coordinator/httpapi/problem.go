@@ -119,6 +119,13 @@ func invalid(field, format string, args ...any) *problem {
 	return p
 }
 
+// under returns the problem with a prefix before the path of its field.
+func (p *problem) under(prefix string) *problem {
+	moved := *p
+	moved.body.Field, moved.body.Message = prefix+"."+p.body.Field, prefix+"."+p.body.Message
+	return &moved
+}
+
 // StatusOf returns the HTTP status for the error of a call.
 func StatusOf(err error) int { return kindOfCode(status.Code(err)).status }
 

@@ -15,12 +15,8 @@ type cancelRequest struct {
 // cancel answers POST /v1/tasks/{task_id}:cancel.
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) *problem {
 	var m cancelRequest
-	body, p := a.body(w, r)
-	if p == nil && len(body) > 0 {
-		p = a.parse(body, &m, strict)
-	}
 	request := &lessorv1.CancelTaskRequest{TaskId: r.PathValue("task_id")}
-	if p != nil {
+	if p := a.decodeIfSent(w, r, &m); p != nil {
 		return a.misread(r, lessorv1.TaskService_CancelTask_FullMethodName, request, p)
 	}
 	request.Reason, request.RequestId = m.Reason, m.RequestID

@@ -124,6 +124,7 @@ func (e *environment) populate(t *testing.T, h *host, tenant string) {
 
 	n["task/RetryTask"] = submit(func(s *lessorv1.TaskSpec) { s.Queue = aside })
 	must(h.tasks.CancelTask(ctx, &lessorv1.CancelTaskRequest{TaskId: n["task/RetryTask"]}))(t)
+	n["task/POST /v1/tasks/{task_id}:retry"] = n["task/RetryTask"]
 
 	n["task/AdoptResult"] = submit(func(s *lessorv1.TaskSpec) {
 		s.Queue, s.HeartbeatInterval, s.HeartbeatTimeout = aside, durationpb.New(time.Second), durationpb.New(2*time.Second)

@@ -11,10 +11,11 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/auth"
 )
 
-// routeRow declares who may use a route, the call that it leads to, and a good body. Without roles, the route needs a task token.
+// routeRow declares who may use a route, the call that it leads to, and good parameters or a good body. Without roles, the route needs a task token.
 type routeRow struct {
 	roles auth.Role
 	call  string
+	query func(n names) map[string]string
 	body  func(n names) map[string]any
 }
 
@@ -29,6 +30,20 @@ var routes = map[string]routeRow{
 			map[string]any{"resourceId": n["resource"], "workerId": n["worker"]},
 		}}
 	}},
+	"POST /v1/tasks:batchSubmit": {roles: producing, call: "BatchSubmitTasks", body: func(n names) map[string]any {
+		return map[string]any{"tasks": []any{map[string]any{ // one, since all are in the same workspace
+			"queue": n["queue"], "runId": n["run"], "type": n["type"], "payload": payloadMark, "resourceRefs": []any{
+				map[string]any{"resourceId": n["resource"], "workerId": n["worker"]},
+			},
+		}}}
+	}},
+	"GET /v1/tasks": {roles: reading, call: "ListTasks", query: func(n names) map[string]string {
+		return map[string]string{"runId": n["run"], "pageSize": "1"}
+	}},
+	"DELETE /v1/tasks/{task_id}": {roles: operating, call: "DeleteTask", query: func(names) map[string]string {
+		return map[string]string{"force": "true"}
+	}},
+	"POST /v1/tasks/{task_id}:retry":  {roles: producing, call: "RetryTask", body: func(names) map[string]any { return map[string]any{} }},
 	"GET /v1/tasks/{task_id}":         {roles: reading, call: "GetTask"},
 	"GET /v1/tasks/{task_id}/events":  {roles: reading, call: "WatchTask"},
 	"POST /v1/tasks/{task_id}:cancel": {roles: producing, call: "CancelTask", body: func(names) map[string]any { return map[string]any{} }},
@@ -63,6 +78,9 @@ func routePlaces(t *testing.T, doc document) (places, callbackPlaces []*place) {
 				if row.body != nil {
 					r.body = row.body(n)
 				}
+				if row.query != nil {
+					r.query = row.query(n)
+				}
 				return r
 			}
 			p.fields = doc.fieldsOf(t, doc.Paths[path][method])
@@ -94,7 +112,10 @@ type document struct {
 }
 
 type operation struct {
-	Parameters  []struct{ In, Name string }
+	Parameters []struct {
+		In, Name string
+		Schema   *schema
+	}
 	RequestBody struct {
 		Content map[string]struct{ Schema *schema }
 	}
@@ -116,6 +137,11 @@ func (s *schema) is(name string) bool {
 	return s.Type == name || slices.Contains(all, any(name))
 }
 
+// namesNothing reports whether the type has no names.
+func (s *schema) namesNothing() bool {
+	return s.Format == "date-time" || s.is("boolean") || s.is("number")
+}
+
 // readDocument reads the document from a host.
 func (e *environment) readDocument(t *testing.T) (doc document) {
 	t.Helper()
@@ -128,11 +154,18 @@ func (e *environment) readDocument(t *testing.T) (doc document) {
 	return doc
 }
 
-// fieldsOf lists what names something in the path, the headers and the body of a request, at any depth.
+// fieldsOf lists what names something in the path, the query, the headers and the body of a request, at any depth.
 func (d document) fieldsOf(t *testing.T, o operation) (found []field) {
 	t.Helper()
 	for _, p := range o.Parameters {
-		if k := d.kindOf(t, p.Name); k != plain {
+		if p.Schema.namesNothing() {
+			continue
+		}
+		k, ofFilter := kinds["TaskFilter."+snake(p.Name)]
+		if p.In != "query" || !ofFilter {
+			k = d.kindOf(t, p.Name)
+		}
+		if k != plain {
 			found = append(found, field{[]string{p.In, p.Name}, k})
 		}
 	}
@@ -157,7 +190,7 @@ func (d document) walk(t *testing.T, path []string, s *schema) (found []field) {
 			found = append(found, d.walk(t, at, inner)...)
 			continue
 		}
-		if inner.Format == "date-time" || inner.is("boolean") || inner.is("number") || strings.HasSuffix(name, "Ms") {
+		if inner.namesNothing() || strings.HasSuffix(name, "Ms") {
 			continue
 		}
 		if k := d.kindOf(t, name); k != plain {
@@ -190,7 +223,7 @@ func (d document) kindOf(t *testing.T, name string) kind {
 // webKinds has the fields that only HTTP requests have.
 var webKinds = map[string]kind{
 	"key": "affinity", "attemptId": "attempt", "Last-Event-ID": "sequence",
-	"mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
+	"states": plain, "mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
 	"nonRetryableCategories": plain,
 }
 

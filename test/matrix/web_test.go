@@ -17,16 +17,19 @@ import (
 // webRequest is an HTTP request.
 type webRequest struct {
 	method, path string
-	params       map[string]string
+	params       map[string]string // in the path
+	query        map[string]string
 	header       map[string]string
 	body         map[string]any
 }
 
-// set sets a field in the path, in a header or in the body.
+// set sets a field in the path, in the query, in a header or in the body.
 func (r *webRequest) set(path []string, value string) {
 	switch path[0] {
 	case "path":
 		r.params[path[1]] = value
+	case "query":
+		setParameter(r.query, path[1], value)
 	case "header":
 		r.header = map[string]string{path[1]: value}
 	default:
@@ -36,9 +39,20 @@ func (r *webRequest) set(path []string, value string) {
 
 // lists has the members that are lists of names or of objects; dictionaries those whose members have free names.
 var (
-	lists        = map[string]bool{"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true, "artifacts": true}
+	lists        = map[string]bool{"queues": true, "types": true, "middlewareChain": true, "resourceRefs": true, "artifacts": true, "tasks": true}
 	dictionaries = map[string]bool{"labels": true}
 )
+
+func setParameter(m map[string]string, name, value string) {
+	switch {
+	case value == "":
+		delete(m, name)
+	case dictionaries[name]:
+		m[name] = "label=" + value
+	default:
+		m[name] = value
+	}
+}
 
 func setMember(m map[string]any, path []string, value string) {
 	name := path[0]
@@ -78,6 +92,13 @@ func (h *host) send(authorization []string, r *webRequest) (a webAnswer) {
 	path := r.path
 	for name, value := range r.params {
 		path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
+	}
+	query := url.Values{}
+	for name, value := range r.query {
+		query.Set(name, value)
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
 	var body io.Reader
 	if r.body != nil {
@@ -145,8 +166,10 @@ func summaryOfJSON(body map[string]any) (words []string) {
 	if created, _ := body["created"].(bool); created {
 		words = append(words, "created")
 	}
-	if all, ok := body["assignments"].([]any); ok {
-		words = append(words, fmt.Sprint(len(all), " assignments"))
+	for _, name := range []string{"assignments", "tasks", "results"} {
+		if all, ok := body[name].([]any); ok {
+			words = append(words, fmt.Sprint(len(all), " ", name))
+		}
 	}
 	return words
 }

@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// query reads the parameters in the URL of a request into a struct. It is as strict as decode, because it parses the body that would have the same fields.
+func (a *api) query(r *http.Request, into any) *problem {
+	sent, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("", "the query cannot be read: %v", err)
+	}
+	body, p := asBody(sent, membersOf(reflect.TypeOf(into).Elem()))
+	if p != nil {
+		return p
+	}
+	return a.parse(body, into, strict)
+}
+
+// asBody returns a body with the given parameters as its fields. A parameter that is sent twice is a list, or a field that is sent twice. An empty one is
+// refused: it may be an unset variable of a script, and would select more than it should.
+func asBody(sent url.Values, known members) ([]byte, *problem) {
+	var fields [][]byte
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		t, isKnown := known[name]
+		item := itemOf(t)
+		if item != nil {
+			t = item
+		}
+		var values [][]byte
+		for _, text := range sent[name] {
+			switch {
+			case !utf8.ValidString(name) || !utf8.ValidString(text):
+				return nil, invalid("", "the query is not valid UTF-8")
+			case text == "" && isKnown:
+				return nil, invalid(name, "must not be empty; leave it out")
+			}
+			values = append(values, asValue(text, t))
+		}
+		if item != nil {
+			values = [][]byte{slices.Concat([]byte("["), bytes.Join(values, []byte(",")), []byte("]"))}
+		}
+		for _, value := range values {
+			fields = append(fields, slices.Concat(quoted(name), []byte(":"), value))
+		}
+	}
+	return slices.Concat([]byte("{"), bytes.Join(fields, []byte(",")), []byte("}")), nil
+}
+
+// asValue returns the text of a parameter as a JSON value: for a type that is no text as it is, if it has that form, else as a string.
+func asValue(text string, t reflect.Type) []byte {
+	switch kindOfType(t) {
+	case aBool:
+		if text == "true" || text == "false" {
+			return []byte(text)
+		}
+	case aNumber:
+		if strings.Trim(text, "+-.0123456789eE") == "" && json.Valid([]byte(text)) {
+			return []byte(text)
+		}
+	}
+	return quoted(text)
+}
+
+func quoted(text string) []byte {
+	value, _ := json.Marshal(text) // a string cannot fail
+	return value
+}

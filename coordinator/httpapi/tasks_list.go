@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+)
+
+// listRequest is the query of a list: a TaskFilter, and which page. The times are pointers, so that the zero time is not taken for one that was left out.
+type listRequest struct {
+	WorkspaceID    string   `json:"workspaceId"`
+	Queue          string   `json:"queue"`
+	States         []string `json:"states"`
+	RunID          string   `json:"runId"`
+	Type           string   `json:"type"`
+	Labels         []string `json:"labels"`
+	HostNodeID     string   `json:"hostNodeId"`
+	ConcurrencyKey string   `json:"concurrencyKey"`
+	IdempotencyKey string   `json:"idempotencyKey"`
+	WorkerID       string   `json:"workerId"`
+	CreatedAfter   *instant `json:"createdAfter"`
+	CreatedBefore  *instant `json:"createdBefore"`
+	PageSize       uint32   `json:"pageSize"`
+	PageToken      string   `json:"pageToken"`
+}
+
+// listResponse is a page of tasks.
+type listResponse struct {
+	Tasks         []task `json:"tasks"`
+	NextPageToken string `json:"nextPageToken,omitempty"`
+}
+
+// list answers GET /v1/tasks.
+func (a *api) list(w http.ResponseWriter, r *http.Request) *problem {
+	var m listRequest
+	var filter *lessorv1.TaskFilter
+	p := a.query(r, &m)
+	if p == nil {
+		filter, p = m.filter()
+	}
+	if p != nil {
+		return a.misread(r, lessorv1.TaskService_ListTasks_FullMethodName, &lessorv1.ListTasksRequest{}, p)
+	}
+	page, err := a.tasks.ListTasks(r.Context(), &lessorv1.ListTasksRequest{Filter: filter, PageSize: m.PageSize, PageToken: m.PageToken})
+	if err != nil {
+		return failed(err)
+	}
+	answer := listResponse{Tasks: make([]task, len(page.GetTasks())), NextPageToken: page.GetNextPageToken()}
+	for i, t := range page.GetTasks() {
+		answer.Tasks[i] = taskOf(t)
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// filter converts the conditions of a list. The gRPC call checks their content.
+func (m *listRequest) filter() (*lessorv1.TaskFilter, *problem) {
+	f := &lessorv1.TaskFilter{
+		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID, ConcurrencyKey: m.ConcurrencyKey,
+		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter), CreatedBefore: timeLimit(m.CreatedBefore),
+	}
+	for i, name := range m.States {
+		state, known := lessorv1.TaskState_value["TASK_STATE_"+name]
+		if !known || state == 0 {
+			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(states, ", "))
+		}
+		f.States = append(f.States, lessorv1.TaskState(state))
+	}
+	for i, label := range m.Labels {
+		field := fmt.Sprintf("labels[%d]", i)
+		key, value, isPair := strings.Cut(label, "=")
+		if !isPair {
+			return nil, invalid(field, "is %.40q; a label is written as key=value", label)
+		}
+		if _, twice := f.GetLabels()[key]; twice {
+			return nil, invalid(field, "has a key that is sent twice")
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[key] = value
+	}
+	return f, nil
+}
+
+func timeLimit(t *instant) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return timestamppb.New(t.Time)
+}
+
+// states are the names of the states, in the order of their numbers.
+var states = func() (all []string) {
+	values := lessorv1.TaskState(0).Descriptor().Values()
+	for i := 1; i < values.Len(); i++ { // the first is UNSPECIFIED
+		all = append(all, strings.TrimPrefix(string(values.Get(i).Name()), "TASK_STATE_"))
+	}
+	return all
+}()
