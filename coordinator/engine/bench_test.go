@@ -219,6 +219,38 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
+// BenchmarkPublishEnds tells those who listen of the ends of 500 tasks. One operation is one task.
+func BenchmarkPublishEnds(b *testing.B) {
+	const tasks = 500
+	changes := make([]*change, tasks)
+	for i := range changes {
+		task := &lease.Task{ID: lease.TaskID{Space: 1, Seq: uint64(i + 1)}}
+		task.Rest = lease.Completed
+		changes[i] = &change{Change: lease.Change{New: task}, id: task.ID}
+	}
+	for _, listeners := range []int{0, 1, 100} {
+		b.Run(fmt.Sprintf("listeners=%d", listeners), func(b *testing.B) {
+			e := &Engine{hub: newHub()}
+			all := make([]*Ends, listeners)
+			for i := range all {
+				all[i] = e.Ends()
+			}
+			b.ReportAllocs()
+			for left := b.N; left > 0; left -= tasks {
+				b.StopTimer()
+				for _, ends := range all {
+					ends.Take()
+					for _, c := range changes {
+						ends.Listen(c.id)
+					}
+				}
+				b.StartTimer()
+				e.hub.publish(&batch{changes: changes})
+			}
+		})
+	}
+}
+
 // BenchmarkParked completes the one task whose concurrency key has room, grants the next one, and submits another, while tasks of so many fairness keys wait
 // for the concurrency key. One operation is one task.
 func BenchmarkParked(b *testing.B) {

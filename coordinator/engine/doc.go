@@ -112,4 +112,5 @@
 //	unpark.go rota.go                          which of these come back when there is room
 //	affinity.go task_quota.go                  affinity keys, the quota of tasks
 //	hub.go topic.go feed.go                    watchers, and the progress and output of running attempts
+//	ends.go                                    who only waits for the ends of tasks, of thousands perhaps
 package engine

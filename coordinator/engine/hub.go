@@ -17,6 +17,10 @@ type hub struct {
 	recent  map[lease.TaskID]*lease.Feedback // what live attempts have reported so far
 	output  int                              // number of bytes of output in recent
 	closed  bool
+
+	ends     map[lease.TaskID][]*Ends // who listens to the ends of tasks
+	toldEnds []*Ends                  // were told of ends since publish last woke them
+	stopped  chan struct{}            // closed with closed
 }
 
 type runKey struct {
@@ -27,7 +31,10 @@ type runKey struct {
 func runOf(t *lease.Task) runKey { return runKey{Space{t.Tenant, t.Workspace}, t.Spec.RunID} }
 
 func newHub() *hub {
-	return &hub{tasks: map[lease.TaskID]*topic{}, runs: map[runKey]*topic{}, recent: map[lease.TaskID]*lease.Feedback{}}
+	return &hub{
+		tasks: map[lease.TaskID]*topic{}, runs: map[runKey]*topic{}, recent: map[lease.TaskID]*lease.Feedback{},
+		ends: map[lease.TaskID][]*Ends{}, stopped: make(chan struct{}),
+	}
 }
 
 // Watch subscribes to all further news of a task (Task set) or a run (Run set). A slow reader blocks nobody, but misses news, and Next says how many. Close
@@ -66,6 +73,9 @@ func find[K comparable](topics map[K]*topic, k K) *topic {
 func (h *hub) publish(b *batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.ends) > 0 {
+		h.publishEnds(b)
+	}
 	if len(h.tasks) == 0 && len(h.runs) == 0 && len(h.recent) == 0 {
 		return
 	}
@@ -94,6 +104,16 @@ func (h *hub) publish(b *batch) {
 		h.touched[i] = nil
 	}
 	h.touched = h.touched[:0]
+}
+
+// publishEnds tells those who listen which tasks a committed batch has ended or deleted.
+func (h *hub) publishEnds(b *batch) {
+	for _, c := range b.changes {
+		if c.New == nil || c.New.State().Final() {
+			h.sendEnd(c.id)
+		}
+	}
+	h.wakeEnds()
 }
 
 // laterEvents returns News.Later for each change of a batch. The changes are in the order in which the batch first changed their tasks. Their events
@@ -161,6 +181,8 @@ func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
+	close(h.stopped)
+	h.ends = nil
 	for _, t := range h.tasks {
 		t.close()
 	}

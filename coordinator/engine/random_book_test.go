@@ -83,6 +83,7 @@ func (w *world) consistent() {
 	w.checkQuota()
 	w.checkDisplaced()
 	w.checkWatches()
+	w.checkEnds()
 	for _, problem := range onLoop(w.rig, func() []string { return append(w.checkUsage(), w.checkFeedback()...) }) {
 		w.Error(problem)
 	}
@@ -580,6 +581,39 @@ func (w *world) checkWatches() {
 				w.Errorf("a watch of %+v of %v was told last of %+v, and the task is %+v", watch.of, watch.space, last, now)
 			}
 		}
+	}
+}
+
+// listensToEnd listens to the end of a task, which may have ended.
+func (w *world) listensToEnd() {
+	id, ok := w.anyTask()
+	if !ok {
+		return
+	}
+	if w.ends == nil {
+		w.ends, w.listens = w.Ends(), map[lease.TaskID]bool{}
+	}
+	w.ends.Listen(id)
+	w.listens[id] = false
+	w.note("listen to the end of %v", id)
+}
+
+// checkEnds checks that who listened to a task that had not ended was told of its end. listens says which of those that are listened to had not.
+func (w *world) checkEnds() {
+	if w.ends == nil {
+		return
+	}
+	for _, id := range w.ends.Take() {
+		w.ends.Forget(id)
+		delete(w.listens, id)
+	}
+	for id, lives := range w.listens {
+		now := w.seen[id]
+		ended := now == nil || now.State().Final()
+		if lives && ended && !w.slow {
+			w.Errorf("the end of task %v was not told", id)
+		}
+		w.listens[id] = !ended
 	}
 }
 

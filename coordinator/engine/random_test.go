@@ -108,7 +108,9 @@ type world struct {
 	spaces  []Space // the first one is home
 	clients []*client
 	watches []*watch
-	backup  []byte // a backup of the store; nil: none was made
+	ends    *Ends                 // nil: nobody listens
+	listens map[lease.TaskID]bool // see checkEnds
+	backup  []byte                // a backup of the store; nil: none was made
 	// slow: commits take time, and calls do not wait for the answers of earlier ones, so that several batches are under way.
 	slow     bool
 	answered sync.WaitGroup
@@ -234,6 +236,7 @@ func (w *world) call() {
 		{1, w.restarts},
 		{1, w.restores},
 		{2, w.opensWatch},
+		{2, w.listensToEnd},
 		{3, w.feeds},
 		{6, w.intrudes},
 		{3, w.looks},
@@ -693,7 +696,7 @@ func (w *world) stops() {
 		h.take()
 		w.unary = append(w.unary, h.held...)
 	}
-	w.clients, w.watches = nil, nil
+	w.clients, w.watches, w.ends = nil, nil, nil
 }
 
 // heal ends all faults: it removes the limits of the queues, and workers with all capabilities complete everything. Then all tasks must end in time.
@@ -759,13 +762,16 @@ func (w *world) forgets() {
 	for _, watch := range w.watches {
 		watch.Close()
 	}
+	if w.ends != nil {
+		w.ends.Close()
+	}
 	left := onLoop(w.rig, func() map[string]int {
 		n := map[string]int{
 			"tasks": len(w.set.tasks), "ledger": len(w.set.ledger), "idempotency keys": len(w.set.keys), "late results": len(w.set.discards),
 			"orphans": len(w.sessions.orphans), "requests": len(w.requests.byKey), "alarms": w.alarms.set.Len(),
 			"timers":  w.timers.serving.leased.Len() + w.timers.serving.rest.entries.Len() + w.timers.wall.leased.Len() + w.timers.wall.rest.entries.Len() + w.timers.recent.Len(),
 			"workers": len(w.workers.byKey), "sessions": len(w.sessions.byID) + len(w.sessions.current), "throttled queues": w.agenda.throttled.Len(), "readings": len(w.lines.readings),
-			"watches": len(w.hub.tasks) + len(w.hub.runs), "words of attempts": len(w.hub.recent) + w.hub.output,
+			"watches": len(w.hub.tasks) + len(w.hub.runs), "who waits for ends": len(w.hub.ends), "words of attempts": len(w.hub.recent) + w.hub.output,
 		}
 		for _, s := range w.Engine.spaces.byNumber {
 			n["concurrency keys"] += len(s.keys)

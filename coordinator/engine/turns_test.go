@@ -261,7 +261,7 @@ func TestCallsTakeTheTurnOfTheirTenant(t *testing.T) {
 		"UpdateQueue":  func(ctx context.Context, e *Engine) { _, _ = e.UpdateQueue(ctx, home, "q", func(*lease.Settings) {}) },
 	}
 	// These do not wait for the loop, or ask it for no tenant.
-	others := []string{"CommitPending", "Counts", "Epoch", "Invalidated", "DeriveKey", "LeaseID", "LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Watch"}
+	others := []string{"CommitPending", "Counts", "Ends", "Epoch", "Invalidated", "DeriveKey", "LeaseID", "LiveFeedback", "Now", "ResolveFeeds", "Run", "SpaceNumber", "Watch"}
 	for method := range reflect.TypeFor[*Engine]().Methods() {
 		if calls[method.Name] == nil && !slices.Contains(others, method.Name) {
 			t.Errorf("%s is not in the table", method.Name)

@@ -13,7 +13,7 @@ var emptied = []string{
 	"intake.taken", "set.tasks", "set.live", "set.ledger", "set.keys", "set.discards", "timers.serving.leased", "timers.serving.rest.entries",
 	"timers.wall.leased", "timers.wall.rest.entries", "alarms.set", "sessions.byID", "sessions.current", "sessions.orphans", "requests.byKey",
 	"workers.takers", "requests.toAnswer", "workers.byKey", "agenda.queues.len", "parking.roomy", "agenda.throttled", "lines.readings",
-	"pipeline.inflight", "hub.tasks", "hub.runs", "hub.recent", "hub.output",
+	"pipeline.inflight", "hub.tasks", "hub.runs", "hub.ends", "hub.recent", "hub.output",
 }
 
 // emptiedOfSpaces is the same of each workspace.
