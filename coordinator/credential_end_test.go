@@ -185,7 +185,7 @@ func waitForWork(ctx context.Context, r *rig) (*lessorv1.LeaseResponse, error) {
 	return r.workers.Lease(ctx, &lessorv1.LeaseRequest{WorkerId: "u", Queues: []string{"none"}, Wait: durationpb.New(time.Minute)})
 }
 
-// X3: watches and submit streams end with their credential. Tasks that are submitted after that are not created.
+// X3: watches, waits and submit streams end with their credential. Tasks that are submitted after that are not created.
 func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 	t.Attr("rules", "X3")
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -199,17 +199,25 @@ func TestOtherStreamsEndWithTheirCredential(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error, 2)
+		waits, err := r.tasks.AwaitTasks(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := waits.Send(&lessorv1.AwaitTasksRequest{Add: []string{made.GetTask().GetTaskId()}}); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 3)
 		go func() {
 			ended <- errOf(watchAll(ctx, r, &lessorv1.WatchTaskRequest{TaskId: made.GetTask().GetTaskId()}))
 		}()
+		go func() { ended <- errOf(waits.Recv()) }()
 		go func() { ended <- errOf(stream.Recv()) }()
 		synctest.Wait()
 		if err := credentialEndings[auth.Revoked](r, id); err != nil {
 			t.Fatal(err)
 		}
 		_ = stream.Send(&lessorv1.SubmitStreamRequest{Tasks: []*lessorv1.TaskSpec{{Queue: "late"}}})
-		for range 2 {
+		for range cap(ended) {
 			if err := <-ended; problemOf(err) != string(auth.Revoked) {
 				t.Errorf("a stream ended with %v, want UNAUTHENTICATED because the credential is revoked", err)
 			}

@@ -27,7 +27,7 @@
 //	http_api.go                               connects the JSON API (package httpapi) to the services, and opens task tokens for it (H1)
 //	local.go local_stream.go                  call the services from within the process, for the JSON API
 //
-//	task_*.go submit_stream.go middlewares.go TaskService; watch*.go: its streams of events
+//	task_*.go submit_stream.go middlewares.go TaskService; watch*.go: its streams of events; await_tasks.go: of the ends of tasks
 //	worker_service.go                         WorkerService, its unary calls; package session serves its stream
 //	admin_service.go queue_service.go         AdminService: the coordinator, queues; backup.go: copies of the store; follow.go: standbys
 //	worker_admin_service.go                   AdminService on workers: list, get, drain, kick; package_service.go: on their packages (W13)

@@ -141,6 +141,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) { return unread.Encode(v) }
 func worthASpan(info *stats.RPCTagInfo) bool {
 	switch info.FullMethodName {
 	case lessorv1.WorkerService_Session_FullMethodName, lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName,
+		lessorv1.TaskService_AwaitTasks_FullMethodName,
 		lessorv1.AdminService_FollowStore_FullMethodName, healthv1.Health_Watch_FullMethodName, healthv1.Health_Check_FullMethodName:
 		return false
 	}

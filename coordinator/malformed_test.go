@@ -121,7 +121,8 @@ func rejectsInvalidUTF8(t *testing.T, r *rig) {
 // S4: a message that cannot be decoded ends its stream with INVALID_ARGUMENT and the path of the field. On a SubmitStream, the frame before it is answered.
 func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 	t.Attr("rules", "S4")
-	const submits, watch, backup = lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName
+	const submits, watch, backup, await = lessorv1.TaskService_SubmitStream_FullMethodName, lessorv1.TaskService_WatchTask_FullMethodName, lessorv1.AdminService_Backup_FullMethodName,
+		lessorv1.TaskService_AwaitTasks_FullMethodName
 	for _, tt := range []struct {
 		method string
 		raw    rawBytes
@@ -133,6 +134,8 @@ func TestStreamWithAMessageThatCannotBeDecoded(t *testing.T) {
 		{watch, rawBytes("\x0a\x01\xff"), "task_id"},
 		{watch, rawBytes("\xff\xff"), "request"},
 		{backup, rawBytes("\xff\xff"), "request"},
+		{await, rawBytes("\x0a\x01\xff"), "add[0]"},
+		{await, rawBytes("\xff\xff"), "request"},
 	} {
 		serve(t, nil, func(t *testing.T, r *rig) {
 			desc := &grpc.StreamDesc{ClientStreams: tt.method == submits, ServerStreams: true}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
+	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/lease"
 )
@@ -40,6 +41,9 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 				t.Errorf("complete: %v (%v), want UNKNOWN_TASK without the task's state", res, err)
 			}
 		}
+		a := r.await(t, id)
+		a.want("await", map[string]string{id: refusal.CodeNotFound})
+		a.end()
 		if events := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})(); len(events) != 0 {
 			t.Errorf("watch run: %v, want none", events)
 		}

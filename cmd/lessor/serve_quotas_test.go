@@ -41,7 +41,7 @@ func TestBadQuotaFlags(t *testing.T) {
 		}
 	}
 	_, err := quotaFlags{Quota: map[string]string{"call": "5/s"}}.read()
-	wantFlagError(t, err, "--quota: call=5/s: ", "calls, submits, frames, sessions, streams, watches, tasks")
+	wantFlagError(t, err, "--quota: call=5/s: ", "calls, submits, frames, sessions, streams, watches, waits, tasks")
 	for _, name := range []string{"calls", ".calls", ".credential.calls", "acme.", "acme"} {
 		_, err := quotaFlags{QuotaTenant: map[string]string{name: "5/s"}}.read()
 		wantFlagError(t, err, "--quota-tenant: ", name)

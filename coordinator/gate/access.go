@@ -45,6 +45,7 @@ var access = map[string]auth.Role{
 	lessorv1.TaskService_GetTask_FullMethodName:          taskReaders,
 	lessorv1.TaskService_ListTasks_FullMethodName:        taskReaders,
 	lessorv1.TaskService_WatchTask_FullMethodName:        taskReaders,
+	lessorv1.TaskService_AwaitTasks_FullMethodName:       taskReaders,
 	lessorv1.TaskService_ExplainTask_FullMethodName:      taskReaders,
 	lessorv1.TaskService_DeleteTask_FullMethodName:       operators,
 	lessorv1.TaskService_BatchDeleteTasks_FullMethodName: operators,

@@ -233,7 +233,7 @@ type admitted struct {
 // keep its processor for 10 ms (package turn). Thousands of watches become ready with the same commit. The other streams carry what others wait for: they give
 // up the processor less often.
 func perTurn(info *grpc.StreamServerInfo) int {
-	if watch := !info.IsClientStream; watch {
+	if watch := !info.IsClientStream || info.FullMethod == lessorv1.TaskService_AwaitTasks_FullMethodName; watch {
 		return 1
 	}
 	return 16

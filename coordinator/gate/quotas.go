@@ -37,6 +37,7 @@ var counted = map[string][]quota.Limit{
 	lessorv1.WorkerService_Lease_FullMethodName:                            {quota.Streams},
 	lessorv1.TaskService_SubmitStream_FullMethodName:                       {quota.Streams},
 	lessorv1.TaskService_WatchTask_FullMethodName:                          {quota.Streams, quota.Watches},
+	lessorv1.TaskService_AwaitTasks_FullMethodName:                         {quota.Streams}, // its tasks count as Waits
 	lessorv1.AdminService_FollowStore_FullMethodName:                       {quota.Streams},
 	healthv1.Health_Watch_FullMethodName:                                   {quota.Streams},
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {quota.Streams},

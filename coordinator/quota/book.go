@@ -89,15 +89,44 @@ func (b *Book) Enter(who Caller, l Limit, must bool) (leave func(), err error) {
 	for _, a := range all {
 		a.used[l]++
 	}
-	return sync.OnceFunc(func() { b.leave(all, l) }), nil
+	return sync.OnceFunc(func() { b.leave(all, l, 1) }), nil
 }
 
-func (b *Book) leave(all []*account, l Limit) {
+func (b *Book) leave(all []*account, l Limit, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, a := range all {
-		a.used[l]--
+		a.used[l] -= n
 	}
+}
+
+// EnterSome adds up to n to a count, as many as there is room for, until Leave takes them back. If these are fewer than n, the error is an *Error.
+func (b *Book) EnterSome(who Caller, l Limit, n int) (entered int, err error) {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, entered := b.touch(who, now), n
+	var full *account
+	for _, a := range all {
+		if room := max(a.limits.count(l)-a.used[l], 0); room < entered {
+			full, entered = a, room
+		}
+	}
+	for _, a := range all {
+		a.used[l] += entered
+	}
+	if full != nil {
+		err = b.refuse(full, l, countWait, now)
+	}
+	return entered, err
+}
+
+// Leave takes back n that EnterSome has added.
+func (b *Book) Leave(who Caller, l Limit, n int) {
+	b.mu.Lock()
+	all := b.touch(who, time.Now()) // they are there: an account that uses something is kept
+	b.mu.Unlock()
+	b.leave(all, l, n)
 }
 
 // Exceeds reports whether more than the limit are under way, which is possible if Enter was called with must.

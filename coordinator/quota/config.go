@@ -39,9 +39,9 @@ func (c *Config) Validate() error {
 
 var (
 	tenantDefaults = Limits{
-		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Tasks: Unlimited,
+		Sessions: defaultSessions, Streams: defaultStreams, Watches: defaultWatches, Waits: defaultWaits, Tasks: Unlimited,
 	}
-	credentialDefaults = Limits{Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Tasks: Unlimited}
+	credentialDefaults = Limits{Sessions: Unlimited, Streams: Unlimited, Watches: Unlimited, Waits: Unlimited, Tasks: Unlimited}
 )
 
 // resolved are the limits in force.

@@ -19,6 +19,7 @@ const (
 	Sessions // open sessions of workers
 	Streams  // other streams that are open, and requests for work that wait
 	Watches  // watches, which also count as Streams
+	Waits    // tasks that streams wait for
 	Tasks    // tasks that have not ended; only tenants have this limit
 
 	numRates  = int(Frames) + 1
@@ -26,14 +27,15 @@ const (
 )
 
 var names = [numLimits]string{
-	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams", Watches: "watches", Tasks: "tasks",
+	Calls: "calls", Submits: "submits", Frames: "frames", Sessions: "sessions", Streams: "streams", Watches: "watches", Waits: "waits",
+	Tasks: "tasks",
 }
 
 // String returns the name of the limit in settings, errors and metrics.
 func (l Limit) String() string { return names[l] }
 
 // All lists the limits.
-func All() []Limit { return []Limit{Calls, Submits, Frames, Sessions, Streams, Watches, Tasks} }
+func All() []Limit { return []Limit{Calls, Submits, Frames, Sessions, Streams, Watches, Waits, Tasks} }
 
 // IsRate reports whether the limit is a rate; else it is a count.
 func (l Limit) IsRate() bool { return int(l) < numRates }
@@ -43,8 +45,8 @@ const Unlimited = math.MaxInt
 
 // Limits are the limits of a tenant, or of each of its credentials. A field that is zero takes its default.
 type Limits struct {
-	Calls, Submits, Frames            Rate
-	Sessions, Streams, Watches, Tasks int
+	Calls, Submits, Frames                   Rate
+	Sessions, Streams, Watches, Waits, Tasks int
 }
 
 // Defaults for a tenant. Rates and Tasks have no default limit, because the right one depends on the machine and its disk. Single credentials
@@ -53,6 +55,7 @@ const (
 	defaultSessions = 20_000
 	defaultStreams  = 20_000
 	defaultWatches  = 10_000
+	defaultWaits    = 100_000
 )
 
 // Set sets one limit.
@@ -70,6 +73,8 @@ func (l *Limits) Set(which Limit, r Rate, count int) {
 		l.Streams = count
 	case Watches:
 		l.Watches = count
+	case Waits:
+		l.Waits = count
 	case Tasks:
 		l.Tasks = count
 	}
@@ -78,7 +83,7 @@ func (l *Limits) Set(which Limit, r Rate, count int) {
 func (l *Limits) rate(which Limit) Rate { return [numRates]Rate{l.Calls, l.Submits, l.Frames}[which] }
 
 func (l *Limits) count(which Limit) int {
-	return [...]int{l.Sessions, l.Streams, l.Watches, l.Tasks}[int(which)-numRates]
+	return [...]int{l.Sessions, l.Streams, l.Watches, l.Waits, l.Tasks}[int(which)-numRates]
 }
 
 // text returns the value of a limit in the form that settings use.
@@ -97,7 +102,7 @@ func (l *Limits) or(others *Limits) *Limits {
 	return &Limits{
 		Calls: cmp.Or(l.Calls, others.Calls), Submits: cmp.Or(l.Submits, others.Submits), Frames: cmp.Or(l.Frames, others.Frames),
 		Sessions: cmp.Or(l.Sessions, others.Sessions), Streams: cmp.Or(l.Streams, others.Streams),
-		Watches: cmp.Or(l.Watches, others.Watches), Tasks: cmp.Or(l.Tasks, others.Tasks),
+		Watches: cmp.Or(l.Watches, others.Watches), Waits: cmp.Or(l.Waits, others.Waits), Tasks: cmp.Or(l.Tasks, others.Tasks),
 	}
 }
 

@@ -187,7 +187,38 @@ func TestCounts(t *testing.T) {
 // errorOf returns the error of Enter.
 func errorOf(_ func(), err error) error { return err }
 
-// X5: the zero configuration has no limits of rates and tasks, and high limits of sessions, streams and watches.
+// X5: of many at once as many enter as both the tenant and the credential have room for, and all leave together.
+func TestSomeEnter(t *testing.T) {
+	t.Attr("rules", "X5")
+	refused := 0
+	b := New(Config{Tenant: Limits{Waits: 10}, Credential: Limits{Waits: 6}}, func(Caller, *Error, bool) { refused++ })
+	bob := Caller{"acme", "bob"}
+	for _, step := range []struct {
+		who     Caller
+		n, want int
+		of      string // whose limit refuses; empty: none does
+	}{{ann, 4, 4, ""}, {ann, 4, 2, "credential"}, {bob, 6, 4, "tenant"}, {ann, 1, 0, "tenant"}, {bob, 0, 0, ""}} {
+		n, err := b.EnterSome(step.who, Waits, step.n)
+		over, _ := errors.AsType[*Error](err)
+		if n != step.want || (over != nil) != (step.of != "") || over != nil && over.Of != step.of {
+			t.Errorf("%d of %v enter: %d, %v; want %d and %q", step.n, step.who, n, err, step.want, step.of)
+		}
+	}
+	if refused != 3 {
+		t.Errorf("%d refusals, want 3", refused)
+	}
+	b.Leave(ann, Waits, 6)
+	b.Leave(bob, Waits, 4)
+	for _, who := range []Caller{ann, bob} {
+		for _, u := range b.Usage(who) {
+			if u.Used != 0 {
+				t.Errorf("%+v is left", u)
+			}
+		}
+	}
+}
+
+// X5: the zero configuration has no limits of rates and tasks, and high limits of sessions, streams, watches and waits.
 func TestDefaults(t *testing.T) {
 	t.Attr("rules", "X5")
 	b := newBook(Config{})
@@ -198,7 +229,7 @@ func TestDefaults(t *testing.T) {
 			}
 		}
 	}
-	for _, l := range []Limit{Sessions, Streams, Watches} {
+	for _, l := range []Limit{Sessions, Streams, Watches, Waits} {
 		for range defaultWatches {
 			if _, err := b.Enter(ann, l, false); err != nil {
 				t.Fatal(err)

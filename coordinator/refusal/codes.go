@@ -43,13 +43,14 @@ const (
 	CodeQuotaSessions = "E.QUOTA.SESSIONS"
 	CodeQuotaStreams  = "E.QUOTA.STREAMS"
 	CodeQuotaWatches  = "E.QUOTA.WATCHES"
+	CodeQuotaWaits    = "E.QUOTA.WAITS"
 	CodeQuotaTasks    = "E.QUOTA.TASKS"
 	CodeQuotaAttempts = "E.QUOTA.ATTEMPTS"
 )
 
 var quotaCodes = [...]string{
 	quota.Calls: CodeQuotaCalls, quota.Submits: CodeQuotaSubmits, quota.Frames: CodeQuotaFrames, quota.Sessions: CodeQuotaSessions,
-	quota.Streams: CodeQuotaStreams, quota.Watches: CodeQuotaWatches, quota.Tasks: CodeQuotaTasks,
+	quota.Streams: CodeQuotaStreams, quota.Watches: CodeQuotaWatches, quota.Waits: CodeQuotaWaits, quota.Tasks: CodeQuotaTasks,
 }
 
 // QuotaCode returns the code for a limit that is used up.

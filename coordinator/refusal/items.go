@@ -39,6 +39,12 @@ func SubmitError(err error) *lessorv1.SubmitError {
 	return m
 }
 
+// AwaitError returns the error for one task of an AwaitTasks, with the same code and message as the status of a GetTask of that task.
+func AwaitError(err error) *lessorv1.AwaitError {
+	st := status.Convert(Status(err))
+	return &lessorv1.AwaitError{Status: int32(st.Code()), Code: CodeOf(st.Err()), Message: st.Message(), RetryAfter: WaitOf(st.Err())}
+}
+
 // WaitOf returns the wait in the RetryInfo of a status, or nil if the status has none.
 func WaitOf(err error) *durationpb.Duration {
 	return detail.Of[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay()

@@ -2,8 +2,8 @@
 //
 // A handler returns as soon as gRPC has its answer. gRPC then keeps the answer in memory until flow control lets it send the answer. A client that never reads
 // could make a thousand calls on each connection, and the coordinator would have to keep all the answers. So each connection has a fixed number of places for
-// answers that can be large. A call that only reads takes a place before it reads the store. A Lease takes a place when it has granted tasks, see PlaceOf. The
-// place is free again when gRPC has sent the whole answer.
+// answers that can be large. A call that only reads takes a place before it reads the store, and so does an AwaitTasks before each answer. A Lease takes a
+// place when it has granted tasks, see PlaceOf. The place is free again when gRPC has sent the whole answer.
 package unread
 
 import (
@@ -106,6 +106,30 @@ type Place struct {
 func PlaceOf(ctx context.Context) *Place {
 	p, _ := ctx.Value(placeKey{}).(*Place)
 	return p
+}
+
+// OfStream returns a place for the next message of a stream; nil if it needs none.
+func OfStream(ctx context.Context) *Place {
+	places, _ := ctx.Value(answersKey{}).(answers)
+	if places == nil {
+		return nil
+	}
+	return &Place{of: places}
+}
+
+// Answer returns a message of a stream to send, whose place is free when gRPC has sent it.
+func (p *Place) Answer(m proto.Message) any {
+	if p == nil {
+		return m
+	}
+	return &largeAnswer{m, p.free}
+}
+
+// Free gives back a place that was taken and is not needed. More than one call has no effect.
+func (p *Place) Free() {
+	if p != nil {
+		p.free()
+	}
 }
 
 // Take waits for a free place. It returns the cause if ctx ends before, or has ended already, even if the answer needs no place: the answer would not be

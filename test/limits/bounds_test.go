@@ -102,6 +102,10 @@ var (
 	maxShownTasks int
 	//go:linkname watchStep github.com/lessor-dev/lessor/coordinator.watchStep
 	watchStep int
+	//go:linkname mostAwaited github.com/lessor-dev/lessor/coordinator.mostAwaited
+	mostAwaited int
+	//go:linkname maxAwaitedBytes github.com/lessor-dev/lessor/coordinator.maxAwaitedBytes
+	maxAwaitedBytes int
 )
 
 // bounds has the range of each bound in the histories. Bytes are in the order of one task with a small payload, whose assignment counts as 1.5 KiB.
@@ -152,6 +156,8 @@ var bounds = []struct {
 	{&maxUnread, 1, 4},
 	{&maxShownTasks, 1, 10},
 	{&watchStep, 1, 12},
+	{&mostAwaited, 1, 6},
+	{&maxAwaitedBytes, 512, 8 << 10},
 }
 
 // lower sets all bounds for one history, each of them at random. A few keep the value that they have in production. The function that it returns sets all

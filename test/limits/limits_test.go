@@ -71,6 +71,7 @@ func (w *world) step() {
 		{6, w.operates},
 		{8, w.reads},
 		{4, w.watches},
+		{4, w.awaits},
 		{1, w.restarts},
 		{1, w.backs},
 		{1, w.restores},

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 type queueOf struct{ space, name string }
@@ -441,4 +443,75 @@ func (w *world) watches(tn *tenant) {
 			w.check(tn, with, "WatchTask", err)
 		}
 	})
+}
+
+// awaits waits for the ends of tasks on one stream, to which it adds others again and again, and reads the answers, at times slowly.
+func (w *world) awaits(tn *tenant) {
+	slow, life := upTo(w.rng, time.Second), upTo(w.rng, time.Minute)
+	if one(w.rng, 2) {
+		slow = 0
+	}
+	known := map[string]*task{}
+	requests := make([]*lessorv1.AwaitTasksRequest, 1+w.rng.IntN(5))
+	for i := range requests {
+		requests[i] = &lessorv1.AwaitTasksRequest{}
+		for range w.rng.IntN(6) {
+			id := cmp.Or(w.book.anyTask(w.rng, tn), "nothing")
+			if known[id] == nil { // what is known later may be newer than the answer
+				known[id] = w.book.known(id)
+			}
+			requests[i].Add = append(requests[i].Add, id)
+			if one(w.rng, 4) {
+				requests[i].Forget = append(requests[i].Forget, id)
+			}
+		}
+	}
+	w.note("%s waits for %v for %v, slow %v", tn.name, requests, life, slow)
+	w.busy.Go(func() {
+		l := w.now.Load()
+		if l == nil {
+			return
+		}
+		ctx, with := tn.withToken(context.Background())
+		ctx, cancel := context.WithTimeout(ctx, life)
+		defer cancel()
+		stream, err := l.clients[tn.name].tasks.AwaitTasks(ctx)
+		if err == nil {
+			w.busy.Go(func() {
+				for _, req := range requests {
+					if stream.Send(req) != nil {
+						return // Recv says why
+					}
+					time.Sleep(slow)
+				}
+				_ = stream.CloseSend()
+			})
+		}
+		for err == nil {
+			var m *lessorv1.AwaitTasksResponse
+			m, err = stream.Recv()
+			for _, t := range m.GetTasks() {
+				w.awaited(tn, known[t.GetTaskId()], t)
+			}
+			time.Sleep(slow)
+		}
+		if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+			w.check(tn, with, "AwaitTasks", err)
+		}
+	})
+}
+
+// awaited checks an answer of AwaitTasks.
+func (w *world) awaited(tn *tenant, known *task, m *lessorv1.AwaitedTask) {
+	var err error
+	if e := m.GetError(); e != nil {
+		err = status.Error(codes.Code(e.GetStatus()), e.GetMessage())
+	}
+	w.check(tn, nil, "a task of AwaitTasks", err)
+	if m.GetTask() != nil || status.Code(err) == codes.NotFound {
+		w.book.read(known, m.GetTaskId(), m.GetTask(), err)
+	}
+	if !words.Final(m.GetState()) && err == nil || m.GetTask() != nil && m.GetTask().GetState() != m.GetState() {
+		w.problem("%s: told of the end of a task that is %v: %v", tn.name, m.GetState(), m.GetTask())
+	}
 }

@@ -152,7 +152,7 @@ func smallQuotas(rng *rand.Rand) (l quota.Limits) {
 	if one(rng, 2) {
 		l.Frames = quota.Rate{PerSecond: 10, Burst: uint32(5 + rng.IntN(20))}
 	}
-	l.Sessions, l.Streams, l.Watches, l.Tasks = 2+rng.IntN(3), 2+rng.IntN(4), 1+rng.IntN(2), 5+rng.IntN(60)
+	l.Sessions, l.Streams, l.Watches, l.Waits, l.Tasks = 2+rng.IntN(3), 2+rng.IntN(4), 1+rng.IntN(2), 1+rng.IntN(6), 5+rng.IntN(60)
 	return l
 }
 

@@ -63,6 +63,7 @@ var calls = map[string]callRow{
 	"ListTasks":   {roles: reading, goodRequest: func(n names) proto.Message { return listTasks(n) }},
 	"ExplainTask": {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.ExplainTaskRequest{TaskId: n["task"]} }},
 	"WatchTask":   {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.WatchTaskRequest{RunId: n["run"]} }},
+	"AwaitTasks":  {roles: reading, goodRequest: func(n names) proto.Message { return &lessorv1.AwaitTasksRequest{Add: []string{n["task"]}} }},
 	"CancelTask":  {roles: producing, goodRequest: func(n names) proto.Message { return &lessorv1.CancelTaskRequest{TaskId: n["task"]} }},
 	"RetryTask":   {roles: producing, goodRequest: func(n names) proto.Message { return &lessorv1.RetryTaskRequest{TaskId: n["task"]} }},
 	"DeleteTask": {roles: operating, goodRequest: func(n names) proto.Message {

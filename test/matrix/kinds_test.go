@@ -52,6 +52,8 @@ var kinds = map[string]kind{
 	"Affinity.key":                   "affinity",
 	"TaskFilter.idempotency_key":     "key", // not that of a submit, which would conflict with the task that a filter with all names finds
 	"ListAuditEventsRequest.subject": "subject",
+	"AwaitTasksRequest.add":          "task",
+	"AwaitTasksRequest.forget":       "task",
 	"GetQueueRequest.name":           "queue",
 	"UpdateQueueRequest.name":        "queue",
 	"PurgeQueueRequest.name":         "queue",

@@ -2672,6 +2672,265 @@ func (*Deleted) Descriptor() ([]byte, []int) {
 	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{36}
 }
 
+// AwaitTasksRequest changes which tasks a stream waits for. What it forgets it forgets before it adds.
+type AwaitTasksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of tasks to wait for; for one that is waited for already nothing changes. At most 1,000, or more if the coordinator is configured for larger
+	// batches, of 256 bytes each. An id that is no task's gets an error of its own.
+	Add []string `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
+	// Ids of tasks to wait for no more; their answers may be on the way. Ids that are not waited for are ignored. As many as in add.
+	Forget        []string `protobuf:"bytes,2,rep,name=forget,proto3" json:"forget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitTasksRequest) Reset() {
+	*x = AwaitTasksRequest{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitTasksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitTasksRequest) ProtoMessage() {}
+
+func (x *AwaitTasksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitTasksRequest.ProtoReflect.Descriptor instead.
+func (*AwaitTasksRequest) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *AwaitTasksRequest) GetAdd() []string {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *AwaitTasksRequest) GetForget() []string {
+	if x != nil {
+		return x.Forget
+	}
+	return nil
+}
+
+// AwaitTasksResponse tells of tasks that are not waited for any more.
+type AwaitTasksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tasks, in no order. Up to 1 MiB, and one more task.
+	Tasks []*AwaitedTask `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// How many requests of this stream the coordinator had taken when it looked at these tasks. If you have added a task in a later request again, this is an
+	// older end, perhaps from before a RetryTask, and another answer follows.
+	Requests      uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitTasksResponse) Reset() {
+	*x = AwaitTasksResponse{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitTasksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitTasksResponse) ProtoMessage() {}
+
+func (x *AwaitTasksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitTasksResponse.ProtoReflect.Descriptor instead.
+func (*AwaitTasksResponse) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *AwaitTasksResponse) GetTasks() []*AwaitedTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *AwaitTasksResponse) GetRequests() uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+// AwaitedTask is the answer about one id.
+type AwaitedTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id that was added.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// COMPLETED, FAILED or CANCELLED; unspecified if there is an error.
+	State TaskState `protobuf:"varint,2,opt,name=state,proto3,enum=lessor.v1.TaskState" json:"state,omitempty"`
+	// The task as GetTask shows it. Absent if it has more than 1 MiB, so that it does not hold up the others: then ask GetTask.
+	Task *Task `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	// Why the task is not waited for; absent otherwise.
+	Error         *AwaitError `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitedTask) Reset() {
+	*x = AwaitedTask{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitedTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitedTask) ProtoMessage() {}
+
+func (x *AwaitedTask) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitedTask.ProtoReflect.Descriptor instead.
+func (*AwaitedTask) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *AwaitedTask) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *AwaitedTask) GetState() TaskState {
+	if x != nil {
+		return x.State
+	}
+	return TaskState_TASK_STATE_UNSPECIFIED
+}
+
+func (x *AwaitedTask) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *AwaitedTask) GetError() *AwaitError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// AwaitError says why a task is not waited for.
+type AwaitError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// gRPC status code with which GetTask would have refused the id: 5 NOT_FOUND, also if the task was deleted meanwhile, 3 INVALID_ARGUMENT,
+	// 8 RESOURCE_EXHAUSTED.
+	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
+	// Code as in docs/errors.md, for example E.TASK.NOT_FOUND.
+	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	// What is wrong, for people.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// How long to wait before you add the id again. Absent: that does not help.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitError) Reset() {
+	*x = AwaitError{}
+	mi := &file_lessor_v1_task_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitError) ProtoMessage() {}
+
+func (x *AwaitError) ProtoReflect() protoreflect.Message {
+	mi := &file_lessor_v1_task_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitError.ProtoReflect.Descriptor instead.
+func (*AwaitError) Descriptor() ([]byte, []int) {
+	return file_lessor_v1_task_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AwaitError) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *AwaitError) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *AwaitError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *AwaitError) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
 var File_lessor_v1_task_service_proto protoreflect.FileDescriptor
 
 const file_lessor_v1_task_service_proto_rawDesc = "" +
@@ -2862,7 +3121,25 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x06Missed\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\x04R\adurable\x12\x1a\n" +
 	"\bvolatile\x18\x02 \x01(\x04R\bvolatile\"\t\n" +
-	"\aDeleted*\xeb\x05\n" +
+	"\aDeleted\"=\n" +
+	"\x11AwaitTasksRequest\x12\x10\n" +
+	"\x03add\x18\x01 \x03(\tR\x03add\x12\x16\n" +
+	"\x06forget\x18\x02 \x03(\tR\x06forget\"^\n" +
+	"\x12AwaitTasksResponse\x12,\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x16.lessor.v1.AwaitedTaskR\x05tasks\x12\x1a\n" +
+	"\brequests\x18\x02 \x01(\x04R\brequests\"\xa4\x01\n" +
+	"\vAwaitedTask\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12*\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x14.lessor.v1.TaskStateR\x05state\x12#\n" +
+	"\x04task\x18\x03 \x01(\v2\x0f.lessor.v1.TaskR\x04task\x12+\n" +
+	"\x05error\x18\x04 \x01(\v2\x15.lessor.v1.AwaitErrorR\x05error\"\x8e\x01\n" +
+	"\n" +
+	"AwaitError\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12:\n" +
+	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter*\xeb\x05\n" +
 	"\vFindingCode\x12\x1c\n" +
 	"\x18FINDING_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13FINDING_CODE_LEASED\x10\x01\x12\x1f\n" +
@@ -2889,7 +3166,7 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x15FINDING_CODE_AFFINITY\x10\x15\x12\x1e\n" +
 	"\x1aFINDING_CODE_SINGLE_FLIGHT\x10\x16\x12\x1a\n" +
 	"\x16FINDING_CODE_DISK_FULL\x10\x17\x12\x1b\n" +
-	"\x17FINDING_CODE_STORE_GONE\x10\x182\xec\b\n" +
+	"\x17FINDING_CODE_STORE_GONE\x10\x182\xbb\t\n" +
 	"\vTaskService\x12I\n" +
 	"\n" +
 	"SubmitTask\x12\x1c.lessor.v1.SubmitTaskRequest\x1a\x1d.lessor.v1.SubmitTaskResponse\x12[\n" +
@@ -2907,7 +3184,9 @@ const file_lessor_v1_task_service_proto_rawDesc = "" +
 	"\x10BatchCancelTasks\x12\".lessor.v1.BatchCancelTasksRequest\x1a#.lessor.v1.BatchCancelTasksResponse\x12X\n" +
 	"\x0fBatchRetryTasks\x12!.lessor.v1.BatchRetryTasksRequest\x1a\".lessor.v1.BatchRetryTasksResponse\x12[\n" +
 	"\x10BatchDeleteTasks\x12\".lessor.v1.BatchDeleteTasksRequest\x1a#.lessor.v1.BatchDeleteTasksResponse\x12H\n" +
-	"\tWatchTask\x12\x1b.lessor.v1.WatchTaskRequest\x1a\x1c.lessor.v1.WatchTaskResponse0\x01BIB\x10TaskServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
+	"\tWatchTask\x12\x1b.lessor.v1.WatchTaskRequest\x1a\x1c.lessor.v1.WatchTaskResponse0\x01\x12M\n" +
+	"\n" +
+	"AwaitTasks\x12\x1c.lessor.v1.AwaitTasksRequest\x1a\x1d.lessor.v1.AwaitTasksResponse(\x010\x01BIB\x10TaskServiceProtoP\x01Z3github.com/lessor-dev/lessor/gen/lessor/v1;lessorv1b\x06proto3"
 
 var (
 	file_lessor_v1_task_service_proto_rawDescOnce sync.Once
@@ -2922,7 +3201,7 @@ func file_lessor_v1_task_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lessor_v1_task_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_lessor_v1_task_service_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_lessor_v1_task_service_proto_goTypes = []any{
 	(FindingCode)(0),                 // 0: lessor.v1.FindingCode
 	(*SubmitTaskRequest)(nil),        // 1: lessor.v1.SubmitTaskRequest
@@ -2962,104 +3241,115 @@ var file_lessor_v1_task_service_proto_goTypes = []any{
 	(*WatchTaskResponse)(nil),        // 35: lessor.v1.WatchTaskResponse
 	(*Missed)(nil),                   // 36: lessor.v1.Missed
 	(*Deleted)(nil),                  // 37: lessor.v1.Deleted
-	nil,                              // 38: lessor.v1.TaskFilter.LabelsEntry
-	(*TaskSpec)(nil),                 // 39: lessor.v1.TaskSpec
-	(*Task)(nil),                     // 40: lessor.v1.Task
-	(TaskState)(0),                   // 41: lessor.v1.TaskState
-	(*durationpb.Duration)(nil),      // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 43: google.protobuf.Timestamp
-	(Reason)(0),                      // 44: lessor.v1.Reason
-	(RefusedKind)(0),                 // 45: lessor.v1.RefusedKind
-	(Verdict)(0),                     // 46: lessor.v1.Verdict
-	(*HistoryEvent)(nil),             // 47: lessor.v1.HistoryEvent
-	(*Progress)(nil),                 // 48: lessor.v1.Progress
-	(*FeedbackChunk)(nil),            // 49: lessor.v1.FeedbackChunk
+	(*AwaitTasksRequest)(nil),        // 38: lessor.v1.AwaitTasksRequest
+	(*AwaitTasksResponse)(nil),       // 39: lessor.v1.AwaitTasksResponse
+	(*AwaitedTask)(nil),              // 40: lessor.v1.AwaitedTask
+	(*AwaitError)(nil),               // 41: lessor.v1.AwaitError
+	nil,                              // 42: lessor.v1.TaskFilter.LabelsEntry
+	(*TaskSpec)(nil),                 // 43: lessor.v1.TaskSpec
+	(*Task)(nil),                     // 44: lessor.v1.Task
+	(TaskState)(0),                   // 45: lessor.v1.TaskState
+	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
+	(Reason)(0),                      // 48: lessor.v1.Reason
+	(RefusedKind)(0),                 // 49: lessor.v1.RefusedKind
+	(Verdict)(0),                     // 50: lessor.v1.Verdict
+	(*HistoryEvent)(nil),             // 51: lessor.v1.HistoryEvent
+	(*Progress)(nil),                 // 52: lessor.v1.Progress
+	(*FeedbackChunk)(nil),            // 53: lessor.v1.FeedbackChunk
 }
 var file_lessor_v1_task_service_proto_depIdxs = []int32{
-	39, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
-	40, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
-	39, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
+	43, // 0: lessor.v1.SubmitTaskRequest.task:type_name -> lessor.v1.TaskSpec
+	44, // 1: lessor.v1.SubmitTaskResponse.task:type_name -> lessor.v1.Task
+	43, // 2: lessor.v1.BatchSubmitTasksRequest.tasks:type_name -> lessor.v1.TaskSpec
 	5,  // 3: lessor.v1.BatchSubmitTasksResponse.results:type_name -> lessor.v1.SubmitResult
-	41, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
+	45, // 4: lessor.v1.SubmitResult.state:type_name -> lessor.v1.TaskState
 	6,  // 5: lessor.v1.SubmitResult.error:type_name -> lessor.v1.SubmitError
-	42, // 6: lessor.v1.SubmitError.retry_after:type_name -> google.protobuf.Duration
-	39, // 7: lessor.v1.SubmitStreamRequest.tasks:type_name -> lessor.v1.TaskSpec
+	46, // 6: lessor.v1.SubmitError.retry_after:type_name -> google.protobuf.Duration
+	43, // 7: lessor.v1.SubmitStreamRequest.tasks:type_name -> lessor.v1.TaskSpec
 	5,  // 8: lessor.v1.SubmitStreamResponse.results:type_name -> lessor.v1.SubmitResult
-	40, // 9: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
-	41, // 10: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
-	38, // 11: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
-	43, // 12: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
-	43, // 13: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
+	44, // 9: lessor.v1.GetTaskResponse.task:type_name -> lessor.v1.Task
+	45, // 10: lessor.v1.TaskFilter.states:type_name -> lessor.v1.TaskState
+	42, // 11: lessor.v1.TaskFilter.labels:type_name -> lessor.v1.TaskFilter.LabelsEntry
+	47, // 12: lessor.v1.TaskFilter.created_after:type_name -> google.protobuf.Timestamp
+	47, // 13: lessor.v1.TaskFilter.created_before:type_name -> google.protobuf.Timestamp
 	11, // 14: lessor.v1.ListTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	40, // 15: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
-	40, // 16: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
-	43, // 17: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
-	40, // 18: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
-	40, // 19: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
-	41, // 20: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
+	44, // 15: lessor.v1.ListTasksResponse.tasks:type_name -> lessor.v1.Task
+	44, // 16: lessor.v1.CancelTaskResponse.task:type_name -> lessor.v1.Task
+	47, // 17: lessor.v1.RetryTaskRequest.deadline:type_name -> google.protobuf.Timestamp
+	44, // 18: lessor.v1.RetryTaskResponse.task:type_name -> lessor.v1.Task
+	44, // 19: lessor.v1.AdoptResultResponse.task:type_name -> lessor.v1.Task
+	45, // 20: lessor.v1.ExplainTaskResponse.state:type_name -> lessor.v1.TaskState
 	24, // 21: lessor.v1.ExplainTaskResponse.findings:type_name -> lessor.v1.Finding
 	25, // 22: lessor.v1.ExplainTaskResponse.last_lease:type_name -> lessor.v1.LeaseStory
 	26, // 23: lessor.v1.ExplainTaskResponse.refusals:type_name -> lessor.v1.Refusal
 	0,  // 24: lessor.v1.Finding.code:type_name -> lessor.v1.FindingCode
-	43, // 25: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	43, // 26: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
-	43, // 27: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
-	43, // 28: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
-	43, // 29: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
-	43, // 30: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
-	43, // 31: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
-	44, // 32: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
-	43, // 33: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
-	45, // 34: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
-	46, // 35: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
-	44, // 36: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
-	42, // 37: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
+	47, // 25: lessor.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	47, // 26: lessor.v1.Finding.until:type_name -> google.protobuf.Timestamp
+	47, // 27: lessor.v1.LeaseStory.granted_at:type_name -> google.protobuf.Timestamp
+	47, // 28: lessor.v1.LeaseStory.acked_at:type_name -> google.protobuf.Timestamp
+	47, // 29: lessor.v1.LeaseStory.started_at:type_name -> google.protobuf.Timestamp
+	47, // 30: lessor.v1.LeaseStory.heartbeat_at:type_name -> google.protobuf.Timestamp
+	47, // 31: lessor.v1.LeaseStory.ended_at:type_name -> google.protobuf.Timestamp
+	48, // 32: lessor.v1.LeaseStory.cause:type_name -> lessor.v1.Reason
+	47, // 33: lessor.v1.Refusal.at:type_name -> google.protobuf.Timestamp
+	49, // 34: lessor.v1.Refusal.kind:type_name -> lessor.v1.RefusedKind
+	50, // 35: lessor.v1.Refusal.verdict:type_name -> lessor.v1.Verdict
+	48, // 36: lessor.v1.Refusal.reason:type_name -> lessor.v1.Reason
+	46, // 37: lessor.v1.Refusal.late_by:type_name -> google.protobuf.Duration
 	11, // 38: lessor.v1.BatchCancelTasksRequest.filter:type_name -> lessor.v1.TaskFilter
 	33, // 39: lessor.v1.BatchCancelTasksResponse.result:type_name -> lessor.v1.BatchResult
 	11, // 40: lessor.v1.BatchRetryTasksRequest.filter:type_name -> lessor.v1.TaskFilter
-	43, // 41: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
+	47, // 41: lessor.v1.BatchRetryTasksRequest.deadline:type_name -> google.protobuf.Timestamp
 	33, // 42: lessor.v1.BatchRetryTasksResponse.result:type_name -> lessor.v1.BatchResult
 	11, // 43: lessor.v1.BatchDeleteTasksRequest.filter:type_name -> lessor.v1.TaskFilter
 	33, // 44: lessor.v1.BatchDeleteTasksResponse.result:type_name -> lessor.v1.BatchResult
-	41, // 45: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
-	47, // 46: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
-	48, // 47: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
-	49, // 48: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
+	45, // 45: lessor.v1.WatchTaskResponse.task_state:type_name -> lessor.v1.TaskState
+	51, // 46: lessor.v1.WatchTaskResponse.history:type_name -> lessor.v1.HistoryEvent
+	52, // 47: lessor.v1.WatchTaskResponse.progress:type_name -> lessor.v1.Progress
+	53, // 48: lessor.v1.WatchTaskResponse.chunk:type_name -> lessor.v1.FeedbackChunk
 	36, // 49: lessor.v1.WatchTaskResponse.missed:type_name -> lessor.v1.Missed
 	37, // 50: lessor.v1.WatchTaskResponse.deleted:type_name -> lessor.v1.Deleted
-	1,  // 51: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
-	3,  // 52: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
-	7,  // 53: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
-	9,  // 54: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
-	12, // 55: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
-	14, // 56: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
-	16, // 57: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
-	18, // 58: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
-	20, // 59: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
-	22, // 60: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
-	27, // 61: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
-	29, // 62: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
-	31, // 63: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
-	34, // 64: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
-	2,  // 65: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
-	4,  // 66: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
-	8,  // 67: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
-	10, // 68: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
-	13, // 69: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
-	15, // 70: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
-	17, // 71: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
-	19, // 72: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
-	21, // 73: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
-	23, // 74: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
-	28, // 75: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
-	30, // 76: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
-	32, // 77: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
-	35, // 78: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
-	65, // [65:79] is the sub-list for method output_type
-	51, // [51:65] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	40, // 51: lessor.v1.AwaitTasksResponse.tasks:type_name -> lessor.v1.AwaitedTask
+	45, // 52: lessor.v1.AwaitedTask.state:type_name -> lessor.v1.TaskState
+	44, // 53: lessor.v1.AwaitedTask.task:type_name -> lessor.v1.Task
+	41, // 54: lessor.v1.AwaitedTask.error:type_name -> lessor.v1.AwaitError
+	46, // 55: lessor.v1.AwaitError.retry_after:type_name -> google.protobuf.Duration
+	1,  // 56: lessor.v1.TaskService.SubmitTask:input_type -> lessor.v1.SubmitTaskRequest
+	3,  // 57: lessor.v1.TaskService.BatchSubmitTasks:input_type -> lessor.v1.BatchSubmitTasksRequest
+	7,  // 58: lessor.v1.TaskService.SubmitStream:input_type -> lessor.v1.SubmitStreamRequest
+	9,  // 59: lessor.v1.TaskService.GetTask:input_type -> lessor.v1.GetTaskRequest
+	12, // 60: lessor.v1.TaskService.ListTasks:input_type -> lessor.v1.ListTasksRequest
+	14, // 61: lessor.v1.TaskService.CancelTask:input_type -> lessor.v1.CancelTaskRequest
+	16, // 62: lessor.v1.TaskService.RetryTask:input_type -> lessor.v1.RetryTaskRequest
+	18, // 63: lessor.v1.TaskService.DeleteTask:input_type -> lessor.v1.DeleteTaskRequest
+	20, // 64: lessor.v1.TaskService.AdoptResult:input_type -> lessor.v1.AdoptResultRequest
+	22, // 65: lessor.v1.TaskService.ExplainTask:input_type -> lessor.v1.ExplainTaskRequest
+	27, // 66: lessor.v1.TaskService.BatchCancelTasks:input_type -> lessor.v1.BatchCancelTasksRequest
+	29, // 67: lessor.v1.TaskService.BatchRetryTasks:input_type -> lessor.v1.BatchRetryTasksRequest
+	31, // 68: lessor.v1.TaskService.BatchDeleteTasks:input_type -> lessor.v1.BatchDeleteTasksRequest
+	34, // 69: lessor.v1.TaskService.WatchTask:input_type -> lessor.v1.WatchTaskRequest
+	38, // 70: lessor.v1.TaskService.AwaitTasks:input_type -> lessor.v1.AwaitTasksRequest
+	2,  // 71: lessor.v1.TaskService.SubmitTask:output_type -> lessor.v1.SubmitTaskResponse
+	4,  // 72: lessor.v1.TaskService.BatchSubmitTasks:output_type -> lessor.v1.BatchSubmitTasksResponse
+	8,  // 73: lessor.v1.TaskService.SubmitStream:output_type -> lessor.v1.SubmitStreamResponse
+	10, // 74: lessor.v1.TaskService.GetTask:output_type -> lessor.v1.GetTaskResponse
+	13, // 75: lessor.v1.TaskService.ListTasks:output_type -> lessor.v1.ListTasksResponse
+	15, // 76: lessor.v1.TaskService.CancelTask:output_type -> lessor.v1.CancelTaskResponse
+	17, // 77: lessor.v1.TaskService.RetryTask:output_type -> lessor.v1.RetryTaskResponse
+	19, // 78: lessor.v1.TaskService.DeleteTask:output_type -> lessor.v1.DeleteTaskResponse
+	21, // 79: lessor.v1.TaskService.AdoptResult:output_type -> lessor.v1.AdoptResultResponse
+	23, // 80: lessor.v1.TaskService.ExplainTask:output_type -> lessor.v1.ExplainTaskResponse
+	28, // 81: lessor.v1.TaskService.BatchCancelTasks:output_type -> lessor.v1.BatchCancelTasksResponse
+	30, // 82: lessor.v1.TaskService.BatchRetryTasks:output_type -> lessor.v1.BatchRetryTasksResponse
+	32, // 83: lessor.v1.TaskService.BatchDeleteTasks:output_type -> lessor.v1.BatchDeleteTasksResponse
+	35, // 84: lessor.v1.TaskService.WatchTask:output_type -> lessor.v1.WatchTaskResponse
+	39, // 85: lessor.v1.TaskService.AwaitTasks:output_type -> lessor.v1.AwaitTasksResponse
+	71, // [71:86] is the sub-list for method output_type
+	56, // [56:71] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_lessor_v1_task_service_proto_init() }
@@ -3081,7 +3371,7 @@ func file_lessor_v1_task_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lessor_v1_task_service_proto_rawDesc), len(file_lessor_v1_task_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	TaskService_BatchRetryTasks_FullMethodName  = "/lessor.v1.TaskService/BatchRetryTasks"
 	TaskService_BatchDeleteTasks_FullMethodName = "/lessor.v1.TaskService/BatchDeleteTasks"
 	TaskService_WatchTask_FullMethodName        = "/lessor.v1.TaskService/WatchTask"
+	TaskService_AwaitTasks_FullMethodName       = "/lessor.v1.TaskService/AwaitTasks"
 )
 
 // TaskServiceClient is the client API for TaskService service.
@@ -83,6 +84,14 @@ type TaskServiceClient interface {
 	BatchDeleteTasks(ctx context.Context, in *BatchDeleteTasksRequest, opts ...grpc.CallOption) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
+	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each task once it is COMPLETED, FAILED or CANCELLED, at once if
+	// it has ended before. One that RetryTask has opened again by the time the coordinator looks is waited for further.
+	// A stream waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for, and once in that of calls (X5). Where these leave
+	// no room, a task that has ended is told all the same, and for another you get an error with retry_after.
+	// Close your side when you have added all, and the stream ends after the last answer. Read answers while you send: the coordinator reads the next request
+	// when you have taken the answers to the one before. When a stream breaks, add the ids without an answer again on the next. The empty headers come when
+	// the stream is accepted, as in SubmitStream.
+	AwaitTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AwaitTasksRequest, AwaitTasksResponse], error)
 }
 
 type taskServiceClient struct {
@@ -245,6 +254,19 @@ func (c *taskServiceClient) WatchTask(ctx context.Context, in *WatchTaskRequest,
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
 
+func (c *taskServiceClient) AwaitTasks(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AwaitTasksRequest, AwaitTasksResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TaskService_ServiceDesc.Streams[2], TaskService_AwaitTasks_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AwaitTasksRequest, AwaitTasksResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_AwaitTasksClient = grpc.BidiStreamingClient[AwaitTasksRequest, AwaitTasksResponse]
+
 // TaskServiceServer is the server API for TaskService service.
 // All implementations must embed UnimplementedTaskServiceServer
 // for forward compatibility.
@@ -293,6 +315,14 @@ type TaskServiceServer interface {
 	BatchDeleteTasks(context.Context, *BatchDeleteTasksRequest) (*BatchDeleteTasksResponse, error)
 	// WatchTask streams the events of a task or run, past and future, from a sequence on (S5).
 	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
+	// AwaitTasks tells the ends of many tasks on one stream. You add ids at any time, and get each task once it is COMPLETED, FAILED or CANCELLED, at once if
+	// it has ended before. One that RetryTask has opened again by the time the coordinator looks is waited for further.
+	// A stream waits for up to 100,000 tasks. Each counts in the quota of waits as long as it is waited for, and once in that of calls (X5). Where these leave
+	// no room, a task that has ended is told all the same, and for another you get an error with retry_after.
+	// Close your side when you have added all, and the stream ends after the last answer. Read answers while you send: the coordinator reads the next request
+	// when you have taken the answers to the one before. When a stream breaks, add the ids without an answer again on the next. The empty headers come when
+	// the stream is accepted, as in SubmitStream.
+	AwaitTasks(grpc.BidiStreamingServer[AwaitTasksRequest, AwaitTasksResponse]) error
 	mustEmbedUnimplementedTaskServiceServer()
 }
 
@@ -344,6 +374,9 @@ func (UnimplementedTaskServiceServer) BatchDeleteTasks(context.Context, *BatchDe
 }
 func (UnimplementedTaskServiceServer) WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchTask not implemented")
+}
+func (UnimplementedTaskServiceServer) AwaitTasks(grpc.BidiStreamingServer[AwaitTasksRequest, AwaitTasksResponse]) error {
+	return status.Error(codes.Unimplemented, "method AwaitTasks not implemented")
 }
 func (UnimplementedTaskServiceServer) mustEmbedUnimplementedTaskServiceServer() {}
 func (UnimplementedTaskServiceServer) testEmbeddedByValue()                     {}
@@ -600,6 +633,13 @@ func _TaskService_WatchTask_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type TaskService_WatchTaskServer = grpc.ServerStreamingServer[WatchTaskResponse]
 
+func _TaskService_AwaitTasks_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(TaskServiceServer).AwaitTasks(&grpc.GenericServerStream[AwaitTasksRequest, AwaitTasksResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TaskService_AwaitTasksServer = grpc.BidiStreamingServer[AwaitTasksRequest, AwaitTasksResponse]
+
 // TaskService_ServiceDesc is the grpc.ServiceDesc for TaskService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -667,6 +707,12 @@ var TaskService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "WatchTask",
 			Handler:       _TaskService_WatchTask_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "AwaitTasks",
+			Handler:       _TaskService_AwaitTasks_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "lessor/v1/task_service.proto",
