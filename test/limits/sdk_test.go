@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/internal/words"
 	"github.com/lessor-dev/lessor/worker"
 	"github.com/lessor-dev/lessor/worker/producer"
 )
@@ -188,7 +189,7 @@ func (s *sdkWorker) stop() {
 	}
 }
 
-// produces submits some tasks at once with the SDK.
+// produces submits some tasks at once with the SDK, and waits for them.
 func (w *world) produces(tn *tenant) {
 	if tn.submits == nil {
 		return
@@ -203,6 +204,7 @@ func (w *world) produces(tn *tenant) {
 			res, err := tn.submits.Submit(ctx, spec)
 			if w.count("Submit of the SDK", status.Code(err).String()); err == nil {
 				w.book.submitted(tn, spec, res.GetTaskId(), res.GetCreated(), began)
+				w.waits(ctx, tn, res.GetTaskId())
 				return
 			}
 			late := spec.Deadline != nil && time.Now().After(spec.GetDeadline().AsTime()) // it was refused for long by quotas, or while the coordinator was down
@@ -214,6 +216,22 @@ func (w *world) produces(tn *tenant) {
 				w.problem("%s: Submit of the SDK: %v", tn.name, err)
 			}
 		})
+	}
+}
+
+// waits waits for a task with the SDK, until it has ended or ctx has.
+func (w *world) waits(ctx context.Context, tn *tenant, id string) {
+	known := w.book.known(id)
+	t, err := tn.submits.Wait(ctx, id)
+	w.count("Wait of the SDK", status.Code(err).String())
+	switch code := status.Code(err); {
+	case code == codes.OK, code == codes.NotFound:
+		if w.book.read(known, id, t, err); err == nil && !words.Final(t.GetState()) {
+			w.problem("%s: Wait of the SDK returned a task that is %v", tn.name, t.GetState())
+		}
+	case code == codes.DeadlineExceeded, code == codes.Unauthenticated, code == codes.Internal && w.log.allows():
+	default:
+		w.problem("%s: Wait of the SDK: %v", tn.name, err)
 	}
 }
 

@@ -24,11 +24,11 @@ const (
 	maxMessage = 4<<20 - 1<<10 // of a single spec; larger messages are not read (S7)
 )
 
-// Client submits tasks over one stream. It opens the stream with the first Submit, and again after each loss. It is safe for concurrent
-// use.
+// Client submits tasks over one stream, and waits for them over another. It opens each when it is first needed, and again after each loss. It is safe for
+// concurrent use.
 type Client struct {
-	conn  grpc.ClientConnInterface
 	tasks lessorv1.TaskServiceClient
+	waits *waits
 
 	mu        sync.Mutex
 	waiting   []*call // not yet sent
@@ -68,7 +68,8 @@ type reply struct {
 // New makes a client on a connection. The caller closes the connection, after the client.
 func New(conn grpc.ClientConnInterface) *Client {
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{conn: conn, tasks: lessorv1.NewTaskServiceClient(conn), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	tasks := lessorv1.NewTaskServiceClient(conn)
+	c := &Client{tasks: tasks, waits: newWaits(tasks), wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	go (&sender{client: c}).run(ctx)
 	return c
 }
@@ -152,13 +153,14 @@ var traceField = (&lessorv1.TaskSpec{}).ProtoReflect().Descriptor().Fields().ByN
 
 var errClosed = status.Error(codes.Canceled, "the producer is closed")
 
-// Close ends the client. Calls of Submit that are in progress return UNAVAILABLE or CANCELLED.
+// Close ends the client. Calls of Submit that are in progress return UNAVAILABLE or CANCELLED; a Wait goes on.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.stop()
 	<-c.done // each call in progress returns with it
+	c.waits.close()
 	return nil
 }
 

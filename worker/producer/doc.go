@@ -30,3 +30,4 @@ package producer
 //	sender    the stream and the waiting calls   Submit, an answered frame      with Close
 //	caller    the call that opens a stream       credentials, the connection    when the call returns
 //	receiver  the frames that wait for answers   the stream                     with its stream
+//	waits     what its stream still has to tell  Wait, the stream               with Close, or the last Wait after that; its receiver before it

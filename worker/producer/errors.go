@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
@@ -46,16 +47,24 @@ func replyOf(r *lessorv1.SubmitResult) reply {
 	if r.GetError() == nil {
 		return reply{result: r}
 	}
-	return reply{err: statusOf(r.GetError())}
+	return reply{err: statusOf(r.GetError(), r.GetError().GetField())}
 }
 
-// statusOf returns the status that SubmitTask would have returned, with the same details.
-func statusOf(e *lessorv1.SubmitError) error {
+// itemError is the error of one item of a frame.
+type itemError interface {
+	GetStatus() int32
+	GetCode() string
+	GetMessage() string
+	GetRetryAfter() *durationpb.Duration
+}
+
+// statusOf returns the status that a call of the item alone would have returned, with the same details. field is the bad one, or empty.
+func statusOf(e itemError, field string) error {
 	st := status.New(codes.Code(e.GetStatus()), e.GetMessage())
 	details := []protoadapt.MessageV1{detail.ErrorInfo(e.GetCode())}
-	if e.GetField() != "" {
+	if field != "" {
 		details = append(details, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-			{Field: e.GetField(), Description: strings.TrimPrefix(e.GetMessage(), e.GetField()+": ")},
+			{Field: field, Description: strings.TrimPrefix(e.GetMessage(), field+": ")},
 		}})
 	}
 	if e.GetRetryAfter() != nil {

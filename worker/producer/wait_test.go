@@ -2,8 +2,10 @@ package producer_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -75,38 +78,53 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// watches is a coordinator whose watches end in turn as its list says, and the last of them again and again.
-type watches struct {
+// streams is a coordinator whose AwaitTasks end in turn as its list says, and the last of them again and again.
+type streams struct {
 	lessorv1.UnimplementedTaskServiceServer
-	list  []watch
+	list  []stream
+	gets  []lessorv1.TaskState // what GetTask says, in turn
 	calls int
 }
 
-// watch is how one watch ends, and what GetTask says of the task after it.
-type watch struct {
-	began bool // it sends an event first
-	end   error
-	state lessorv1.TaskState
+// stream is what becomes of an AwaitTasks. With neither an end nor answers it goes on.
+type stream struct {
+	began   bool // it sends headers first
+	end     error
+	answers []*lessorv1.AwaitedTask // to the requests, in turn
 }
 
-func (w *watches) current() watch { return w.list[min(w.calls, len(w.list))-1] }
-
-func (w *watches) WatchTask(_ *lessorv1.WatchTaskRequest, events grpc.ServerStreamingServer[lessorv1.WatchTaskResponse]) error {
-	w.calls++
-	if w.current().began {
-		if err := events.Send(&lessorv1.WatchTaskResponse{}); err != nil {
+func (s *streams) AwaitTasks(calls grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]) error {
+	s.calls++
+	now := s.list[min(s.calls, len(s.list))-1]
+	if now.began || len(now.answers) > 0 {
+		if err := calls.SendHeader(nil); err != nil {
 			return err
 		}
 	}
-	return w.current().end
+	for n := 0; now.end == nil || n == 0; n++ {
+		req, err := calls.Recv()
+		if err != nil {
+			return err
+		}
+		if n < len(now.answers) {
+			m := proto.CloneOf(now.answers[n])
+			m.TaskId = req.GetAdd()[0]
+			if err := calls.Send(&lessorv1.AwaitTasksResponse{Tasks: []*lessorv1.AwaitedTask{m}, Requests: uint64(n + 1)}); err != nil {
+				return err
+			}
+		}
+	}
+	return now.end
 }
 
-func (w *watches) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
-	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{State: w.current().state}}, nil
+func (s *streams) GetTask(context.Context, *lessorv1.GetTaskRequest) (*lessorv1.GetTaskResponse, error) {
+	state := s.gets[0]
+	s.gets = s.gets[1:]
+	return &lessorv1.GetTaskResponse{Task: &lessorv1.Task{State: state}}, nil
 }
 
 // Wait tries again after whatever may be over soon: an outage, a quota that is used up, the end of a credential, a task that somebody has retried. Anything
-// else is its error, and so is a credential that was refused at once.
+// else is its error, and so is a credential that was refused at once. A task that is too large for the stream comes from GetTask.
 func TestWaitTriesAgain(t *testing.T) {
 	full, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
 	if err != nil {
@@ -116,41 +134,49 @@ func TestWaitTriesAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const completed, failed, ready = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_FAILED, lessorv1.TaskState_TASK_STATE_READY
+	const completed, ready = lessorv1.TaskState_TASK_STATE_COMPLETED, lessorv1.TaskState_TASK_STATE_READY
+	done := &lessorv1.AwaitedTask{State: completed, Task: &lessorv1.Task{State: completed}}
+	noRoom := &lessorv1.AwaitedTask{Error: &lessorv1.AwaitError{Status: int32(codes.ResourceExhausted), Code: "E.QUOTA.WAITS", RetryAfter: durationpb.New(time.Minute)}}
+	ended := stream{answers: []*lessorv1.AwaitedTask{done}}
+	large := &lessorv1.AwaitedTask{State: completed}
 	for name, test := range map[string]struct {
-		list  []watch
+		list  []stream
+		gets  []lessorv1.TaskState
 		want  codes.Code
 		calls int
 		least time.Duration // that it takes
 	}{
-		"final at once": {[]watch{{began: true, state: failed}}, codes.OK, 1, 0},
-		"outages": {[]watch{
-			{end: status.Error(codes.Unavailable, "away")}, {began: true, end: status.Error(codes.Unavailable, "away")}, {state: completed},
-		}, codes.OK, 3, 50 * time.Millisecond},
-		"quotas":                {append(slices.Repeat([]watch{{end: full.Err()}}, 20), watch{state: completed}), codes.OK, 21, 20 * time.Minute},
-		"retried":               {[]watch{{began: true, state: ready}, {began: true, state: completed}}, codes.OK, 2, 0},
-		"credential has ended":  {[]watch{{began: true, end: status.Error(codes.Unauthenticated, "expired")}, {state: completed}}, codes.OK, 2, 0},
-		"credential is refused": {[]watch{{end: status.Error(codes.Unauthenticated, "unknown")}, {state: completed}}, codes.Unauthenticated, 1, 0},
-		"role is refused":       {[]watch{{end: status.Error(codes.PermissionDenied, "no")}, {state: completed}}, codes.PermissionDenied, 1, 0},
-		"no wait is told":       {[]watch{{end: status.Error(codes.ResourceExhausted, "never")}, {state: completed}}, codes.ResourceExhausted, 1, 0},
-		"a fault":               {[]watch{{began: true, end: fault.Err()}, {state: completed}}, codes.Internal, 1, 0},
-		"a proxy cuts it": {[]watch{
-			{began: true, end: status.Error(codes.Internal, "RST_STREAM")}, {began: true, end: status.Error(codes.Canceled, "RST_STREAM")}, {state: completed},
-		}, codes.OK, 3, 0},
-		"no watch begins": {[]watch{{end: status.Error(codes.Internal, "no")}, {state: completed}}, codes.Internal, 1, 0},
+		"final at once":         {list: []stream{ended}, want: codes.OK, calls: 1},
+		"outages":               {list: []stream{{end: status.Error(codes.Unavailable, "away")}, {began: true, end: status.Error(codes.Unavailable, "away")}, ended}, calls: 3, least: 50 * time.Millisecond},
+		"quota of streams":      {list: append(slices.Repeat([]stream{{end: full.Err()}}, 20), ended), calls: 21, least: 20 * time.Minute},
+		"quota of waits":        {list: []stream{{answers: append(slices.Repeat([]*lessorv1.AwaitedTask{noRoom}, 20), done)}}, calls: 1, least: 20 * time.Minute},
+		"large":                 {list: []stream{{answers: []*lessorv1.AwaitedTask{large}}}, gets: []lessorv1.TaskState{completed}, calls: 1},
+		"retried":               {list: []stream{{answers: []*lessorv1.AwaitedTask{large, large}}}, gets: []lessorv1.TaskState{ready, completed}, calls: 1},
+		"credential has ended":  {list: []stream{{began: true, end: status.Error(codes.Unauthenticated, "expired")}, ended}, calls: 2},
+		"credential is refused": {list: []stream{{end: status.Error(codes.Unauthenticated, "unknown")}, ended}, want: codes.Unauthenticated, calls: 1},
+		"refused again": {
+			list: []stream{{began: true, end: status.Error(codes.Unauthenticated, "expired")}, {end: status.Error(codes.Unauthenticated, "expired")}, ended},
+			want: codes.Unauthenticated, calls: 2,
+		},
+		"role is refused":  {list: []stream{{end: status.Error(codes.PermissionDenied, "no")}, ended}, want: codes.PermissionDenied, calls: 1},
+		"no wait is told":  {list: []stream{{end: status.Error(codes.ResourceExhausted, "never")}, ended}, want: codes.ResourceExhausted, calls: 1},
+		"a fault":          {list: []stream{{began: true, end: fault.Err()}, ended}, want: codes.Internal, calls: 1},
+		"a proxy cuts it":  {list: []stream{{began: true, end: status.Error(codes.Internal, "RST_STREAM")}, {began: true, end: status.Error(codes.Canceled, "RST_STREAM")}, ended}, calls: 3},
+		"no stream begins": {list: []stream{{end: status.Error(codes.Internal, "no")}, ended}, want: codes.Internal, calls: 1},
+		"an old server":    {list: []stream{{end: status.Error(codes.Unimplemented, "no")}, ended}, want: codes.Unimplemented, calls: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &watches{list: test.list}
+			s := &streams{list: test.list, gets: test.gets}
 			withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
 				p := producer.New(conn)
 				defer func() { _ = p.Close() }()
 				begun := time.Now()
 				task, err := p.Wait(t.Context(), "t1")
 				if status.Code(err) != test.want || s.calls != test.calls {
-					t.Errorf("Wait = %v, %v after %d watches; want %v after %d", task, err, s.calls, test.want, test.calls)
+					t.Errorf("Wait = %v, %v after %d streams; want %v after %d", task, err, s.calls, test.want, test.calls)
 				}
-				if want := s.current().state; err == nil && task.GetState() != want {
-					t.Errorf("state = %v, want %v", task.GetState(), want)
+				if err == nil && task.GetState() != completed {
+					t.Errorf("state = %v, want %v", task.GetState(), completed)
 				}
 				if took := time.Since(begun); took < test.least {
 					t.Errorf("Wait took %v, want at least %v", took, test.least)
@@ -160,20 +186,248 @@ func TestWaitTriesAgain(t *testing.T) {
 	}
 }
 
-// While the coordinator is away, the wait between two tries grows, and the error at the end of ctx says what was wrong.
+// While the coordinator is away, the wait between two tries grows, however many wait, and the error at the end of ctx says what was wrong.
 func TestWaitWhileAway(t *testing.T) {
-	s := &watches{list: []watch{{end: status.Error(codes.Unavailable, "the disk is full")}}}
+	s := &streams{list: []stream{{end: status.Error(codes.Unavailable, "the disk is full")}}}
 	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
 		p := producer.New(conn)
 		defer func() { _ = p.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err := p.Wait(ctx, "t1")
-		if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "the disk is full") {
-			t.Errorf("error = %v, want DEADLINE_EXCEEDED and what the last try said", err)
+		var waits sync.WaitGroup
+		for i := range 10 {
+			waits.Go(func() {
+				_, err := p.Wait(ctx, fmt.Sprint("t", i))
+				if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "the disk is full") {
+					t.Errorf("error = %v, want DEADLINE_EXCEEDED and what the last try said", err)
+				}
+			})
 		}
+		waits.Wait()
 		if s.calls < 3600/5 || s.calls > 3600*2/5+10 {
-			t.Errorf("%d watches in an hour, want one every 2.5 to 5s", s.calls)
+			t.Errorf("%d streams in an hour, want one every 2.5 to 5s", s.calls)
+		}
+	})
+}
+
+// requests is a coordinator that passes on the requests of its only AwaitTasks, and sends what a test says.
+type requests struct {
+	lessorv1.UnimplementedTaskServiceServer
+	got   chan *lessorv1.AwaitTasksRequest
+	send  chan *lessorv1.AwaitTasksResponse
+	calls int
+}
+
+// open makes the channels, which must belong to the bubble of the test.
+func (s *requests) open() {
+	s.got, s.send = make(chan *lessorv1.AwaitTasksRequest, 100), make(chan *lessorv1.AwaitTasksResponse)
+}
+
+func (s *requests) AwaitTasks(calls grpc.BidiStreamingServer[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]) error {
+	s.calls++
+	go func() {
+		for {
+			req, err := calls.Recv()
+			if err != nil {
+				return
+			}
+			s.got <- req
+		}
+	}()
+	for {
+		select {
+		case res := <-s.send:
+			if err := calls.Send(res); err != nil {
+				return err
+			}
+		case <-calls.Context().Done():
+			return calls.Context().Err()
+		}
+	}
+}
+
+// end tells the end of a task, whose number of attempts tells the ends apart.
+func (s *requests) end(id string, attempt uint32, requests uint64) {
+	const failed = lessorv1.TaskState_TASK_STATE_FAILED
+	m := &lessorv1.AwaitedTask{TaskId: id, State: failed, Task: &lessorv1.Task{TaskId: id, State: failed, Attempt: attempt}}
+	s.send <- &lessorv1.AwaitTasksResponse{Tasks: []*lessorv1.AwaitedTask{m}, Requests: requests}
+	synctest.Wait()
+}
+
+// Waits for one task share its answer. One that begins while an older answer is on its way does not get that: the task may have been retried since. What
+// nobody waits for any more is forgotten, and the stream is kept.
+func TestWaitsOfOneTask(t *testing.T) {
+	s := &requests{}
+	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
+		s.open()
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		wait := func(ctx context.Context) <-chan uint32 {
+			attempt := make(chan uint32, 1)
+			go func() {
+				task, err := p.Wait(ctx, "t1")
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				attempt <- task.GetAttempt()
+			}()
+			synctest.Wait()
+			return attempt
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left := wait(ctx)
+		first, second := wait(t.Context()), wait(t.Context())
+		for range 3 {
+			if req := <-s.got; !slices.Equal(req.GetAdd(), []string{"t1"}) || len(req.GetForget()) != 0 {
+				t.Errorf("request %v, want that t1 is added", req)
+			}
+		}
+		leave()
+		if synctest.Wait(); <-left != 0 || len(s.got) != 0 {
+			t.Errorf("t1 is forgotten while others wait for it: %v", <-s.got)
+		}
+		s.end("t1", 1, 2)
+		if <-first != 1 || len(second) != 0 {
+			t.Error("the answer after the second request is not that of the first Wait alone")
+		}
+		s.end("t2", 1, 3)
+		s.end("t1", 2, 3)
+		if n := <-second; n != 2 {
+			t.Errorf("the Wait that began later got the end of attempt %d, want 2", n)
+		}
+		ctx, leave = context.WithCancel(t.Context())
+		last := wait(ctx)
+		<-s.got
+		leave()
+		if req := <-s.got; <-last != 0 || !slices.Equal(req.GetForget(), []string{"t1"}) || len(req.GetAdd()) != 0 {
+			t.Errorf("request %v, want that t1 is forgotten", req)
+		}
+		if s.calls != 1 {
+			t.Errorf("%d streams, want one that is kept while nobody waits", s.calls)
+		}
+	})
+}
+
+// Waits that begin together share requests, none of which is larger than a coordinator accepts.
+func TestWaitsShareRequests(t *testing.T) {
+	s := &requests{}
+	withTaskService(t, s, func(t *testing.T, conn *grpc.ClientConn) {
+		s.open()
+		p := producer.New(conn)
+		defer func() { _ = p.Close() }()
+		ctx, leave := context.WithCancel(t.Context())
+		var waits sync.WaitGroup
+		for i := range 2500 {
+			waits.Go(func() { _, _ = p.Wait(ctx, fmt.Sprint("t", i)) })
+		}
+		synctest.Wait()
+		added, n := map[string]bool{}, len(s.got)
+		for range n {
+			req := <-s.got
+			if len(req.GetAdd()) > 1000 {
+				t.Errorf("a request of %d ids", len(req.GetAdd()))
+			}
+			for _, id := range req.GetAdd() {
+				added[id] = true
+			}
+		}
+		if len(added) != 2500 || n > 50 {
+			t.Errorf("%d ids in %d requests, want 2500 in a few", len(added), n)
+		}
+		leave()
+		waits.Wait()
+	})
+}
+
+// Close does not end a Wait, and the last Wait after it leaves nothing behind. A Wait may even begin after it.
+func TestWaitAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		waits := make(chan error)
+		wait := func() {
+			id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+			go func() { _, err := p.Wait(t.Context(), id); waits <- err }()
+		}
+		wait()
+		time.Sleep(time.Second)
+		_ = p.Close()
+		wait()
+		time.Sleep(time.Second)
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		c.Run(w)
+		for range 2 {
+			if err := <-waits; err != nil {
+				t.Error(err)
+			}
+		}
+		wait()
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+		_ = p.Close()
+	})
+}
+
+// An id that no coordinator would accept is refused before it ends the stream of the others.
+func TestWaitForABadID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		for id, want := range map[string]codes.Code{
+			"": codes.InvalidArgument, "\xff": codes.InvalidArgument, strings.Repeat("x", 257): codes.InvalidArgument, strings.Repeat("x", 256): codes.NotFound,
+		} {
+			if _, err := p.Wait(t.Context(), id); status.Code(err) != want {
+				t.Errorf("Wait for %q = %v, want %v", id, err, want)
+			}
+		}
+	})
+}
+
+// More Waits than a connection may have calls leave room for a worker and a Submit on it, and each returns at once when its task has ended.
+func TestManyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3000
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		var waits sync.WaitGroup
+		for range n {
+			id := c.Submit(&lessorv1.TaskSpec{Queue: "q"})
+			waits.Go(func() {
+				task, err := p.Wait(t.Context(), id)
+				if err != nil || task.GetState() != lessorv1.TaskState_TASK_STATE_COMPLETED {
+					t.Errorf("Wait = %v, %v; want a completed task", task, err)
+				}
+				if late := time.Since(task.GetFinishedAt().AsTime()); late > 10*time.Millisecond {
+					t.Errorf("Wait returned %v after the end of its task", late)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		w := c.Worker("q", worker.Config{Concurrency: 100})
+		w.HandleDefault(func(context.Context, *worker.Task) ([]byte, error) { return nil, nil })
+		c.Run(w)
+		c.Do(&lessorv1.TaskSpec{Queue: "q"})
+		waits.Wait()
+	})
+}
+
+// A large output comes, too.
+func TestWaitForALargeOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.Start(t)
+		p := producer.New(c.Conn())
+		defer func() { _ = p.Close() }()
+		w := c.Worker("q", worker.Config{})
+		w.HandleDefault(func(_ context.Context, t *worker.Task) ([]byte, error) { return t.Payload, nil })
+		c.Run(w)
+		payload := make([]byte, 700<<10)
+		task, err := p.Wait(t.Context(), c.Submit(&lessorv1.TaskSpec{Queue: "q", Payload: payload}))
+		if err != nil || len(task.GetOutput()) != len(payload) {
+			t.Errorf("Wait = %d bytes, %v; want %d", len(task.GetOutput()), err, len(payload))
 		}
 	})
 }
