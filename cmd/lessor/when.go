@@ -13,14 +13,15 @@ type when struct {
 	ago time.Duration // how long ago, if it was given as a span before now
 }
 
-// UnmarshalText reads the flag.
+// UnmarshalText reads the flag. The zero time, which programs in Go print for none, is refused: it would be taken for a flag that was left out, and a filter
+// would select every task.
 func (w *when) UnmarshalText(text []byte) error {
 	if d, err := time.ParseDuration(string(text)); err == nil {
 		w.Time, w.ago = time.Now().Add(d), max(-d, 0)
 		return nil
 	}
 	t, err := time.Parse(time.RFC3339, string(text))
-	if err != nil {
+	if err != nil || t.IsZero() {
 		return fmt.Errorf("%q is neither a time such as 2026-12-01T06:00:00Z nor a span such as 10m", text)
 	}
 	w.Time, w.ago = t, 0
