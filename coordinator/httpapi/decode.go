@@ -42,6 +42,9 @@ const (
 // case, and invalid UTF-8. With these, two programs could read the same body differently, so decode refuses them.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictness) *problem {
 	body, p := a.body(w, r)
+	if p == nil && s == strict {
+		p = noParameters(r)
+	}
 	if p != nil {
 		return p
 	}
@@ -51,6 +54,9 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, into any, s strictn
 // decodeIfSent is a strict decode of a body that may be left out.
 func (a *api) decodeIfSent(w http.ResponseWriter, r *http.Request, into any) *problem {
 	body, p := a.body(w, r)
+	if p == nil {
+		p = noParameters(r)
+	}
 	if p != nil || len(body) == 0 {
 		return p
 	}

@@ -13,7 +13,14 @@ import (
 )
 
 // query reads the parameters in the URL of a request into a struct. It is as strict as decode, because it parses the body that would have the same fields.
-func (a *api) query(r *http.Request, into any) *problem {
+// A real body is refused: not everything on the way passes on the body of a GET or DELETE, and a list whose filter is ignored has every task.
+func (a *api) query(w http.ResponseWriter, r *http.Request, into any) *problem {
+	switch body, p := a.body(w, r); {
+	case p != nil:
+		return p
+	case len(body) > 0:
+		return invalid("", "a %s has no body; its fields are parameters of the URL", r.Method)
+	}
 	sent, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return invalid("", "the query cannot be read: %v", err)
@@ -68,6 +75,14 @@ func asValue(text string, t reflect.Type) []byte {
 		}
 	}
 	return quoted(text)
+}
+
+// noParameters refuses parameters in the URL of a request whose fields are in its body: a deadline there would be ignored.
+func noParameters(r *http.Request) *problem {
+	if r.URL.RawQuery != "" {
+		return invalid("", "the request has its fields in the body, and no parameters in the URL")
+	}
+	return nil
 }
 
 func quoted(text string) []byte {

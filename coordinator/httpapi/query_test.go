@@ -53,7 +53,8 @@ func TestEveryParameterIsPassedOn(t *testing.T) {
 	}
 }
 
-// H2, S4: a parameter that is unknown, empty, in another case, of another type, or sent twice is refused, and named; no call is made.
+// H2, S4: a parameter that is unknown, empty, in another case, of another type, or sent twice is refused, and named; no call is made. So are a body where the
+// parameters are the fields, and parameters where the body has them: what is ignored would not do what was asked for.
 func TestBadParameters(t *testing.T) {
 	t.Attr("rules", "H2 S4")
 	for _, c := range []struct{ method, target, body, field, says string }{
@@ -87,6 +88,12 @@ func TestBadParameters(t *testing.T) {
 		{http.MethodDelete, "/v1/tasks/t1?force=null", "", "force", "it must be a boolean"},
 		{http.MethodDelete, "/v1/tasks/t1?forced=true", "", "forced", "is not a field"},
 		{http.MethodDelete, "/v1/tasks/t1", `{"force": true}`, "", "a DELETE has no body"},
+		{http.MethodGet, "/v1/tasks", `{"queue": "q"}`, "", "a GET has no body"},
+		{http.MethodPost, "/v1/tasks?queue=q", `{"queue": "q"}`, "", "has its fields in the body"},
+		{http.MethodPost, "/v1/tasks:batchSubmit?requestId=r", `{"tasks": [{"queue": "q"}]}`, "", "has its fields in the body"},
+		{http.MethodPost, "/v1/tasks/t1:retry?deadline=2026-01-01T00:00:00Z", "", "", "has its fields in the body"},
+		{http.MethodPost, "/v1/tasks/t1:cancel?reason=r", "", "", "has its fields in the body"},
+		{http.MethodPost, "/v1/leases?waitMs=1", `{"workerId": "w", "queues": ["q"]}`, "", "has its fields in the body"},
 	} {
 		w, call := ask(c.method, c.target, c.body)
 		answer := w.Body.String()
@@ -107,7 +114,7 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		r := httptest.NewRequest(http.MethodGet, "/v1/tasks", nil)
 		r.URL.RawQuery = query
-		if p := a.query(r, &listRequest{}); p != nil && (strings.Contains(p.body.Message, doesNotFit) || strings.Contains(p.body.Message, "JSON")) {
+		if p := a.query(httptest.NewRecorder(), r, &listRequest{}); p != nil && (strings.Contains(p.body.Message, doesNotFit) || strings.Contains(p.body.Message, "JSON")) {
 			t.Errorf("%q: %s", query, p.body.Message)
 		}
 	})

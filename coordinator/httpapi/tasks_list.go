@@ -38,7 +38,7 @@ type listResponse struct {
 func (a *api) list(w http.ResponseWriter, r *http.Request) *problem {
 	var m listRequest
 	var filter *lessorv1.TaskFilter
-	p := a.query(r, &m)
+	p := a.query(w, r, &m)
 	if p == nil {
 		filter, p = m.filter()
 	}
