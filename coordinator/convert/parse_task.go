@@ -144,7 +144,7 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 // limit reads a limit on the time of a task; an absent one is 0. A timestamp without content looks like a limit, but would select every task, or none.
 func (f *Fields) limit(name string, ts *timestamppb.Timestamp) lease.Wall {
 	if ts != nil && ts.GetSeconds() == 0 && ts.GetNanos() == 0 {
-		f.Fail(name, "is not set; leave it out for no limit")
+		f.Fail(name, "is the first instant of 1970, or not set; leave it out for no limit")
 	}
 	return f.Wall(name, ts)
 }
