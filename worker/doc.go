@@ -26,9 +26,9 @@
 // That clock may stand still while the machine is suspended. When it wakes up, a handler whose lease has ended meanwhile learns that only
 // from the next heartbeat, or from Confirm.
 //
-// What the handler returns becomes exactly one report; see Handler, and JSON for one that takes and returns values of Go. The worker sends the report unchanged, a limited number of
-// times, until the coordinator answers with a verdict, and never after that (K1, K3, K5). A lost stream stops no handler: the
-// worker reconnects and continues with the leases that are still live.
+// What the handler returns becomes exactly one report; see Handler, and JSON for one that takes and returns values of Go. The worker
+// sends the report unchanged, a limited number of times, until the coordinator answers with a verdict, and never after that (K1, K3, K5).
+// A lost stream stops no handler: the worker reconnects and continues with the leases that are still live.
 //
 // # How a worker stops
 //
