@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,7 +70,7 @@ func (endlessListener) Accept() (net.Conn, error) {
 // listOfFailed reads all tasks, but returns none.
 var listOfFailed = &lessorv1.ListTasksRequest{Filter: &lessorv1.TaskFilter{States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}}}
 
-// X5: a call that reads much, streams that send or receive much, many tasks or calls or connections at once, and a long body let others have the processor in
+// X5: a call that reads or answers much, streams that send or receive much, many tasks or calls or connections at once, and a long body let others have the processor in
 // between.
 func TestLongCallsYield(t *testing.T) {
 	t.Attr("rules", "X5")
@@ -100,6 +101,14 @@ func TestLongCallsYield(t *testing.T) {
 		"list": {tasks / 32, func() {
 			if res, err := service.ListTasks(ctx, listOfFailed); err != nil || len(res.GetTasks()) > 0 {
 				t.Errorf("list: %v (%v), want no task", res, err)
+			}
+		}},
+		"page over HTTP": {3*tasks/32 + tasks/8, func() {
+			w := httptest.NewRecorder()
+			c.http.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/tasks?pageSize=1000", nil))
+			var page struct{ Tasks []any }
+			if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != http.StatusOK || len(page.Tasks) != tasks {
+				t.Errorf("the page has status %d and %d tasks (%v), want %d", w.Code, len(page.Tasks), err, tasks)
 			}
 		}},
 		"list of tokens": {3 * tokens / 100, func() {

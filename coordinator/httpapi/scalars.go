@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -83,13 +84,22 @@ func (e *entries[V]) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// writeJSON answers with a body. No cache may store it, because it may hold tokens.
+// writeJSON answers with a body.
 func writeJSON(w http.ResponseWriter, status int, body any) {
+	writeHead(w, status)
+	_ = encoderTo(w).Encode(body) // the caller is gone
+}
+
+// writeHead begins an answer with a body in JSON. No cache may store it, because it may hold tokens.
+func writeHead(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
+}
+
+func encoderTo(w io.Writer) *json.Encoder {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(body) // the caller is gone
+	return encoder
 }
