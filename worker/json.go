@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 )
 
 // JSON returns a handler for payloads and outputs in JSON, as encoding/json reads and writes them. A payload that is no In, an empty one too, fails the task
@@ -17,7 +18,7 @@ func JSON[In, Out any](h func(ctx context.Context, t *Task, in In) (Out, error))
 	return func(ctx context.Context, t *Task) ([]byte, error) {
 		var in In
 		if err := json.Unmarshal(t.Payload, &in); err != nil {
-			return nil, WithCategory(DataQuality, fmt.Errorf("payload is no %T: %w", in, err))
+			return nil, WithCategory(DataQuality, fmt.Errorf("payload is no %s: %w", reflect.TypeFor[In](), err))
 		}
 		out, err := h(ctx, t, in)
 		if err != nil {

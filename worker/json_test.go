@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -29,9 +30,11 @@ func TestJSON(t *testing.T) {
 		}
 		return o.Month + 1, nil
 	}))
+	w.Handle("echo", worker.JSON(func(_ context.Context, _ *worker.Task, in any) (any, error) { return in, nil }))
 	c.Run(w)
 	for _, test := range []struct {
 		payload, output string
+		taskType        string
 		calls           int
 		category        lessorv1.ErrorCategory
 		message         string
@@ -41,9 +44,11 @@ func TestJSON(t *testing.T) {
 		{payload: "", category: worker.DataQuality, message: "payload is no worker_test.order: unexpected end of JSON input"},
 		{payload: `{"Month": 13}`, calls: 1, category: worker.Infrastructure, message: "no such month"},
 		{payload: `{"Month": 14}`, calls: 1, category: worker.UserCode, message: "output: json: unsupported type: func()"},
+		{taskType: "echo", payload: `[1, {}]`, output: "[1,{}]"},
+		{taskType: "echo", payload: "[", category: worker.DataQuality, message: "payload is no interface {}: unexpected end of JSON input"},
 	} {
 		called = 0
-		task := c.Do(&lessorv1.TaskSpec{Queue: "reports", Type: "render", Payload: []byte(test.payload)})
+		task := c.Do(&lessorv1.TaskSpec{Queue: "reports", Type: cmp.Or(test.taskType, "render"), Payload: []byte(test.payload)})
 		if failed := task.GetState() == lessorv1.TaskState_TASK_STATE_FAILED; failed != (test.message != "") || string(task.GetOutput()) != test.output {
 			t.Errorf("payload %q: %s with output %q, want output %q", test.payload, task.GetState(), task.GetOutput(), test.output)
 		}

@@ -757,7 +757,8 @@ type TaskFilter struct {
 	WorkerId string `protobuf:"bytes,10,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Tasks that were created at this time or later: Task.created_at. Absent: no limit. The first instant of 1970 is refused: it would select every task.
 	CreatedAfter *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`
-	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than created_after.
+	// Tasks that were created before this time, and not at it. Absent: no limit. Must be later than created_after, and
+	// not the first instant of 1970.
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
