@@ -31,7 +31,8 @@ func (p *pages) list(r *http.Request) (view, error) {
 func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
 	query := r.URL.Query()
 	filter := &lessorv1.TaskFilter{
-		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), ConcurrencyKey: query.Get("concurrency_key"),
+		WorkspaceId: workspaceOf(r), Queue: query.Get("queue"), Type: query.Get("type"), RunId: query.Get("run"), WorkerId: query.Get("worker"),
+		ConcurrencyKey: query.Get("concurrency_key"), IdempotencyKey: query.Get("idempotency_key"),
 	}
 	for _, name := range query["state"] {
 		if name == "" {

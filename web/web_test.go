@@ -464,9 +464,9 @@ func TestWhen(t *testing.T) {
 // The form selects tasks as ListTasks does, and the next page has the same filter.
 func TestFilter(t *testing.T) {
 	a := full()
-	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&concurrency_key=k&label=a=b=c&page=p")
+	w := get(t, a, "/ui/tasks?workspace=ws&queue=q&state=FAILED&state=&type=t&run=r&worker=w&concurrency_key=k&idempotency_key=i&label=a=b=c&page=p")
 	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, PageToken: "p", Filter: &lessorv1.TaskFilter{
-		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", ConcurrencyKey: "k",
+		WorkspaceId: "ws", Queue: "q", States: []lessorv1.TaskState{lessorv1.TaskState_TASK_STATE_FAILED}, Type: "t", RunId: "r", WorkerId: "w", ConcurrencyKey: "k", IdempotencyKey: "i",
 		Labels: map[string]string{"a": "b=c"},
 	}}
 	if !proto.Equal(a.asked, want) {
@@ -479,6 +479,20 @@ func TestFilter(t *testing.T) {
 	get(t, a, html.UnescapeString(href[1]))
 	if want.PageToken = text("next_page_token"); !proto.Equal(a.asked, want) {
 		t.Errorf("the next page is %v, want %v", a.asked, want)
+	}
+}
+
+// The page of a worker links to the tasks of its workspace that it holds or held last.
+func TestTasksOfAWorker(t *testing.T) {
+	a := full()
+	href := regexp.MustCompile(`<a href="([^"]*)">those that it held last`).FindStringSubmatch(get(t, a, "/ui/worker?name=w").Body.String())
+	if href == nil {
+		t.Fatal("the page of a worker does not link to its tasks")
+	}
+	get(t, a, html.UnescapeString(href[1]))
+	want := &lessorv1.ListTasksRequest{PageSize: rowsPerPage, Filter: &lessorv1.TaskFilter{WorkspaceId: text("workspace_id"), WorkerId: "w"}}
+	if !proto.Equal(a.asked, want) {
+		t.Errorf("it asks for %v, want %v", a.asked, want)
 	}
 }
 
