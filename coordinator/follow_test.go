@@ -205,6 +205,7 @@ func TestFollowStore(t *testing.T) {
 		began := time.Now()
 		s := r.follow(t.Context(), t, "b", nil)
 		s.receive(t, (*lessorv1.StoreMark).GetComplete)
+		s.receiveNewest(t, st)
 		if !s.begin.GetCopy() || s.begin.GetFormat() != store.Current().Format() || s.begin.GetStoreBytes() == 0 {
 			t.Errorf("the first response is %v, want a copy of format %d", s.begin, store.Current().Format())
 		}
