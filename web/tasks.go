@@ -38,11 +38,11 @@ func filterOf(r *http.Request) (*lessorv1.TaskFilter, error) {
 		if name == "" {
 			continue
 		}
-		state, known := lessorv1.TaskState_value["TASK_STATE_"+name]
-		if !known || state == 0 {
+		state, known := words.StateNamed(name)
+		if !known {
 			return nil, malformed("state", "there is no state "+name)
 		}
-		filter.States = append(filter.States, lessorv1.TaskState(state))
+		filter.States = append(filter.States, state)
 	}
 	if label := query.Get("label"); label != "" {
 		key, value, isPair := strings.Cut(label, "=")

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // completionCmd is lessor completion. When a shell calls it to complete a line, dispatch calls completeLine instead.
@@ -117,7 +119,7 @@ func candidates(node *kong.Node, flag *kong.Flag, word string) (found []string) 
 	var all []string
 	switch {
 	case flag != nil && flag.Name == "state":
-		all = stateNames()
+		all = words.StateNames()
 	case flag != nil && flag.Enum != "":
 		all = flag.EnumSlice()
 	case flag != nil:

@@ -57,19 +57,11 @@ func (f taskFilter) filter(workspace string) (*lessorv1.TaskFilter, error) {
 func parseStates(names []string) ([]lessorv1.TaskState, error) {
 	var states []lessorv1.TaskState
 	for _, name := range names {
-		full := "TASK_STATE_" + strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_")
-		number, known := lessorv1.TaskState_value[full]
-		if !known || number == 0 {
-			return nil, fail(exitUsage, "states are "+strings.Join(stateNames(), ", "), "--state: %q is not a state", name)
+		state, known := words.StateNamed(strings.TrimPrefix(strings.ToUpper(name), "TASK_STATE_"))
+		if !known {
+			return nil, fail(exitUsage, "states are "+strings.Join(words.StateNames(), ", "), "--state: %q is not a state", name)
 		}
-		states = append(states, lessorv1.TaskState(number))
+		states = append(states, state)
 	}
 	return states, nil
-}
-
-func stateNames() (names []string) {
-	for _, state := range words.States() {
-		names = append(names, words.Name(state))
-	}
-	return names
 }

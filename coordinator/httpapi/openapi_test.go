@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 var update = flag.Bool("update", false, "write openapi.json anew")
@@ -105,7 +107,7 @@ var operations = map[string]operation{
 // fieldEnums has the values of fields that have only certain ones.
 var fieldEnums = map[string][]string{
 	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
-	"ListRequest.states": states, "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
+	"ListRequest.states": words.StateNames(), "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
 }
 
 // requiredFields has the required fields of requests.

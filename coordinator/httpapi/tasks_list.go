@@ -10,6 +10,7 @@ import (
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
+	"github.com/lessor-dev/lessor/internal/words"
 )
 
 // listRequest is the query of a list: a TaskFilter, and which page. The times are pointers, so that the zero time is not taken for one that was left out.
@@ -88,11 +89,11 @@ func (m *listRequest) filter() (*lessorv1.TaskFilter, *problem) {
 		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter), CreatedBefore: timeLimit(m.CreatedBefore),
 	}
 	for i, name := range m.States {
-		state, known := lessorv1.TaskState_value["TASK_STATE_"+name]
-		if !known || state == 0 {
-			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(states, ", "))
+		state, known := words.StateNamed(name)
+		if !known {
+			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(words.StateNames(), ", "))
 		}
-		f.States = append(f.States, lessorv1.TaskState(state))
+		f.States = append(f.States, state)
 	}
 	for i, label := range m.Labels {
 		field := fmt.Sprintf("labels[%d]", i)
@@ -117,12 +118,3 @@ func timeLimit(t *instant) *timestamppb.Timestamp {
 	}
 	return timestamppb.New(t.Time)
 }
-
-// states are the names of the states, in the order of their numbers.
-var states = func() (all []string) {
-	values := lessorv1.TaskState(0).Descriptor().Values()
-	for i := 1; i < values.Len(); i++ { // the first is UNSPECIFIED
-		all = append(all, strings.TrimPrefix(string(values.Get(i).Name()), "TASK_STATE_"))
-	}
-	return all
-}()

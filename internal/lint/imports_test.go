@@ -77,7 +77,7 @@ var arrows = map[string][]string{
 	// All errors of the edge and of what is behind it get their code here.
 	"coordinator/refusal": {"lease", "store", "gen", "internal/detail", "coordinator/auth", "coordinator/engine", "coordinator/quota", anyModule},
 	// The JSON API is a client of the gRPC services. It can reach neither the engine nor the store.
-	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/turn", anyModule},
+	"coordinator/httpapi":   {"lease", "gen", "internal/detail", "internal/turn", "internal/words", anyModule},
 	"coordinator/tasktoken": {"lease"},
 
 	// The page is a client of the gRPC services. It can reach neither the engine nor the store.

@@ -19,6 +19,20 @@ func States() (all []lessorv1.TaskState) {
 	return all
 }
 
+// StateNamed returns the state with a name that Name returns; ok is false if there is none.
+func StateNamed(name string) (s lessorv1.TaskState, ok bool) {
+	number := lessorv1.TaskState_value["TASK_STATE_"+name]
+	return lessorv1.TaskState(number), number != 0
+}
+
+// StateNames returns the names of the states, in the order of a life.
+func StateNames() (names []string) {
+	for _, state := range States() {
+		names = append(names, Name(state))
+	}
+	return names
+}
+
 // Final reports whether a state is final: COMPLETED, FAILED or CANCELLED.
 func Final(s lessorv1.TaskState) bool {
 	switch s {
