@@ -79,7 +79,7 @@ func (s *taskService) bulk(ctx context.Context, f *convert.Fields, verb string, 
 	}
 	tenant := gate.Identify(ctx).Tenant
 	list := newListing(verb, tenant, want.Sent)
-	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run, Key: want.Key, Matches: want.MayMatch}
+	sw := engine.Sweep{Space: engine.Space{Tenant: tenant, Workspace: want.Workspace}, Run: want.Run, Key: want.IdempotencyKey, Matches: want.MayMatch}
 	sw.After, sw.Until, _ = list.pair(f, req.GetPageToken())
 	if f.Err != nil {
 		return nil, f.Err

@@ -49,7 +49,7 @@ func (s *taskService) fill(ctx context.Context, p *taskPage, space engine.Space,
 		return nil
 	}
 	var only *lease.Task
-	if key := p.want.Key; key != "" {
+	if key := p.want.IdempotencyKey; key != "" {
 		var err error
 		if only, err = s.engine.TaskByKey(ctx, space.Tenant, number, key); err != nil || only == nil {
 			return err

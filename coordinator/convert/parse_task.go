@@ -101,17 +101,17 @@ func ParseSubmit(sent []*lessorv1.TaskSpec, path func(i int) string, l lease.Lim
 
 // Filter is a parsed TaskFilter.
 type Filter struct {
-	Workspace string
-	Run       string // empty: any
-	Key       string // idempotency key; empty: any
-	queue     string
-	typ, host string
-	key       string // concurrency key
-	worker    string
-	from, to  lease.Wall           // when the task was created: from <= t < to; 0: no limit
-	states    map[lease.State]bool // empty: any
-	labels    map[string]string
-	Sent      *lessorv1.TaskFilter // never nil
+	Workspace      string
+	Run            string // empty: any
+	IdempotencyKey string // empty: any
+	queue          string
+	typ, host      string
+	concurrencyKey string
+	worker         string
+	from, to       lease.Wall           // when the task was created: from <= t < to; 0: no limit
+	states         map[lease.State]bool // empty: any
+	labels         map[string]string
+	Sent           *lessorv1.TaskFilter // never nil
 }
 
 // ParseFilter reads a filter; nil selects every task of the default workspace.
@@ -120,19 +120,19 @@ func ParseFilter(f *Fields, m *lessorv1.TaskFilter) Filter {
 		m = &lessorv1.TaskFilter{}
 	}
 	out := Filter{
-		Workspace: f.Workspace("filter.workspace_id", m.GetWorkspaceId()),
-		queue:     f.ID("filter.queue", m.GetQueue()),
-		Run:       f.ID("filter.run_id", m.GetRunId()),
-		Key:       f.ID("filter.idempotency_key", m.GetIdempotencyKey()),
-		typ:       f.ID("filter.type", m.GetType()),
-		host:      f.ID("filter.host_node_id", m.GetHostNodeId()),
-		key:       f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
-		worker:    f.ID("filter.worker_id", m.GetWorkerId()),
-		from:      f.limit("filter.created_after", m.GetCreatedAfter()),
-		to:        f.limit("filter.created_before", m.GetCreatedBefore()),
-		states:    parseStates(f, m.GetStates()),
-		labels:    m.GetLabels(),
-		Sent:      m,
+		Workspace:      f.Workspace("filter.workspace_id", m.GetWorkspaceId()),
+		queue:          f.ID("filter.queue", m.GetQueue()),
+		Run:            f.ID("filter.run_id", m.GetRunId()),
+		IdempotencyKey: f.ID("filter.idempotency_key", m.GetIdempotencyKey()),
+		typ:            f.ID("filter.type", m.GetType()),
+		host:           f.ID("filter.host_node_id", m.GetHostNodeId()),
+		concurrencyKey: f.ID("filter.concurrency_key", m.GetConcurrencyKey()),
+		worker:         f.ID("filter.worker_id", m.GetWorkerId()),
+		from:           f.limit("filter.created_after", m.GetCreatedAfter()),
+		to:             f.limit("filter.created_before", m.GetCreatedBefore()),
+		states:         parseStates(f, m.GetStates()),
+		labels:         m.GetLabels(),
+		Sent:           m,
 	}
 	f.Count("filter.labels", len(out.labels), f.Limits.Labels)
 	if out.from != 0 && out.to != 0 && out.to <= out.from {
@@ -193,18 +193,18 @@ func (f *Filter) MayMatch(t *lease.Task) bool {
 	s := t.Spec
 	return (f.queue == "" || s.Queue == f.queue) &&
 		(f.Run == "" || s.RunID == f.Run) &&
-		(f.Key == "" || s.IdempotencyKey == f.Key) &&
+		(f.IdempotencyKey == "" || s.IdempotencyKey == f.IdempotencyKey) &&
 		(f.typ == "" || s.Type == f.typ) &&
 		(f.host == "" || s.Trace != nil && s.Trace.Host == f.host) &&
-		(f.key == "" || s.ConcurrencyKey == f.key) &&
+		(f.concurrencyKey == "" || s.ConcurrencyKey == f.concurrencyKey) &&
 		t.CreatedAt >= f.from && (f.to == 0 || t.CreatedAt < f.to) &&
 		HasLabels(s.Labels, f.labels)
 }
 
 // Selects reports whether the filter has any condition in addition to the workspace.
 func (f *Filter) Selects() bool {
-	return f.queue != "" || f.Run != "" || f.Key != "" || f.typ != "" || f.host != "" || f.key != "" || f.worker != "" || f.from != 0 || f.to != 0 ||
-		len(f.states) > 0 || len(f.labels) > 0
+	return f.queue != "" || f.Run != "" || f.IdempotencyKey != "" || f.typ != "" || f.host != "" || f.concurrencyKey != "" || f.worker != "" ||
+		f.from != 0 || f.to != 0 || len(f.states) > 0 || len(f.labels) > 0
 }
 
 // HasLabels reports whether have contains each label of want with the same value.
