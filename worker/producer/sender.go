@@ -157,7 +157,7 @@ type stream struct {
 func openStream(ctx context.Context, c *Client) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.setOpening(true)
-	frames, err := callSubmitStream(ctx, c.tasks)
+	frames, err := open(ctx, func() (submitStream, error) { return c.tasks.SubmitStream(ctx) })
 	c.setOpening(false)
 	if err != nil {
 		cancel()
@@ -171,15 +171,23 @@ func openStream(ctx context.Context, c *Client) (*stream, error) {
 	return s, nil
 }
 
-// callSubmitStream calls SubmitStream. The call asks the source of credentials for a token. That source belongs to the program and may
-// ignore its context; so when the client is closed, callSubmitStream returns even if the call has not.
-func callSubmitStream(ctx context.Context, tasks lessorv1.TaskServiceClient) (submitStream, error) {
-	var frames submitStream
-	var err error
-	if !await.Return(ctx, 0, func() { frames, err = tasks.SubmitStream(ctx) }) {
-		return nil, errClosed
+// open makes the call that opens a stream. The call asks the source of credentials for a token. That source belongs to the program and may ignore its
+// context; so when the client is closed, open returns even if the call has not.
+func open[S any](ctx context.Context, call func() (S, error)) (stream S, err error) {
+	var opened S
+	var failed error
+	if !await.Return(ctx, 0, func() { opened, failed = call() }) {
+		return stream, errClosed
 	}
-	return frames, err
+	return opened, failed
+}
+
+// endOf returns the status with which a stream has ended, from what its Recv returned.
+func endOf(err error) error {
+	if errors.Is(err, io.EOF) { // the other side closed the stream without an error
+		return status.Error(codes.Unavailable, "the stream ended")
+	}
+	return status.Convert(err).Err()
 }
 
 // The sender calls the following three methods even if there is no stream (s is nil).
@@ -230,14 +238,11 @@ func (s *stream) receive() {
 	defer close(s.ended)
 	for s.err == nil {
 		res, err := s.frames.Recv()
-		switch {
-		case errors.Is(err, io.EOF): // the other side closed the stream without an error
-			s.err = status.Error(codes.Unavailable, "the stream ended")
-		case err != nil:
-			s.err = status.Convert(err).Err()
-		default:
-			s.err = s.answerOldest(res.GetResults())
+		if err != nil {
+			s.err = endOf(err)
+			return
 		}
+		s.err = s.answerOldest(res.GetResults())
 	}
 }
 

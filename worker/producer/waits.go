@@ -9,11 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/internal/await"
 )
 
 // maxAdded is how many ids a request adds or forgets. Every coordinator accepts as many.
@@ -192,7 +189,7 @@ func (s *waits) lost(ctx context.Context, err error, final bool) (goOn bool) {
 func (s *waits) stream(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := callAwaitTasks(ctx, s.tasks)
+	stream, err := open(ctx, func() (awaitStream, error) { return s.tasks.AwaitTasks(ctx) })
 	if err != nil {
 		return false, err
 	}
@@ -215,16 +212,6 @@ func (s *waits) stream(ctx context.Context) (began bool, err error) {
 			}
 		}
 	}
-}
-
-// callAwaitTasks calls AwaitTasks, see callSubmitStream.
-func callAwaitTasks(ctx context.Context, tasks lessorv1.TaskServiceClient) (awaitStream, error) {
-	var stream awaitStream
-	var err error
-	if !await.Return(ctx, 0, func() { stream, err = tasks.AwaitTasks(ctx) }) {
-		return nil, errClosed
-	}
-	return stream, err
 }
 
 type awaitStream = grpc.BidiStreamingClient[lessorv1.AwaitTasksRequest, lessorv1.AwaitTasksResponse]
@@ -316,12 +303,4 @@ func answerOf(m *lessorv1.AwaitedTask) answer {
 		return answer{err: statusOf(e, "")}
 	}
 	return answer{task: m.GetTask(), large: m.GetTask() == nil}
-}
-
-// endOf returns the status of a stream that has ended.
-func endOf(err error) error {
-	if st, ok := status.FromError(err); ok {
-		return st.Err()
-	}
-	return status.Error(codes.Unavailable, "the stream ended")
 }
