@@ -47,12 +47,10 @@ func (e *Engine) Sweep(ctx context.Context, s Sweep) (done Swept, err error) {
 	done = Swept{After: s.After, Until: s.Until, More: true}
 	if s.Key != "" {
 		done.More = false
-		err = e.sweepTasks(ctx, s, &done, func() (ids []lease.TaskID) {
-			if id, _, ok := e.set.key(number, s.Key); ok {
-				ids = append(ids, id)
-			}
-			return ids
-		})
+		t, err := e.TaskByKey(ctx, s.Space.Tenant, number, s.Key)
+		if err == nil && t != nil {
+			err = e.sweepTasks(ctx, s, []lease.TaskID{t.ID}, &done)
+		}
 		return done, err
 	}
 	if s.Until == 0 {
@@ -89,13 +87,13 @@ func (e *Engine) sweepStep(ctx context.Context, s Sweep, number uint32, left *in
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return e.sweepTasks(ctx, s, done, func() []lease.TaskID { return ids })
+	return e.sweepTasks(ctx, s, ids, done)
 }
 
-// sweepTasks applies the sweep to tasks, in one operation that calls ids to know which.
-func (e *Engine) sweepTasks(ctx context.Context, s Sweep, done *Swept, ids func() []lease.TaskID) error {
+// sweepTasks applies the sweep to tasks, in one operation.
+func (e *Engine) sweepTasks(ctx context.Context, s Sweep, ids []lease.TaskID, done *Swept) error {
 	counts, err := askAs(ctx, e, s.Space.Tenant, op{settles: true}, func() (counts Swept, err error) {
-		for _, id := range ids() {
+		for _, id := range ids {
 			if err = e.sweepTask(s, id, &counts); err != nil {
 				break
 			}
