@@ -26,7 +26,7 @@ import (
 
 // The world has records of every keyspace that is in use, so that the other tests damage all of them.
 func TestWorldHasAllKeyspaces(t *testing.T) {
-	before := soundContents(t, soundStore(t))
+	_, before := soundStore(t)
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		unused := ks == store.Line || ks == store.Idempotency // of older formats
 		if n := len(before.records[ks]); (n == 0) != unused {
@@ -39,7 +39,8 @@ func TestWorldHasAllKeyspaces(t *testing.T) {
 func TestSoundStoreIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	files := map[string][]byte{"the world": soundStore(t)}
+	sound, before := soundStore(t)
+	files := map[string][]byte{"the world": sound}
 	for format := 1; format <= 10; format++ {
 		name := fmt.Sprintf("../../coordinator/engine/testdata/format%d.db.gz", format)
 		files[name] = unpacked(t, name)
@@ -50,7 +51,7 @@ func TestSoundStoreIsKeptWhole(t *testing.T) {
 			t.Errorf("%s: %v, left out: %s; want nothing", name, err, text(s.items))
 		}
 		if name == "the world" {
-			s.requireTrue(t, soundContents(t, file))
+			s.requireTrue(t, before)
 		}
 		if len(s.tasks) == 0 || int(s.report.Total) != len(s.tasks) {
 			t.Errorf("%s: %d tasks, and the report says %d", name, len(s.tasks), s.report.Total)
@@ -173,8 +174,7 @@ func damage(file []byte, key, value string, at int) []byte {
 func TestOneDamagedValue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		n := 0
 		for key, value := range before.records[ks] {
@@ -228,8 +228,7 @@ func TestOneDamagedValue(t *testing.T) {
 func TestDamageThatCostsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	for ks := range store.Keyspace(store.NumKeyspaces) {
 		n := 0
 		for key, value := range before.records[ks] {
@@ -254,8 +253,7 @@ func TestDamageThatCostsNothing(t *testing.T) {
 func TestDamageOfStructure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	page := os.Getpagesize()
 	for n := 2; n < len(file)/page; n++ {
 		const typeAt, countAt, free = 8, 10, 0x10
@@ -281,8 +279,7 @@ func TestDamageOfStructure(t *testing.T) {
 // If all leases are lost, the tasks that wait are known to have none, because the index of waiting tasks has them.
 func TestLostLeases(t *testing.T) {
 	t.Parallel()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	leased := 0
 	for key, value := range before.records[store.Lease] {
 		leased++
@@ -301,8 +298,7 @@ func TestLostLeases(t *testing.T) {
 func TestWhatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	for _, c := range []struct {
 		ks   store.Keyspace
 		key  string
@@ -341,8 +337,7 @@ func TestWhatIsMadeAnew(t *testing.T) {
 func TestEachPageLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	page := os.Getpagesize()
 	kept := 0
 	for at := 2 * page; at < len(file); at += page {
@@ -375,8 +370,7 @@ var rounds = flag.Int("rounds", 40, "how many files TestRandomDamage damages")
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	for round := range *rounds {
 		rnd := rand.New(rand.NewPCG(uint64(round), 1))
 		damaged := bytes.Clone(file)
@@ -402,8 +396,7 @@ func TestRandomDamage(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	for _, part := range []int{2, 3, 4} {
 		s, err := salvageFile(t, dir, file[:len(file)-len(file)/part/4096*4096])
 		if err != nil && !errors.As(err, new(*store.DamagedError)) {
@@ -450,8 +443,7 @@ func TestRefusals(t *testing.T) {
 func TestMetaPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := soundStore(t)
-	before := soundContents(t, file)
+	file, before := soundStore(t)
 	page := os.Getpagesize()
 	const header, fields, txAt = 16, 64, 48
 	for at := header; at < header+fields; at += 7 {

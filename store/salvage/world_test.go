@@ -35,8 +35,8 @@ var world struct {
 	file []byte
 }
 
-// soundStore returns a copy of the world.
-func soundStore(t *testing.T) []byte {
+// soundStore returns a copy of the world, and its contents.
+func soundStore(t *testing.T) ([]byte, contents) {
 	t.Helper()
 	world.Lock()
 	defer world.Unlock()
@@ -50,7 +50,8 @@ func soundStore(t *testing.T) []byte {
 		page := os.Getpagesize()
 		world.file = file[:(len(bytes.TrimRight(file, "\x00"))/page+1)*page] // the rest was never written
 	}
-	return bytes.Clone(world.file)
+	file := bytes.Clone(world.file)
+	return file, soundContents(t, file)
 }
 
 func makeWorld(t *testing.T, dir string) {
