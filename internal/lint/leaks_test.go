@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -30,6 +31,21 @@ func TestPackagesWithGoroutinesCheckForLeaks(t *testing.T) {
 	}
 	if len(starts) < 10 {
 		t.Errorf("%d packages start goroutines, which is too few to be true", len(starts))
+	}
+}
+
+// TestSequentialPackagesStartNoGoroutine checks that the code of the packages that make race runs without the race detector starts no goroutine.
+func TestSequentialPackagesStartNoGoroutine(t *testing.T) {
+	list := regexp.MustCompile(`(?s)SEQUENTIAL := \$\(addprefix github.com/lessor-dev/lessor/,(.*?)\)`).FindStringSubmatch(read(t, "Makefile"))
+	if list == nil {
+		t.Fatal("the Makefile has no list of them")
+	}
+	for _, dir := range strings.Fields(strings.ReplaceAll(list[1], `\`, "")) {
+		for _, file := range filesNamed(t, dir, ".go") {
+			if !strings.HasSuffix(file, "_test.go") && startsGoroutine(t, file, read(t, file)) {
+				t.Errorf("%s starts a goroutine: take %s out of SEQUENTIAL in the Makefile", file, dir)
+			}
+		}
 	}
 }
 
