@@ -280,12 +280,9 @@ func withFlags(err error) string {
 
 // listen opens a listener. A listener that is not on the loopback needs TLS and credentials (X1), or --insecure.
 func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
-	if err := checkHostPort(flag, addr); err != nil {
-		return nil, err
-	}
-	lis, err := net.Listen("tcp", addr)
+	lis, err := listenTCP(flag, addr)
 	if err != nil {
-		return nil, listenError(flag, addr, err)
+		return nil, err
 	}
 	if tcp, ok := lis.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !c.Insecure && !c.Access.secure() {
 		_ = lis.Close()
@@ -295,6 +292,18 @@ func (c serveCmd) listen(flag, addr string) (net.Listener, error) {
 		}
 		return nil, fail(exitUsage, "listen on a loopback address, use --auth with --tls-cert and --tls-key, or use --insecure if the network is trusted",
 			"%s is not a loopback address: %s", addr, risk)
+	}
+	return lis, nil
+}
+
+// listenTCP opens a listener on the address that a flag gives.
+func listenTCP(flag, addr string) (net.Listener, error) {
+	if err := checkHostPort(flag, addr); err != nil {
+		return nil, err
+	}
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, listenError(flag, addr, err)
 	}
 	return lis, nil
 }

@@ -17,6 +17,7 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/internal/words"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 	"github.com/lessor-dev/lessor/store/standby"
@@ -39,6 +40,7 @@ type follower struct {
 	failures   chan error            // at most one, of the replica
 	log        *slog.Logger
 	onComplete func() // called when the copy is complete after the begin of a stream
+	state      copyState
 
 	accepted bool      // a coordinator has answered begin, so the settings are right
 	problem  string    // what was logged last about why it does not follow; empty: it follows, or has not tried
@@ -51,7 +53,10 @@ type followStream = grpc.BidiStreamingClient[lessorv1.FollowStoreRequest, lessor
 
 func newFollower(admin lessorv1.AdminServiceClient, name string, place standby.Place, log *slog.Logger) *follower {
 	f := &follower{admin: admin, name: name, instance: rand.Text(), acks: make(chan records.Position, 1), failures: make(chan error, 1), log: log, onComplete: func() {}}
-	f.replica = standby.NewReplica(place, func(p records.Position) { replace(f.acks, p) }, func(err error) { replace(f.failures, err) })
+	f.replica = standby.NewReplica(place, func(p records.Position, written lease.Wall) {
+		f.state.acknowledge(written)
+		replace(f.acks, p)
+	}, func(err error) { replace(f.failures, err) })
 	return f
 }
 
@@ -120,13 +125,15 @@ func (f *follower) final(err error) bool {
 	return false
 }
 
-// note logs why the standby does not follow, unless it has logged that last.
+// note notes why the standby does not follow, and logs it unless it has logged that last.
 func (f *follower) note(err error) {
+	told := explain(err)
+	f.state.lose(told.text)
 	if diverged, ok := errors.AsType[*standby.DivergedError](err); ok {
 		f.log.Warn("the copy is not equal to the store of the coordinator; it is made anew", "error", diverged.Error())
 		return
 	}
-	if told := explain(err); told.text != f.problem {
+	if told.text != f.problem {
 		f.log.Warn("the standby does not follow now; it tries again until it does", "error", told.text, "hint", told.hint)
 		f.problem = told.text
 	}
@@ -138,6 +145,7 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return replicaError{err}
 	}
+	f.state.found(from.Written)
 	f.caughtUp = false
 	forget(f.acks) // it was of the stream before
 	forget(f.failures)
@@ -218,7 +226,9 @@ func (f *follower) receive(stream followStream) error {
 		case *lessorv1.FollowStoreResponse_Begin:
 			err = f.begin(part.Begin)
 		case *lessorv1.FollowStoreResponse_Changes:
-			err = f.replica.Changes(opsOf(part.Changes.GetChanges()))
+			ops, size := opsOf(part.Changes.GetChanges())
+			f.state.receive(size)
+			err = f.replica.Changes(ops)
 		case *lessorv1.FollowStoreResponse_Mark:
 			err = f.replica.Mark(markOf(part.Mark))
 		}
@@ -234,6 +244,7 @@ func (f *follower) begin(b *lessorv1.FollowBegin) error {
 		return err
 	}
 	f.accepted, f.problem = true, ""
+	f.state.begin(b.GetCopy(), int64(b.GetStoreBytes()))
 	switch {
 	case b.GetCopy():
 		f.copying, f.began = true, time.Now()
@@ -258,13 +269,14 @@ func requireSameFormat(theirs uint32) error {
 		"the store of the coordinator has format %d, and this lessor, which is %s, has format %d", theirs, which, ours)
 }
 
-// opsOf converts changes.
-func opsOf(changes []*lessorv1.StoreChange) []store.Op {
-	ops := make([]store.Op, len(changes))
+// opsOf converts changes, and returns the bytes of their keys and values.
+func opsOf(changes []*lessorv1.StoreChange) (ops []store.Op, size int64) {
+	ops = make([]store.Op, len(changes))
 	for i, c := range changes {
 		ops[i] = store.Op{Keyspace: keyspaceOf(c.GetKeyspace()), Key: c.GetKey(), Value: c.GetValue(), Delete: c.GetDelete()}
+		size += int64(len(c.GetKey()) + len(c.GetValue()))
 	}
-	return ops
+	return ops, size
 }
 
 func markOf(m *lessorv1.StoreMark) standby.Mark {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -72,6 +73,7 @@ func (s *scripted) FollowStore(stream grpc.BidiStreamingServer[lessorv1.FollowSt
 
 type scriptedCall struct {
 	stop   context.CancelFunc // stops the follower
+	state  *copyState         // of the follower
 	stream grpc.BidiStreamingServer[lessorv1.FollowStoreRequest, lessorv1.FollowStoreResponse]
 	start  *lessorv1.FollowStart
 }
@@ -82,14 +84,14 @@ func (c *scriptedCall) begin(isCopy bool) {
 	}})
 }
 
-// commit sends a change that makes the position number n, and its mark; sum is the checksum of each keyspace.
+// commit sends a change that makes the position number n, n seconds after 1970, and its mark; sum is the checksum of each keyspace.
 func (c *scriptedCall) commit(n uint64, sum uint64) { c.commitOf(1, n, sum) }
 
 // commitOf is commit in that run of the coordinator.
 func (c *scriptedCall) commitOf(run, n, sum uint64) {
 	var b store.Batch
 	records.PutIdentity(&b, records.Identity{Epoch: 1, Key: []byte("key")})
-	records.PutPosition(&b, records.Position{Run: run, Number: n}, 1)
+	records.PutPosition(&b, records.Position{Run: run, Number: n}, lease.Wall(n)*lease.Wall(time.Second))
 	for i := range b.Len() {
 		op := b.At(i)
 		c.send(&lessorv1.FollowStoreResponse{Part: &lessorv1.FollowStoreResponse_Changes{
@@ -125,17 +127,17 @@ func followScript(t *testing.T, calls ...func(*scriptedCall) error) (logged stri
 		defer func() { _ = cl.Close() }()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		var log strings.Builder
+		f := newFollower(cl.admin, "second", &memPlace{}, slog.New(slog.NewTextHandler(&log, nil)))
 		for i, call := range calls {
 			service.calls <- func(c *scriptedCall) error {
 				if i == len(calls)-1 {
 					defer cancel()
 				}
-				c.stop = cancel
+				c.stop, c.state = cancel, &f.state
 				return call(c)
 			}
 		}
-		var log strings.Builder
-		f := newFollower(cl.admin, "second", &memPlace{}, slog.New(slog.NewTextHandler(&log, nil)))
 		err = f.run(ctx)
 		if closing := f.close(); closing != nil && !errors.Is(err, closing) {
 			t.Error(closing)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 
@@ -20,6 +21,7 @@ type standbyRunCmd struct {
 
 	Data string  `type:"file" required:"" placeholder:"DIR" help:"Directory of the copy: that of this standby, or an empty or missing one."`
 	Name string  `type:"nonempty" placeholder:"NAME" help:"Name under which the coordinator shows the standby, different from that of all others; by default the name of the machine."`
+	HTTP string  `name:"http" placeholder:"HOST:PORT" help:"Address on which to serve /metrics, /healthz and /readyz over plain HTTP, to everybody who reaches it; by default there is none."`
 	Log  logging `embed:"" prefix:"log-"`
 }
 
@@ -58,26 +60,37 @@ func (c standbyRunCmd) Run(a *app) error {
 	a.warnStrays(log)
 	warnExposed(log, "--token-file", c.TokenFile)
 	warnExposed(log, "--tls-key", c.TLSKey)
+	var httpLis net.Listener
+	if c.HTTP != "" {
+		if httpLis, err = listenTCP("http", c.HTTP); err != nil {
+			return err
+		}
+		defer func() { _ = httpLis.Close() }()
+		log.Info("serving", "http", httpLis.Addr().String())
+	}
 	return c.with(a, func(cl *client) error {
-		opened := whileOpening(a, coordinator.Config{Logger: log}, nil)
+		opened := whileOpening(a, coordinator.Config{Logger: log}, httpLis)
 		defer opened()
 		place, err := boltstore.OpenStandby(c.Data, c.Addr, boltstore.Options{Logger: log})
 		opened()
 		if err != nil {
 			return storeError(c.Data, err)
 		}
-		return errors.Join(c.follow(a, cl, place, log), place.Close())
+		return errors.Join(c.follow(a, cl, place, httpLis, log), place.Close())
 	})
 }
 
 // follow follows the coordinator until the command is stopped, and prints when the copy is complete: it goes on even if nobody takes the output, but not if
 // that fails.
-func (c standbyRunCmd) follow(a *app, cl *client, place *boltstore.Standby, log *slog.Logger) error {
+func (c standbyRunCmd) follow(a *app, cl *client, place *boltstore.Standby, httpLis net.Listener, log *slog.Logger) error {
 	host, _ := os.Hostname()
 	told := following{Coordinator: c.Addr, Data: c.Data, Name: cmp.Or(c.Name, host, "standby")}
 	ctx, stop := context.WithCancelCause(a.ctx)
 	defer stop(nil)
 	f := newFollower(cl.admin, told.Name, place, log)
+	if httpLis != nil {
+		defer f.state.serve(httpLis, log)()
+	}
 	var once sync.Once
 	f.onComplete = func() {
 		once.Do(func() {

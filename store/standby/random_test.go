@@ -157,7 +157,7 @@ func (w *world) start(s *spare, complete store.Store) {
 	newest, failed, refuses := new(atomic.Pointer[Follower]), new(atomic.Pointer[context.CancelCauseFunc]), new(atomic.Bool)
 	follows := new(atomic.Pointer[memstore.Store])
 	s.newest, s.failed, s.refuses, s.follows = newest, failed, refuses, follows
-	s.replica = NewReplica(s.place, func(p records.Position) {
+	s.replica = NewReplica(s.place, func(p records.Position, _ lease.Wall) {
 		if fl := newest.Load(); fl != nil {
 			_ = fl.Ack(p)
 		}

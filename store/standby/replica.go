@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
@@ -66,7 +67,7 @@ func (e *OtherStoreError) Error() string {
 // meanwhile: all that wait are one commit.
 type Replica struct {
 	place  Place
-	ack    func(records.Position)
+	ack    func(records.Position, lease.Wall)
 	fail   func(error)
 	to     store.Store      // the one that is followed or copied to
 	copies bool             // to is the store of Place.Empty
@@ -91,9 +92,9 @@ type received struct {
 	mark    Mark
 }
 
-// NewReplica returns a Replica, which must be closed. From another goroutine, it calls ack when it has made everything up to a position durable, and fail with
-// the error that the next Mark will return, so that nobody has to wait for another one.
-func NewReplica(p Place, ack func(records.Position), fail func(error)) *Replica {
+// NewReplica returns a Replica, which must be closed. From another goroutine, it calls ack when it has made everything up to a position durable, with the time at
+// which the coordinator wrote the commit of the position, and fail with the error that the next Mark will return, so that nobody has to wait for another one.
+func NewReplica(p Place, ack func(records.Position, lease.Wall), fail func(error)) *Replica {
 	r := &Replica{place: p, ack: ack, fail: fail, next: new(store.Batch), done: make(chan struct{})}
 	r.changed.L = &r.mu
 	go r.run()
@@ -115,7 +116,7 @@ func (r *Replica) Start() (s Start, err error) {
 		return Start{}, nil
 	}
 	err = st.View(func(reader store.Reader) (err error) {
-		s.At, _, err = records.PositionOf(reader)
+		s.At, s.Written, err = records.PositionOf(reader)
 		return err
 	})
 	return s, err
@@ -281,8 +282,21 @@ func (r *Replica) commit(group []received) error {
 		r.diverged = false
 		r.mu.Unlock()
 	}
-	r.ack(last.At)
+	written, err := r.written()
+	if err != nil {
+		return err
+	}
+	r.ack(last.At, written)
 	return nil
+}
+
+// written returns when the coordinator wrote the newest commit of the complete store.
+func (r *Replica) written() (at lease.Wall, err error) {
+	err = r.to.View(func(reader store.Reader) (err error) {
+		_, at, err = records.PositionOf(reader)
+		return err
+	})
+	return at, err
 }
 
 // progress notes how far the copy is with a group. It returns an *OtherStoreError as soon as the copy has what tells: long before it is complete.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -28,7 +29,7 @@ func withReplica(t *testing.T, test func(r *replicaRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &replicaRig{T: t, place: &place{slow: time.Second}, source: memstore.New()}
-		r.Replica = NewReplica(r.place, func(p records.Position) { r.acked = append(r.acked, p.Number) }, func(err error) { r.failed = append(r.failed, err) })
+		r.Replica = NewReplica(r.place, func(p records.Position, _ lease.Wall) { r.acked = append(r.acked, p.Number) }, func(err error) { r.failed = append(r.failed, err) })
 		r.begin(true)
 		r.commit(1, true)
 		time.Sleep(time.Minute)

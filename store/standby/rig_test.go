@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
@@ -110,7 +111,7 @@ func inBubble(t *testing.T, opts Options, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, mem: memstore.New(), opts: opts, place: &place{}}
 		r.open()
-		r.replica = NewReplica(r.place, func(p records.Position) {
+		r.replica = NewReplica(r.place, func(p records.Position, _ lease.Wall) {
 			if fl := r.newest.Load(); fl != nil {
 				_ = fl.Ack(p)
 			}

@@ -1,14 +1,16 @@
 package standby
 
 import (
+	"github.com/lessor-dev/lessor/lease"
 	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/records"
 )
 
 // Start is what a standby has.
 type Start struct {
-	At     records.Position // every commit up to this one; zero: nothing
-	Copied *Cursor          // a copy that is not complete: of what was not changed since it began, it has the records before this one; nil: everything
+	At      records.Position // every commit up to this one; zero: nothing
+	Written lease.Wall       // when the coordinator wrote the commit of At; 0 for a copy that is not complete
+	Copied  *Cursor          // a copy that is not complete: of what was not changed since it began, it has the records before this one; nil: everything
 }
 
 // Cursor is a place in the order of all records: by keyspace, then by key.

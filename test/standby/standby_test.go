@@ -4,11 +4,15 @@ package standby
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +69,7 @@ func (p *pair) follow(dir string) {
 	if p.relay != nil {
 		addr = p.relay.Addr()
 	}
-	p.s = harness.Start(p.T, harness.Command{Args: []string{"standby", "run", "--name", "spare", "--addr", addr, "--data", dir}})
+	p.s = harness.Start(p.T, harness.Command{Args: []string{"standby", "run", "--name", "spare", "--addr", addr, "--data", dir, "--http", "127.0.0.1:0"}})
 	p.awaitWaits()
 }
 
@@ -222,6 +226,43 @@ func TestKilledCoordinator(t *testing.T) {
 	p.follow(dir)
 	p.wantEqual()
 	t.Logf("%d copies", copies)
+}
+
+// Over HTTP a standby says whether it is ready, and why not, also while the coordinator is away.
+func TestStandbyIsWatched(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.serve()
+	p.follow(filepath.Join(t.TempDir(), "spare"))
+	listens := regexp.MustCompile(`"http":"([^"]+)"`).FindStringSubmatch(p.s.Stderr())
+	if listens == nil {
+		t.Fatalf("the log does not say where it listens:\n%s", p.s.Stderr())
+	}
+	want := func(path string, code int, text string) {
+		t.Helper()
+		var got string
+		p.await("it is not as it should be", func() bool {
+			answer, err := http.Get("http://" + listens[1] + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(answer.Body)
+			if err := errors.Join(err, answer.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			got = string(body)
+			return answer.StatusCode == code && strings.Contains(got, text)
+		})
+	}
+	want("/healthz", http.StatusOK, "ok\n")
+	want("/readyz", http.StatusOK, "ready: the copy is complete and follows")
+	want("/metrics", http.StatusOK, "\nlessor_standby_complete 1\n")
+	addr := p.c.Addr()
+	p.c.Kill()
+	want("/readyz", http.StatusServiceUnavailable, "not ready: cannot reach the coordinator")
+	want("/metrics", http.StatusOK, "\nlessor_standby_complete 0\n")
+	p.serve("--listen", addr)
+	want("/readyz", http.StatusOK, "ready: ")
 }
 
 // wantEqual stops both, and compares their stores.
