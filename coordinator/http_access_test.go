@@ -28,7 +28,7 @@ var routeRequests = map[string]struct{ path, body string }{
 	"POST /v1/tasks/{task_id}/completed": {"/v1/tasks/ID/completed", `{"attempt": 1, "outcome": "SUCCEEDED"}`},
 	"POST /v1/leases":                    {"/v1/leases", `{"workerId": "w", "queues": ["idle"]}`},
 	"POST /v1/tasks":                     {"/v1/tasks", `{"queue": "more"}`},
-	"GET /v1/tasks/{task_id}":            {"/v1/tasks/ID", ""},
+	"GET /v1/tasks/{task_id}":            {"/v1/tasks/ID?waitMs=1", ""},
 	"POST /v1/tasks:batchSubmit":         {"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "more"}]}`},
 	"GET /v1/tasks":                      {"/v1/tasks?queue=more", ""},
 	"DELETE /v1/tasks/{task_id}":         {"/v1/tasks/ID?force=true", ""},

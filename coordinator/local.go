@@ -26,8 +26,9 @@ type localMethod struct {
 }
 
 type localStream struct {
-	server any
-	handle grpc.StreamHandler
+	server        any
+	handle        grpc.StreamHandler
+	clientStreams bool
 }
 
 func newLocal(through chain) *local {
@@ -40,9 +41,7 @@ func (l *local) RegisterService(desc *grpc.ServiceDesc, server any) {
 		l.methods["/"+desc.ServiceName+"/"+m.MethodName] = localMethod{server, m.Handler}
 	}
 	for _, s := range desc.Streams {
-		if !s.ClientStreams {
-			l.streams["/"+desc.ServiceName+"/"+s.StreamName] = localStream{server, s.Handler}
-		}
+		l.streams["/"+desc.ServiceName+"/"+s.StreamName] = localStream{server, s.Handler, s.ClientStreams}
 	}
 }
 
@@ -75,13 +74,13 @@ func (l *local) refuseUnreadable(ctx context.Context, method string, request pro
 	return asStatus(err)
 }
 
-// NewStream makes a call with a stream of answers, see grpc.ClientConnInterface.
+// NewStream makes a call with a stream of answers, see grpc.ClientConnInterface. The caller sends one request, also on a stream that takes more.
 func (l *local) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, ok := l.streams[method]
 	if !ok {
 		return nil, unimplemented(method)
 	}
-	info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
+	info := &grpc.StreamServerInfo{FullMethod: method, IsClientStream: s.clientStreams, IsServerStream: true}
 	return newPipe(ctx, func(stream grpc.ServerStream) error {
 		return asStatus(l.through.callStream(s.server, stream, info, s.handle))
 	}), nil

@@ -13,7 +13,7 @@ import (
 type pipe struct {
 	ctx     context.Context //nolint:containedctx // a grpc stream returns its context from Context
 	handle  func(grpc.ServerStream) error
-	request proto.Message
+	request proto.Message      // nil once the handler has it
 	answers chan proto.Message // not buffered, so that the handler cannot run ahead of the caller
 	ended   chan struct{}
 	err     error // returned by the handler; valid after ended is closed
@@ -32,7 +32,7 @@ type (
 // Context returns the context of the call, on either side.
 func (p *pipe) Context() context.Context { return p.ctx }
 
-// SendMsg keeps the request. A stream has only one.
+// SendMsg keeps the request, which must be the only one.
 func (e *callerEnd) SendMsg(m any) error {
 	e.request = m.(proto.Message)
 	return nil
@@ -77,9 +77,13 @@ func (e handlerEnd) SendMsg(m any) error {
 	}
 }
 
-// RecvMsg returns the request.
+// RecvMsg returns the request, and then the end of the caller's side.
 func (e handlerEnd) RecvMsg(m any) error {
+	if e.request == nil {
+		return io.EOF
+	}
 	proto.Merge(m.(proto.Message), e.request)
+	e.request = nil
 	return nil
 }
 

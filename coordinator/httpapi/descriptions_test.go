@@ -55,6 +55,8 @@ var ownWords = map[string]string{
 	"StartedRequest.attemptId":     "The attemptId of the assignment; checked if it is sent.",
 	"HeartbeatRequest.attemptId":   "The attemptId of the assignment; checked if it is sent.",
 	"CompletedRequest.attemptId":   "The attemptId of the assignment; checked if it is sent.",
+	"GetRequest.waitMs": "How long to wait for the end of the task, at most a minute. Left out or 0: not at all. The answer is 200 in either case; state says whether " +
+		"the task has ended.",
 	"HeartbeatRequest.progressPct": "How far the work has come, 0 to 100. Absent: 0 if there is a message or stage, else the last one stays.",
 	"HistoryEvent.sequence":        "Durable number, rising within the workspace; the id of the server-sent event.",
 	"Capabilities.runtimes": "Runtimes that it has, such as \"python3.12\" or \"cuda\"; at most 256. Compared with requirements of tasks, as are " +

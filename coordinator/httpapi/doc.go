@@ -9,7 +9,7 @@
 //	POST   /v1/tasks                      tasks_submit.go        a producer
 //	POST   /v1/tasks:batchSubmit          tasks_batch_submit.go  a producer
 //	GET    /v1/tasks                      tasks_list.go          a viewer
-//	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer
+//	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer; may wait for the end of the task
 //	POST   /v1/tasks/{task_id}:cancel     tasks_cancel.go        a producer
 //	POST   /v1/tasks/{task_id}:retry      tasks_retry.go         a producer
 //	DELETE /v1/tasks/{task_id}            tasks_delete.go        an operator

@@ -79,12 +79,12 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	if p := a.decode(w, r, &m, strict); p != nil {
 		return a.misread(r, lessorv1.WorkerService_Lease_FullMethodName, &lessorv1.LeaseRequest{}, p)
 	}
-	patient(w)
+	hurry := patient(w)
 	granted, err := a.workers.Lease(r.Context(), &lessorv1.LeaseRequest{
 		WorkerId: m.WorkerID, WorkspaceId: m.WorkspaceID, Queues: m.Queues, MaxTasks: m.MaxTasks, Wait: m.WaitMs.span(),
 		Capabilities: m.Capabilities.proto(), RequestId: m.RequestID, Packages: m.Packages,
 	})
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // patient is only for the wait, not for a client that does not read
+	hurry()
 	if err != nil {
 		return failed(err)
 	}
@@ -96,10 +96,13 @@ func (a *api) lease(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
-// patient lifts the write deadline of a request. The server itself lifts the read deadline at the end of the body; a body that does not end must not be
-// waited for. The server still notices when the client closes the connection.
-func patient(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // an error means that the writer has no deadlines
+// patient lifts the write deadline of a request until hurry is called: the answer may take long to come, but not to be sent to a client that does not read. The
+// server itself lifts the read deadline at the end of the body; a body that does not end must not be waited for. The server still notices when the client
+// closes the connection.
+func patient(w http.ResponseWriter) (hurry func()) {
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{}) // an error means that the writer has no deadlines
+	return func() { _ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 }
 
 func (c *capabilities) proto() *lessorv1.Capabilities {

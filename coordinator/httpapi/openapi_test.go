@@ -88,7 +88,8 @@ var operations = map[string]operation{
 		answers: withAnswers(map[int]any{204: nil, 409: problemBody{}}, commonErrors, notFoundError), noBody: "The task is gone.",
 	},
 	"GET /v1/tasks/{task_id}": {
-		id: "getTask", summary: "Returns a task with all its details.", token: "credential",
+		id: "getTask", summary: "Returns a task with all its details; with waitMs as soon as it has ended, else as it is when that time is over.",
+		token: "credential", query: getRequest{},
 		answers: withAnswers(map[int]any{200: taskResponse{}}, commonErrors, notFoundError),
 	},
 	"POST /v1/tasks/{task_id}:cancel": {

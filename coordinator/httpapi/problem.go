@@ -12,6 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lessor-dev/lessor/internal/detail"
 	"github.com/lessor-dev/lessor/lease"
@@ -148,9 +149,13 @@ func failed(err error) *problem {
 	if path, what := detail.Field(st); path != "" {
 		p.violated(path, what)
 	}
-	wait := detail.Of[*errdetails.RetryInfo](st).GetRetryDelay().AsDuration()
-	p.body.RetryAfterMs = (wait + time.Millisecond - 1).Milliseconds() // rounded up, because a repeat that comes too early is refused
+	p.retryAfter(detail.Of[*errdetails.RetryInfo](st).GetRetryDelay())
 	return p
+}
+
+// retryAfter sets the wait, rounded up, because a repeat that comes too early is refused.
+func (p *problem) retryAfter(wait *durationpb.Duration) {
+	p.body.RetryAfterMs = (wait.AsDuration() + time.Millisecond - 1).Milliseconds()
 }
 
 // explained adds the code of the status, and what it says for programs. The status becomes 503 if the coordinator itself lacks a resource, such as disk

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -43,8 +44,10 @@ var routes = map[string]routeRow{
 	"DELETE /v1/tasks/{task_id}": {roles: operating, call: "DeleteTask", query: func(names) map[string]string {
 		return map[string]string{"force": "true"}
 	}},
-	"POST /v1/tasks/{task_id}:retry":  {roles: producing, call: "RetryTask", body: func(names) map[string]any { return map[string]any{} }},
-	"GET /v1/tasks/{task_id}":         {roles: reading, call: "GetTask"},
+	"POST /v1/tasks/{task_id}:retry": {roles: producing, call: "RetryTask", body: func(names) map[string]any { return map[string]any{} }},
+	"GET /v1/tasks/{task_id}": {roles: reading, call: "GetTask", query: func(names) map[string]string {
+		return map[string]string{"waitMs": fmt.Sprint(shortWait.Milliseconds())}
+	}},
 	"GET /v1/tasks/{task_id}/events":  {roles: reading, call: "WatchTask"},
 	"POST /v1/tasks/{task_id}:cancel": {roles: producing, call: "CancelTask", body: func(names) map[string]any { return map[string]any{} }},
 	"POST /v1/tasks/{task_id}/started": {body: func(n names) map[string]any {
@@ -224,7 +227,7 @@ func (d document) kindOf(t *testing.T, name string) kind {
 var webKinds = map[string]kind{
 	"key": "affinity", "attemptId": "attempt", "Last-Event-ID": "sequence",
 	"states": plain, "mode": plain, "scope": plain, "category": plain, "payloadBase64": plain, "outputBase64": plain, "checkpointBase64": plain,
-	"nonRetryableCategories": plain,
+	"nonRetryableCategories": plain, "waitMs": plain,
 }
 
 // snake converts a name to the case of the protos.

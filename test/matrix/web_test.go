@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -86,7 +87,10 @@ type webAnswer struct {
 	err    error
 }
 
-// send makes a request, and reads what comes before fake time has to pass.
+// shortWait is how long a request waits whose answer comes after a wait.
+const shortWait = time.Millisecond
+
+// send makes a request, and reads what comes before more fake time has to pass than a shortWait.
 func (h *host) send(authorization []string, r *webRequest) (a webAnswer) {
 	h.t.Helper()
 	path := r.path
@@ -124,6 +128,10 @@ func (h *host) send(authorization []string, r *webRequest) (a webAnswer) {
 		_ = res.Body.Close()
 	}()
 	synctest.Wait()
+	if r.query["waitMs"] != "" {
+		time.Sleep(shortWait)
+		synctest.Wait()
+	}
 	select {
 	case <-ended:
 	default:
