@@ -142,13 +142,14 @@ func FuzzDecode(f *testing.F) {
 		`{"attempt": 1, "outcome": "SUCCEEDED", "output": {"a": [1, null, "x"]}, "metrics": {"cpuTimeMs": 1e3}}`,
 		`{"attempt": 1, "attempt": 2}`, `{"Attempt": 1}`, `{"attempt": NaN}`, `{"queue": "q", "runAt": "2026-01-15T10:00:00Z"}`,
 		`{"attempt": 1, "completedAt": "2026-01-15T10:00:00\u002b02:00"}`,
-		strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200), `{"error": {"retryable": null}} {}`, "{\"message\": \"\xff\"}", `[`, ``,
+		strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200), `{"error": {"retryable": null}} {}`,
+		`{"filter": {"queue": "", "states": [ ], "labels": {"a": ""}, "createdAfter": null}, "all": true}`, "{\"message\": \"\xff\"}", `[`, ``,
 	} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, s := range []strictness{lenient, strict} {
-			for _, into := range []any{&startedRequest{}, &heartbeatRequest{}, &completedRequest{}, &leaseRequest{}, &submitRequest{}} {
+			for _, into := range []any{&startedRequest{}, &heartbeatRequest{}, &completedRequest{}, &leaseRequest{}, &submitRequest{}, &cancelTasksRequest{}} {
 				p := parse(body, into, s, runtime.Gosched)
 				if p == nil {
 					checkAccepted(t, body, into, s)

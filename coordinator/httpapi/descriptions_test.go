@@ -17,7 +17,8 @@ var messagesOf = map[string][]string{
 	"StartedRequest": {"StartRequest"}, "StateEvent": {"WatchTaskResponse"}, "SubmitRequest": {"TaskSpec", "SubmitTaskRequest"},
 	"BatchSubmitRequest": {"BatchSubmitTasksRequest"}, "BatchSubmitResponse": {"BatchSubmitTasksResponse"}, "ListRequest": {"TaskFilter", "ListTasksRequest"},
 	"ListResponse": {"ListTasksResponse"}, "RetryRequest": {"RetryTaskRequest"}, "DeleteRequest": {"DeleteTaskRequest"},
-	"SubmitResponse": {"SubmitTaskResponse"}, "TaskResponse": {"GetTaskResponse"},
+	"CancelTasksRequest": {"BatchCancelTasksRequest"}, "RetryTasksRequest": {"BatchRetryTasksRequest"}, "DeleteTasksRequest": {"BatchDeleteTasksRequest"},
+	"BulkResponse": {"BatchResult"}, "SubmitResponse": {"SubmitTaskResponse"}, "TaskResponse": {"GetTaskResponse"},
 }
 
 // ownWords describe what the protos do not have, or not in words that fit this API.
@@ -63,6 +64,7 @@ var ownWords = map[string]string{
 		"features, labels and resources. Each name and value has at most 256 bytes.",
 	"ListRequest.states":   "States, each as a parameter of its own. Left out: any.",
 	"ListRequest.labels":   "Labels that the task must have, as key=value, each as a parameter of its own.",
+	"TaskFilter.states":    "States. Left out: any.",
 	"Progress.metrics":     "Gauges of the attempt.",
 	"Task.artifacts":       "Artifacts of the report that brought the output.",
 	"TaskResponse.task":    "The task.",
@@ -122,6 +124,9 @@ func (s *schemas) describe(name, field string, schema object) {
 		if said == "" {
 			said = s.comments[message+"."+plain]
 		}
+	}
+	if name == "TaskFilter" { // there nothing may be empty or null
+		said = left.Replace(said)
 	}
 	switch form, _ := schema["description"].(string); {
 	case said == "":

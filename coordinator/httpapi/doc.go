@@ -8,6 +8,9 @@
 //	POST   /v1/leases                     leases.go              a worker, by its credential
 //	POST   /v1/tasks                      tasks_submit.go        a producer
 //	POST   /v1/tasks:batchSubmit          tasks_batch_submit.go  a producer
+//	POST   /v1/tasks:cancel               tasks_bulk.go          a producer
+//	POST   /v1/tasks:retry                tasks_bulk.go          a producer
+//	POST   /v1/tasks:delete               tasks_bulk.go          an operator
 //	GET    /v1/tasks                      tasks_list.go          a viewer
 //	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer; may wait for the end of the task
 //	POST   /v1/tasks/{task_id}:cancel     tasks_cancel.go        a producer
@@ -26,5 +29,6 @@
 //
 // Names are camelCase. States and reasons have no prefix. Timestamps are RFC 3339. Durations are numbers of milliseconds, and their names end
 // in Ms. A field that is bytes in gRPC (payload, output, checkpoint) has two forms here: any JSON value, which is stored as its text, or
-// base64 in a field whose name ends in Base64 (content.go).
+// base64 in a field whose name ends in Base64 (content.go). A TaskFilter (tasks_filter.go) is in the parameters of a list, and in the body of a request
+// that changes many tasks.
 package httpapi

@@ -225,6 +225,9 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 	h.Ticket.Task, h.Ticket.Attempt = lease.TaskID{Space: 1, Seq: 1}, 1
 	task := "/v1/tasks/" + h.Ticket.Task.String()
 	claimed := `{"attempt": 1, "attemptId": "` + lease.AttemptID(h.Ticket.Task, 1) + `", "workerId": "w", "traceparent": "p", `
+	selected := `"filter": {"workspaceId": "ws", "queue": "q", "states": ["READY", "FAILED"], "runId": "ru", "type": "ty", "labels": {"a=b": "c"},
+			"hostNodeId": "h", "concurrencyKey": "ck", "idempotencyKey": "ik", "workerId": "w", "createdAfter": "2026-01-01T00:00:00Z",
+			"createdBefore": "2026-01-02T00:00:00Z"}, "all": true, "pageToken": "p", "requestId": "ri"`
 	for _, c := range []struct {
 		path, body             string
 		onlyInJSON, onlyInCall string // of the request
@@ -252,6 +255,9 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 			"chainIndex": 9}, "requestId": "ri"}`, "", ""},
 		{task + ":cancel", `{"reason": "a", "requestId": "ri"}`, "", "taskId"},
 		{task + ":retry", `{"deadline": "2026-01-01T00:00:00Z", "requestId": "ri"}`, "", "taskId"},
+		{"/v1/tasks:cancel", `{` + selected + `, "reason": "a"}`, "", ""},
+		{"/v1/tasks:retry", `{` + selected + `, "deadline": "2026-01-03T00:00:00Z"}`, "", ""},
+		{"/v1/tasks:delete", `{` + selected + `, "force": true}`, "", ""},
 		{"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "q", "payload": 5, "affinity": {"key": "ak", "mode": "STICKY", "ttlMs": 1001}}, {"queue": "r", "payload": 6}],
 			"requestId": "ri"}`, "", ""},
 	} {
@@ -290,6 +296,9 @@ var inEnvelope = regexp.MustCompile(`task\.(?:spec\.)?(?:(?:requirements\.)(reso
 func answerPath(at string) string {
 	if onlyGRPC.MatchString(at) {
 		return ""
+	}
+	if counted, ok := strings.CutPrefix(at, "result."); ok { // of what changes many tasks
+		return counted
 	}
 	assignment, of, ok := strings.Cut(at, ".task.")
 	if !ok || !strings.HasPrefix(at, "assignments[") {

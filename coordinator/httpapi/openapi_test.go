@@ -74,6 +74,18 @@ var operations = map[string]operation{
 		id: "batchSubmitTasks", summary: "Submits many tasks of one workspace, durably, all or none.", token: "credential", request: batchSubmitRequest{},
 		answers: withAnswers(map[int]any{200: batchSubmitResponse{}, 409: problemBody{}}, commonErrors),
 	},
+	"POST /v1/tasks:cancel": {
+		id: "cancelTasks", summary: "Cancels the tasks that a filter selects, in steps that are durable one by one. " + goOn, token: "credential",
+		request: cancelTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
+	},
+	"POST /v1/tasks:retry": {
+		id: "retryTasks", summary: "Opens a new round for the FAILED and CANCELLED tasks that a filter selects, in steps that are durable one by one. " + goOn,
+		token: "credential", request: retryTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
+	},
+	"POST /v1/tasks:delete": {
+		id: "deleteTasks", summary: "Removes the tasks that a filter selects, in steps that are durable one by one. " + goOn, token: "credential",
+		request: deleteTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
+	},
 	"GET /v1/tasks": {
 		id: "listTasks", summary: "Returns a page of the tasks of a workspace that all parameters select, oldest first. While there is a nextPageToken " +
 			"there are more, even if the page is short or empty.", token: "credential", query: listRequest{},
@@ -105,10 +117,13 @@ var operations = map[string]operation{
 	"GET /openapi.json": {id: "getOpenAPI", summary: "This document.", answers: map[int]any{200: map[string]any{}}},
 }
 
+// goOn says how to change more tasks than one request does.
+const goOn = "While there is a nextPageToken, more is to be done: send it as pageToken, with the same filter."
+
 // fieldEnums has the values of fields that have only certain ones.
 var fieldEnums = map[string][]string{
 	"TaskError.category": categories, "RetryPolicy.nonRetryableCategories": categories,
-	"ListRequest.states": words.StateNames(), "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
+	"ListRequest.states": words.StateNames(), "TaskFilter.states": words.StateNames(), "CompletedRequest.outcome": {outcomeSucceeded, outcomeFailed, outcomeCancelled},
 }
 
 // requiredFields has the required fields of requests.
@@ -186,7 +201,7 @@ func (s *schemas) component(t reflect.Type) object {
 			limit(properties[field].(object), values)
 		}
 		s.describe(name, field, properties[field].(object))
-		if options != "" || strings.HasSuffix(name, "Request") || name == "Capabilities" {
+		if options != "" || strings.HasSuffix(name, "Request") || name == "Capabilities" || name == "TaskFilter" {
 			continue
 		}
 		required = append(required, field)
@@ -283,6 +298,9 @@ func (s *schemas) parameters(t reflect.Type) (all []object) {
 	delete(s.components, name)
 	for _, f := range reflect.VisibleFields(t) {
 		field := f.Tag.Get("json")
+		if field == "" { // an embedded struct, whose fields follow
+			continue
+		}
 		schema := properties[field].(object)
 		said := left.Replace(schema["description"].(string))
 		delete(schema, "description")

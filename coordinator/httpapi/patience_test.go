@@ -54,13 +54,16 @@ func (s endlessWait) RecvMsg(any) error {
 	return io.EOF
 }
 
-// H2, X5: a request that waits may take longer than the server gives an answer. Its answer then has the usual time, so that a client that
+// H2, X5: a request that waits or makes many steps may take longer than the server gives an answer. Its answer then has the usual time, so that a client that
 // does not read it is cut off.
 func TestLongRequestsHaveNoWriteDeadline(t *testing.T) {
 	t.Attr("rules", "H2 X5")
 	for _, c := range []struct{ method, path, body string }{
 		{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`},
 		{http.MethodGet, "/v1/tasks/t1?waitMs=60000", ""},
+		{http.MethodPost, "/v1/tasks:cancel", `{"all": true}`},
+		{http.MethodPost, "/v1/tasks:retry", `{"all": true}`},
+		{http.MethodPost, "/v1/tasks:delete", `{"all": true}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder(), deadline: time.Now().Add(writeTimeout)}

@@ -6,29 +6,16 @@ import (
 	"net/http"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 	"github.com/lessor-dev/lessor/internal/turn"
-	"github.com/lessor-dev/lessor/internal/words"
 )
 
-// listRequest is the query of a list: a TaskFilter, and which page. The times are pointers, so that the zero time is not taken for one that was left out.
+// listRequest is the query of a list: a TaskFilter, and which page.
 type listRequest struct {
-	WorkspaceID    string   `json:"workspaceId"`
-	Queue          string   `json:"queue"`
-	States         []string `json:"states"`
-	RunID          string   `json:"runId"`
-	Type           string   `json:"type"`
-	Labels         []string `json:"labels"`
-	HostNodeID     string   `json:"hostNodeId"`
-	ConcurrencyKey string   `json:"concurrencyKey"`
-	IdempotencyKey string   `json:"idempotencyKey"`
-	WorkerID       string   `json:"workerId"`
-	CreatedAfter   *instant `json:"createdAfter"`
-	CreatedBefore  *instant `json:"createdBefore"`
-	PageSize       uint32   `json:"pageSize"`
-	PageToken      string   `json:"pageToken"`
+	conditions
+	Labels    []string `json:"labels"`
+	PageSize  uint32   `json:"pageSize"`
+	PageToken string   `json:"pageToken"`
 }
 
 // listResponse is a page of tasks.
@@ -82,18 +69,11 @@ func pageBody(page *lessorv1.ListTasksResponse) []byte {
 	return out.Bytes()
 }
 
-// filter converts the conditions of a list. The gRPC call checks their content.
+// filter converts the conditions of a list.
 func (m *listRequest) filter() (*lessorv1.TaskFilter, *problem) {
-	f := &lessorv1.TaskFilter{
-		WorkspaceId: m.WorkspaceID, Queue: m.Queue, RunId: m.RunID, Type: m.Type, HostNodeId: m.HostNodeID, ConcurrencyKey: m.ConcurrencyKey,
-		IdempotencyKey: m.IdempotencyKey, WorkerId: m.WorkerID, CreatedAfter: timeLimit(m.CreatedAfter), CreatedBefore: timeLimit(m.CreatedBefore),
-	}
-	for i, name := range m.States {
-		state, known := words.StateNamed(name)
-		if !known {
-			return nil, invalid(fmt.Sprintf("states[%d]", i), "is %.20q, which is not a state; they are %s", name, strings.Join(words.StateNames(), ", "))
-		}
-		f.States = append(f.States, state)
+	f, p := m.proto()
+	if p != nil {
+		return nil, p
 	}
 	for i, label := range m.Labels {
 		field := fmt.Sprintf("labels[%d]", i)
@@ -110,11 +90,4 @@ func (m *listRequest) filter() (*lessorv1.TaskFilter, *problem) {
 		f.Labels[key] = value
 	}
 	return f, nil
-}
-
-func timeLimit(t *instant) *timestamppb.Timestamp {
-	if t == nil {
-		return nil
-	}
-	return timestamppb.New(t.Time)
 }
