@@ -16,10 +16,13 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
+// bulkPath is the path of the request that does something to many tasks: cancel, retry or delete.
+func bulkPath(verb string) string { return "/v1/tasks:batch" + strings.ToUpper(verb[:1]) + verb[1:] }
+
 // wantChanged makes a request to change many tasks, and checks its counts.
 func (w *httpClient) wantChanged(verb, token, body string, changed, skipped int) {
 	w.t.Helper()
-	got := w.send(http.MethodPost, "/v1/tasks:"+verb, token, body)
+	got := w.send(http.MethodPost, bulkPath(verb), token, body)
 	got.named(body).want(w.t, http.StatusOK, "changed", float64(changed), "skipped", float64(skipped), "nextPageToken", "")
 }
 
@@ -73,7 +76,7 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 		for _, verb := range []string{"cancel", "retry", "delete"} {
 			refused := func(query, body, field, says string) {
 				t.Helper()
-				got := w.send(http.MethodPost, "/v1/tasks:"+verb+query, "", body).named(body)
+				got := w.send(http.MethodPost, bulkPath(verb)+query, "", body).named(body)
 				got.want(t, http.StatusBadRequest, "code", refusal.CodeInvalid, "field", field, "verdict", nil)
 				if message, _ := got.body["message"].(string); !strings.Contains(message, says) || field != "" && !strings.HasPrefix(message, field+": ") {
 					t.Errorf("%s %s: %q, want that %s %s", verb, body, message, field, says)
@@ -122,9 +125,9 @@ func TestBulkOverHTTPSelectsNoMoreThanMeant(t *testing.T) {
 			other := map[string]string{"cancel": "force", "retry": "reason", "delete": "deadline"}[verb]
 			refused("", `{"filter": {"queue": "q"}, "`+other+`": null}`, other, "is not a field")
 		}
-		w.send(http.MethodPost, "/v1/tasks:retry", "", `{"all": true, "deadline": "1999-01-01T00:00:00Z"}`).want(t, http.StatusBadRequest, "field", "deadline")
-		w.send(http.MethodPost, "/v1/tasks:cancel", "", `{"all": true, "reason": "`+text(1025)+`"}`).want(t, http.StatusBadRequest, "field", "reason")
-		w.send(http.MethodGet, "/v1/tasks:cancel", "", "").want(t, http.StatusMethodNotAllowed)
+		w.send(http.MethodPost, "/v1/tasks:batchRetry", "", `{"all": true, "deadline": "1999-01-01T00:00:00Z"}`).want(t, http.StatusBadRequest, "field", "deadline")
+		w.send(http.MethodPost, "/v1/tasks:batchCancel", "", `{"all": true, "reason": "`+text(1025)+`"}`).want(t, http.StatusBadRequest, "field", "reason")
+		w.send(http.MethodGet, "/v1/tasks:batchCancel", "", "").want(t, http.StatusMethodNotAllowed)
 		w.send(http.MethodPost, "/v1/tasks/:cancel", "", "").want(t, http.StatusBadRequest, "field", "taskId")
 		if after := show(); after != before {
 			t.Errorf("refused requests changed the tasks from\n%s\nto\n%s", before, after)
@@ -149,7 +152,7 @@ func TestBulkOverHTTPGoesOn(t *testing.T) {
 		}
 		st.SetHook(func(context.Context, *store.Batch, func()) error { time.Sleep(900 * time.Millisecond); return nil })
 		begun := time.Now()
-		first := w.send(http.MethodPost, "/v1/tasks:cancel", "", `{"filter": {"queue": "q"}}`)
+		first := w.send(http.MethodPost, "/v1/tasks:batchCancel", "", `{"filter": {"queue": "q"}}`)
 		first.want(t, http.StatusOK, "changed", 10_000.0, "skipped", 0.0)
 		if took := time.Since(begun); took < 40*time.Second {
 			t.Errorf("the request took %v, want more than an answer may usually take", took)
@@ -157,9 +160,9 @@ func TestBulkOverHTTPGoesOn(t *testing.T) {
 		st.SetHook(nil)
 		token, _ := first.body["nextPageToken"].(string)
 		for _, body := range []string{`"filter": {"queue": "q", "type": "t"}`, `"all": true`} {
-			w.send(http.MethodPost, "/v1/tasks:cancel", "", `{"pageToken": "`+token+`", `+body+`}`).want(t, http.StatusBadRequest, "field", "pageToken")
+			w.send(http.MethodPost, "/v1/tasks:batchCancel", "", `{"pageToken": "`+token+`", `+body+`}`).want(t, http.StatusBadRequest, "field", "pageToken")
 		}
-		w.send(http.MethodPost, "/v1/tasks:retry", "", `{"pageToken": "`+token+`", "filter": {"queue": "q"}}`).want(t, http.StatusBadRequest, "field", "pageToken")
+		w.send(http.MethodPost, "/v1/tasks:batchRetry", "", `{"pageToken": "`+token+`", "filter": {"queue": "q"}}`).want(t, http.StatusBadRequest, "field", "pageToken")
 		w.wantChanged("cancel", "", `{"pageToken": "`+token+`", "filter": {"queue": "q"}}`, 1000, 0)
 	})
 }

@@ -8,9 +8,9 @@
 //	POST   /v1/leases                     leases.go              a worker, by its credential
 //	POST   /v1/tasks                      tasks_submit.go        a producer
 //	POST   /v1/tasks:batchSubmit          tasks_batch_submit.go  a producer
-//	POST   /v1/tasks:cancel               tasks_bulk.go          a producer
-//	POST   /v1/tasks:retry                tasks_bulk.go          a producer
-//	POST   /v1/tasks:delete               tasks_bulk.go          an operator
+//	POST   /v1/tasks:batchCancel               tasks_bulk.go          a producer
+//	POST   /v1/tasks:batchRetry                tasks_bulk.go          a producer
+//	POST   /v1/tasks:batchDelete               tasks_bulk.go          an operator
 //	GET    /v1/tasks                      tasks_list.go          a viewer
 //	GET    /v1/tasks/{task_id}            tasks_get.go           a viewer; may wait for the end of the task
 //	POST   /v1/tasks/{task_id}:cancel     tasks_cancel.go        a producer

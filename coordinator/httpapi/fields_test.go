@@ -255,9 +255,9 @@ func TestEveryFieldIsPassedOn(t *testing.T) {
 			"chainIndex": 9}, "requestId": "ri"}`, "", ""},
 		{task + ":cancel", `{"reason": "a", "requestId": "ri"}`, "", "taskId"},
 		{task + ":retry", `{"deadline": "2026-01-01T00:00:00Z", "requestId": "ri"}`, "", "taskId"},
-		{"/v1/tasks:cancel", `{` + selected + `, "reason": "a"}`, "", ""},
-		{"/v1/tasks:retry", `{` + selected + `, "deadline": "2026-01-03T00:00:00Z"}`, "", ""},
-		{"/v1/tasks:delete", `{` + selected + `, "force": true}`, "", ""},
+		{"/v1/tasks:batchCancel", `{` + selected + `, "reason": "a"}`, "", ""},
+		{"/v1/tasks:batchRetry", `{` + selected + `, "deadline": "2026-01-03T00:00:00Z"}`, "", ""},
+		{"/v1/tasks:batchDelete", `{` + selected + `, "force": true}`, "", ""},
 		{"/v1/tasks:batchSubmit", `{"tasks": [{"queue": "q", "payload": 5, "affinity": {"key": "ak", "mode": "STICKY", "ttlMs": 1001}}, {"queue": "r", "payload": 6}],
 			"requestId": "ri"}`, "", ""},
 	} {

@@ -74,15 +74,15 @@ var operations = map[string]operation{
 		id: "batchSubmitTasks", summary: "Submits many tasks of one workspace, durably, all or none.", token: "credential", request: batchSubmitRequest{},
 		answers: withAnswers(map[int]any{200: batchSubmitResponse{}, 409: problemBody{}}, commonErrors),
 	},
-	"POST /v1/tasks:cancel": {
+	"POST /v1/tasks:batchCancel": {
 		id: "cancelTasks", summary: "Cancels the tasks that a filter selects, in steps that are durable one by one. " + goOn, token: "credential",
 		request: cancelTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
 	},
-	"POST /v1/tasks:retry": {
+	"POST /v1/tasks:batchRetry": {
 		id: "retryTasks", summary: "Opens a new round for the FAILED and CANCELLED tasks that a filter selects, in steps that are durable one by one. " + goOn,
 		token: "credential", request: retryTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
 	},
-	"POST /v1/tasks:delete": {
+	"POST /v1/tasks:batchDelete": {
 		id: "deleteTasks", summary: "Removes the tasks that a filter selects, in steps that are durable one by one. " + goOn, token: "credential",
 		request: deleteTasksRequest{}, answers: withAnswers(map[int]any{200: bulkResponse{}}, commonErrors),
 	},

@@ -61,9 +61,9 @@ func TestLongRequestsHaveNoWriteDeadline(t *testing.T) {
 	for _, c := range []struct{ method, path, body string }{
 		{http.MethodPost, "/v1/leases", `{"workerId": "w", "queues": ["q"]}`},
 		{http.MethodGet, "/v1/tasks/t1?waitMs=60000", ""},
-		{http.MethodPost, "/v1/tasks:cancel", `{"all": true}`},
-		{http.MethodPost, "/v1/tasks:retry", `{"all": true}`},
-		{http.MethodPost, "/v1/tasks:delete", `{"all": true}`},
+		{http.MethodPost, "/v1/tasks:batchCancel", `{"all": true}`},
+		{http.MethodPost, "/v1/tasks:batchRetry", `{"all": true}`},
+		{http.MethodPost, "/v1/tasks:batchDelete", `{"all": true}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder(), deadline: time.Now().Add(writeTimeout)}

@@ -45,7 +45,7 @@ type bulkResponse struct {
 	NextPageToken string `json:"nextPageToken,omitempty"`
 }
 
-// cancelMany answers POST /v1/tasks:cancel.
+// cancelMany answers POST /v1/tasks:batchCancel.
 func (a *api) cancelMany(w http.ResponseWriter, r *http.Request) *problem {
 	var m cancelTasksRequest
 	filter, p := a.selection(w, r, &m, &m.bulkRequest)
@@ -57,7 +57,7 @@ func (a *api) cancelMany(w http.ResponseWriter, r *http.Request) *problem {
 	})
 }
 
-// retryMany answers POST /v1/tasks:retry.
+// retryMany answers POST /v1/tasks:batchRetry.
 func (a *api) retryMany(w http.ResponseWriter, r *http.Request) *problem {
 	var m retryTasksRequest
 	filter, p := a.selection(w, r, &m, &m.bulkRequest)
@@ -69,7 +69,7 @@ func (a *api) retryMany(w http.ResponseWriter, r *http.Request) *problem {
 	})
 }
 
-// removeMany answers POST /v1/tasks:delete.
+// removeMany answers POST /v1/tasks:batchDelete.
 func (a *api) removeMany(w http.ResponseWriter, r *http.Request) *problem {
 	var m deleteTasksRequest
 	filter, p := a.selection(w, r, &m, &m.bulkRequest)

@@ -41,13 +41,13 @@ var routes = map[string]routeRow{
 	"GET /v1/tasks": {roles: reading, call: "ListTasks", query: func(n names) map[string]string {
 		return map[string]string{"runId": n["run"], "pageSize": "1"}
 	}},
-	"POST /v1/tasks:cancel": {roles: producing, call: "BatchCancelTasks", body: func(n names) map[string]any {
+	"POST /v1/tasks:batchCancel": {roles: producing, call: "BatchCancelTasks", body: func(n names) map[string]any {
 		return map[string]any{"filter": map[string]any{"runId": n["run"]}}
 	}},
-	"POST /v1/tasks:retry": {roles: producing, call: "BatchRetryTasks", body: func(n names) map[string]any {
+	"POST /v1/tasks:batchRetry": {roles: producing, call: "BatchRetryTasks", body: func(n names) map[string]any {
 		return map[string]any{"filter": map[string]any{"runId": n["run"]}}
 	}},
-	"POST /v1/tasks:delete": {roles: operating, call: "BatchDeleteTasks", body: func(n names) map[string]any {
+	"POST /v1/tasks:batchDelete": {roles: operating, call: "BatchDeleteTasks", body: func(n names) map[string]any {
 		return map[string]any{"filter": map[string]any{"runId": n["run"]}, "force": true}
 	}},
 	"DELETE /v1/tasks/{task_id}": {roles: operating, call: "DeleteTask", query: func(names) map[string]string {
