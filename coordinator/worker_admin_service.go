@@ -128,22 +128,23 @@ func (s *adminService) KickWorker(ctx context.Context, req *lessorv1.KickWorkerR
 	if err != nil {
 		return nil, refusal.Status(err)
 	}
+	ended := false
 	if req.GetRequeue() {
-		if found, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
+		if found, ended, err = s.revoke(ctx, found, req.GetSessionId() != "", reason); err != nil {
 			return nil, refusal.Status(err)
 		}
 	}
 	res := &lessorv1.KickWorkerResponse{Workers: described(found, held), Sessions: uint32(len(found))}
 	for _, ss := range found {
-		ss.Kick(reason, away, req.GetRequeue())
+		ss.Kick(reason, away, ended)
 	}
 	return res, nil
 }
 
 // revoke ends the leases of the instances of some sessions, before these sessions are ended, so that no report of the worker can arrive in between. It
 // returns the sessions to end: also those that have taken leases over from the given ones meanwhile. If one session is named by its id and has not taken
-// over the leases of its instance yet, they stay with the session that has them.
-func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID bool, reason string) (all []*session.Session, err error) {
+// over the leases of its instance yet, they stay with the session that has them; otherwise all of them have ended.
+func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID bool, reason string) (all []*session.Session, ended bool, err error) {
 	why := "an operator revoked the worker's leases"
 	if reason != "" {
 		why += ": " + reason
@@ -155,9 +156,10 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 		ending[ss] = true
 		instances[i] = lease.InstanceOf(ss.ID())
 	}
-	removed, err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, instances, byID && !joined, why)
+	waiting := byID && !joined
+	removed, err := s.engine.Revoke(ctx, gate.Identify(ctx).Tenant, instances, waiting, why)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all = some
 	for _, other := range s.sessions.OfMembers(removed) {
@@ -165,7 +167,7 @@ func (s *adminService) revoke(ctx context.Context, some []*session.Session, byID
 			all = append(all, other)
 		}
 	}
-	return all, nil
+	return all, !waiting, nil
 }
 
 // namesWorker is a request about a worker, or one of its sessions.

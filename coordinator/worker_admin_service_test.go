@@ -147,6 +147,7 @@ func TestOperatorKicksAWorker(t *testing.T) {
 		reset := nextPayload[*lessorv1.Reset](worker)
 		wantEqual(t, "code", reset.GetCode(), refusal.CodeKicked)
 		wantEqual(t, "reason", reset.GetReason(), "an operator ended the session: stuck")
+		wantEqual(t, "leases_ended", fmt.Sprint(reset.GetLeasesEnded()), "false")
 		if d := reset.GetRetryAfter().AsDuration(); d != time.Minute {
 			t.Errorf("retry_after is %v, want 1m", d)
 		}
@@ -185,7 +186,9 @@ func TestKickGivesLeasesToOthers(t *testing.T) {
 		if again := other.receiveAssignments(1)[0]; again.GetTask().GetTaskId() != a.GetTask().GetTaskId() || again.GetAttempt() != 2 {
 			t.Errorf("the other worker got %v, want attempt 2 of task %s", again, a.GetTask().GetTaskId())
 		}
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](worker).GetCode(), refusal.CodeKicked)
+		reset := nextPayload[*lessorv1.Reset](worker)
+		wantEqual(t, "code", reset.GetCode(), refusal.CodeKicked)
+		wantEqual(t, "leases_ended", fmt.Sprint(reset.GetLeasesEnded()), "true")
 		worker = r.openSession(t, "w", 1)
 		v := worker.report(completed(a, ""))[0]
 		if v.GetVerdict() != lessorv1.Verdict_VERDICT_CANCELLED || v.GetReason() != lessorv1.Reason_REASON_SUPERSEDED {
@@ -277,7 +280,9 @@ func TestKickOfASessionWithoutLeases(t *testing.T) {
 		a := holder.receiveAssignments(1)[0]
 		late, session := r.unregistered(t, "w", "i")
 		r.kick(t, &lessorv1.KickWorkerRequest{WorkerId: "w", SessionId: session, Requeue: true})
-		wantEqual(t, "code", nextPayload[*lessorv1.Reset](late).GetCode(), refusal.CodeKicked)
+		reset := nextPayload[*lessorv1.Reset](late)
+		wantEqual(t, "code", reset.GetCode(), refusal.CodeKicked)
+		wantEqual(t, "leases_ended", fmt.Sprint(reset.GetLeasesEnded()), "false")
 		wantCommitted(t, holder.report(completed(a, "")))
 		r.submitAll(t, 1)
 		b := holder.receiveAssignments(1)[0]

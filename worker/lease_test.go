@@ -54,6 +54,48 @@ func TestLeaseLostByHeartbeat(t *testing.T) {
 	}
 }
 
+// K2, W10: a reset that says that the leases have ended stops handlers at once: until the worker has connected again, nothing else would tell them. Any other
+// reset stops none, and neither kind drops an outcome that waits for its verdict.
+func TestReset(t *testing.T) {
+	t.Attr("rules", "K2")
+	for _, ended := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := startCoordinator(t)
+			causes := make(chan error, 1)
+			c.run(worker.Config{Concurrency: 2}, func(ctx context.Context, task *worker.Task) ([]byte, error) {
+				if task.ID == "done" {
+					return []byte("output"), nil
+				}
+				select {
+				case <-ctx.Done():
+					causes <- context.Cause(ctx)
+				case <-time.After(ttl / 2):
+					causes <- nil
+				}
+				return nil, context.Cause(ctx)
+			})
+			s := c.accept()
+			s.dispatch("runs", "done")
+			s.outcome()
+			s.send(&lessorv1.SessionResponse{Payload: &lessorv1.SessionResponse_Reset_{Reset_: &lessorv1.Reset{
+				Code: "E.SESSION.KICKED", Reason: "by hand", RetryAfter: durationpb.New(time.Second), LeasesEnded: ended,
+			}}})
+			synctest.Wait()
+			var stop *worker.StopError
+			switch cause := <-causes; {
+			case !ended && cause != nil:
+				t.Errorf("a reset that ends no lease stopped a handler: %v", cause)
+			case ended && (!errors.As(cause, &stop) || !errors.Is(cause, worker.ErrLeaseLost) || stop.Reason != lessorv1.Reason_REASON_REVOKED || stop.Detail != "by hand"):
+				t.Errorf("cause = %v, want %v, REVOKED by hand", cause, worker.ErrLeaseLost)
+			}
+			s = c.accept()
+			if _, report := s.outcome(); report.GetComplete().GetTaskId() != "done" {
+				t.Errorf("the worker repeated %v, want the outcome without a verdict", report)
+			}
+		})
+	}
+}
+
 // K2: a CANCELLED verdict on the Start has the same effect.
 func TestLeaseLostByStart(t *testing.T) {
 	t.Attr("rules", "K2")

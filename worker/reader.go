@@ -39,7 +39,7 @@ func (s *session) receive(f *lessorv1.SessionResponse) error {
 		return err
 	}
 	if reset := f.GetReset_(); reset != nil { // the last frame of the stream, so processed even if frames before it are missing
-		return &resetError{reset}
+		return s.w.handleReset(reset)
 	}
 	if !s.handleEnvelope(f, time.Now()) {
 		return nil
@@ -298,6 +298,21 @@ func (w *Worker) handleCancel(c *lessorv1.Cancel) {
 		return
 	}
 	w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: c.GetReason(), Detail: c.GetDetail()})
+}
+
+// handleReset processes the end of a session, and returns it as an error. If the leases have ended, handlers stop now: until the worker has connected again,
+// nothing else would tell them. An attempt that has reported waits for its verdict, which may have been lost with the session.
+func (w *Worker) handleReset(r *lessorv1.Reset) error {
+	if r.GetLeasesEnded() {
+		w.lock()
+		defer w.unlock()
+		for _, a := range w.mu.attempts {
+			if a.held() {
+				w.loseLocked(a, &StopError{Err: ErrLeaseLost, Reason: lessorv1.Reason_REASON_REVOKED, Detail: r.GetReason()})
+			}
+		}
+	}
+	return &resetError{r}
 }
 
 // handleDrain processes the coordinator's request to drain. The deadline is measured from the time in the frame itself, so that the clock

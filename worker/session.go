@@ -234,7 +234,7 @@ func (s *session) awaitAccept(hello string, asked time.Time) (*lessorv1.Accept, 
 			}
 			return nil, &frameError{p.Error}
 		case *lessorv1.SessionResponse_Reset_:
-			return nil, &resetError{p.Reset_}
+			return nil, s.w.handleReset(p.Reset_)
 		}
 	}
 }

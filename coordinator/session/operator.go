@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lessor-dev/lessor/coordinator/convert"
 	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
@@ -86,13 +87,13 @@ func (r *Registry) OfMembers(members []*engine.Member) []*Session {
 	})
 }
 
-// Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. requeue says, for the log, that
-// the leases of the session were ended before.
-func (ss *Session) Kick(reason string, away time.Duration, requeue bool) {
-	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", requeue)
+// Kick ends the session with a reset that asks the worker to wait for the time away before it connects again. ended says that all leases of its instance
+// were ended before, so that the worker must not work on meanwhile.
+func (ss *Session) Kick(reason string, away time.Duration, ended bool) {
+	ss.logger().Warn("kicked by an operator", "reason", reason, "requeue", ended)
 	why := "an operator ended the session"
 	if reason != "" {
 		why += ": " + reason
 	}
-	ss.reset(refusal.CodeKicked, why, away)
+	ss.resetWith(&lessorv1.Reset{Code: refusal.CodeKicked, Reason: why, RetryAfter: convert.Span(away), LeasesEnded: ended})
 }

@@ -208,9 +208,14 @@ func (ss *Session) end(err error) {
 // reset ends the session on behalf of the coordinator: all pending answers are sent, then a reset frame says why. Only the first call has an
 // effect. If retryAfter is 0, the worker's own backoff decides when it connects again.
 func (ss *Session) reset(code, reason string, retryAfter time.Duration) {
+	ss.resetWith(&lessorv1.Reset{Code: code, Reason: reason, RetryAfter: convert.Span(retryAfter)})
+}
+
+// resetWith is reset with this frame.
+func (ss *Session) resetWith(r *lessorv1.Reset) {
 	ss.mu.Lock()
 	if ss.finalReset == nil {
-		ss.finalReset = &lessorv1.Reset{Code: code, Reason: reason, RetryAfter: convert.Span(retryAfter)}
+		ss.finalReset = r
 	}
 	ss.mu.Unlock()
 	ss.end(nil)

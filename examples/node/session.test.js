@@ -114,6 +114,21 @@ test("it waits as long as the coordinator says before it connects again", async 
   assert.ok(lines[1].last("handshake").handshake.resume);
 });
 
+test("it stops what it runs when it is told that its leases have ended, and not when only its stream ends", async (t) => {
+  for (const leasesEnded of [true, false]) {
+    let running;
+    const { opened } = play(t, (_, { signal }) => new Promise((resolve) => { running = { signal, resolve }; }));
+    const line = await opened();
+    line.accept();
+    line.dispatch("t1");
+    line.answer("reports", "verdicts", committed("t1"));
+    line.say("reset", { code: "E.SESSION.KICKED", reason: "by hand", leasesEnded });
+    assert.equal(running.signal.aborted, leasesEnded);
+    running.resolve();
+    t.mock.restoreAll();
+  }
+});
+
 test("an output that cannot be reported is a failure", async (t) => {
   for (const [size, refused] of [[5 << 20, false], [2 << 20, true]]) {
     const { worker, opened } = play(t, async () => Buffer.alloc(size));

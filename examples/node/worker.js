@@ -144,6 +144,7 @@ export class Worker extends EventEmitter {
         return this.#failed(frame.corr, frame.error);
       case "reset": // the stream ends; #lost goes on
         if (frame.reset.code === "E.SESSION.STALE_BINDING") this.#session = null; // another stream has it
+        if (frame.reset.leasesEnded) this.#live().forEach((attempt) => this.#discard(attempt, frame.reset.reason));
         this.#pause = millis(frame.reset.retryAfter);
         return this.log(`${frame.reset.code}: ${frame.reset.reason}`);
     }

@@ -3041,7 +3041,9 @@ type Reset struct {
 	// Why, for people.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How long to wait before connecting again. Absent: the worker's own backoff decides.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// All leases of the worker's instance have ended, REVOKED (KickWorker.requeue), and others get its tasks: stop what runs now, not after the wait.
+	LeasesEnded   bool `protobuf:"varint,4,opt,name=leases_ended,json=leasesEnded,proto3" json:"leases_ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3095,6 +3097,13 @@ func (x *Reset) GetRetryAfter() *durationpb.Duration {
 		return x.RetryAfter
 	}
 	return nil
+}
+
+func (x *Reset) GetLeasesEnded() bool {
+	if x != nil {
+		return x.LeasesEnded
+	}
+	return false
 }
 
 var File_lessor_v1_session_proto protoreflect.FileDescriptor
@@ -3329,12 +3338,13 @@ const file_lessor_v1_session_proto_rawDesc = "" +
 	"retryAfter\x12!\n" +
 	"\fexpected_seq\x18\x05 \x01(\x04R\vexpectedSeq\x12\x17\n" +
 	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12\x19\n" +
-	"\blease_id\x18\a \x01(\tR\aleaseId\"o\n" +
+	"\blease_id\x18\a \x01(\tR\aleaseId\"\x92\x01\n" +
 	"\x05Reset\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12:\n" +
 	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*N\n" +
+	"retryAfter\x12!\n" +
+	"\fleases_ended\x18\x04 \x01(\bR\vleasesEnded*N\n" +
 	"\bAuthMode\x12\x19\n" +
 	"\x15AUTH_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fAUTH_MODE_TOKEN\x10\x01\x12\x12\n" +
