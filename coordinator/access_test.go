@@ -3,14 +3,12 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -21,70 +19,7 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/internal/detail"
 )
-
-// withAuth runs a test against a coordinator that requires credentials.
-func withAuth(t *testing.T, rules gate.Auth, test func(t *testing.T, r *rig)) {
-	t.Helper()
-	serveWith(t, nil, Config{Auth: &rules, Backup: Backup{Tenant: "acme"}}, test)
-}
-
-// issue makes a token that is valid for an hour, and returns it with its id.
-func (r *rig) issue(t *testing.T, tenant string, role auth.Role) (token, id string) {
-	t.Helper()
-	return r.issueFor(t, tenant, role, time.Hour)
-}
-
-func (r *rig) issueFor(t *testing.T, tenant string, role auth.Role, life time.Duration) (token, id string) {
-	t.Helper()
-	token, made, err := r.gate.Keyring().Create(t.Context(), auth.Request{Tenant: tenant, Role: role, Subject: tenant + "-" + role.String(), Life: life}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token, made.ID
-}
-
-// withToken returns a context whose calls carry this token.
-func withToken(ctx context.Context, token string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-}
-
-// invoke makes any call with an empty request, and returns its error. Of a stream, it returns the error of the first message.
-func (r *rig) invoke(ctx context.Context, method string) error {
-	return r.invokeWith(ctx, method, &emptypb.Empty{})
-}
-
-func (r *rig) invokeWith(ctx context.Context, method string, request *emptypb.Empty) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if !r.streams()[method] {
-		return r.conn.Invoke(ctx, method, request, &emptypb.Empty{})
-	}
-	stream, err := r.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-	if err != nil {
-		return err
-	}
-	_ = stream.SendMsg(request) // RecvMsg returns the error of a failed call
-	_ = stream.CloseSend()
-	return stream.RecvMsg(&emptypb.Empty{})
-}
-
-// methods returns the full names of all methods of the server.
-func (r *rig) methods() []string {
-	return slices.Sorted(maps.Keys(r.streams()))
-}
-
-// streams returns for each method whether it is a stream.
-func (r *rig) streams() map[string]bool {
-	all := map[string]bool{}
-	for service, info := range r.grpc.GetServiceInfo() {
-		for _, m := range info.Methods {
-			all["/"+service+"/"+m.Name] = m.IsClientStream || m.IsServerStream
-		}
-	}
-	return all
-}
 
 // X1, X2: this test makes each call with each credential. A call accepts only a valid credential of a role that may make it; docs/security.md says
 // which roles those are.
@@ -123,15 +58,6 @@ func TestWhoMayMakeEachCall(t *testing.T) {
 		}
 		t.Logf("%d calls, %d cells", len(r.methods()), cells)
 	})
-}
-
-// problemOf returns why a credential was refused, or "" if it was not refused.
-func problemOf(err error) string {
-	about := detail.Of[*errdetails.ErrorInfo](status.Convert(err)).GetMetadata()
-	if status.Code(err) != codes.Unauthenticated || about["code"] != refusal.CodeToken {
-		return ""
-	}
-	return about["problem"]
 }
 
 // X1: an authorization header of a wrong form is refused, and so are two headers. The scheme may be in lower case.

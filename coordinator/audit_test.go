@@ -62,24 +62,6 @@ func (n *auditRecorder) lastChanged() map[store.Keyspace]bool {
 	return n.changed
 }
 
-// auditEvents returns the entries of the audit that req selects, from all pages.
-func (r *rig) auditEvents(ctx context.Context, t *testing.T, req *lessorv1.ListAuditEventsRequest) (all []*lessorv1.AuditEvent) {
-	t.Helper()
-	for {
-		page, err := r.admin.ListAuditEvents(ctx, req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, page.GetEvents()...)
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-			return all
-		}
-	}
-}
-
-// wholeAudit returns a request for the whole audit.
-func wholeAudit() *lessorv1.ListAuditEventsRequest { return &lessorv1.ListAuditEventsRequest{} }
-
 // auditedCall is a call that is audited.
 type auditedCall struct {
 	method    string
@@ -156,13 +138,18 @@ func (r *rig) auditedCalls(ctx context.Context, t *testing.T) []auditedCall {
 			return err
 		}},
 		{method: lessorv1.AdminService_FollowStore_FullMethodName, changes: store.Meta, call: func(ctx context.Context) error {
-			s := r.follow(ctx, t, "b", nil)
-			if err := s.next(); err != nil {
+			stream, err := r.admin.FollowStore(ctx)
+			if err != nil {
 				return err
 			}
+			start := &lessorv1.FollowStart{Name: "b", InstanceId: "instance"}
+			_ = stream.Send(&lessorv1.FollowStoreRequest{Part: &lessorv1.FollowStoreRequest_Start{Start: start}}) // Recv returns its error
+			_, err = stream.Recv()
 			synctest.Wait() // the entry is not waited for
-			_ = s.CloseSend()
-			if err := s.receiveAll(); !errors.Is(err, io.EOF) {
+			for _ = stream.CloseSend(); err == nil; {
+				_, err = stream.Recv()
+			}
+			if !errors.Is(err, io.EOF) {
 				return err
 			}
 			return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -50,22 +49,6 @@ func serveOnDisk(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 		}
 		test(t, r)
 	})
-}
-
-// receiveBackup reads a backup to its end.
-func receiveBackup(stream lessorv1.AdminService_BackupClient) (begin *lessorv1.BackupBegin, data []byte, end *lessorv1.BackupEnd, err error) {
-	for {
-		m, err := stream.Recv()
-		switch {
-		case err != nil:
-			return begin, data, end, err
-		case m.GetBegin() != nil:
-			begin = m.GetBegin()
-		case m.GetEnd() != nil:
-			return begin, data, m.GetEnd(), nil
-		}
-		data = append(data, m.GetData()...)
-	}
 }
 
 // A11: a backup is a complete store that passes verify and has everything that was acknowledged before.
@@ -203,14 +186,6 @@ func TestBackupEndsWhenTheDiskFills(t *testing.T) {
 	})
 }
 
-// shortStore is a store whose snapshots end with an error after a few bytes, as if the disk could not be read any further.
-type shortStore struct{ *memstore.Store }
-
-func (shortStore) Snapshot(w io.Writer) (int64, error) {
-	n, _ := w.Write([]byte("the first page"))
-	return int64(n), errors.New("EIO")
-}
-
 // A11: a backup that lacks something has no last frame: not if the store cannot be read to its end, and not if a frame could not be sent. Otherwise the
 // checksum of the last frame would say that the backup is complete.
 func TestIncompleteBackupHasNoEnd(t *testing.T) {
@@ -242,34 +217,6 @@ func TestIncompleteBackupHasNoEnd(t *testing.T) {
 			}
 		})
 	})
-}
-
-// The smallest allowed times of a backup are 1 s.
-func TestTimesOfABackup(t *testing.T) {
-	for _, tt := range []struct {
-		b  Backup
-		ok bool
-	}{
-		{Backup{}, true},
-		{Backup{Timeout: time.Second, Stall: time.Second}, true},
-		{Backup{Timeout: time.Second - 1}, false},
-		{Backup{Stall: time.Second - 1}, false},
-		{Backup{Stall: -time.Second}, false},
-	} {
-		tt.b.fill()
-		if err := tt.b.validate(); (err == nil) != tt.ok {
-			t.Errorf("%+v: %v, want it to be valid: %v", tt.b, err, tt.ok)
-		}
-	}
-}
-
-func (r *rig) takeBackup(t *testing.T) error {
-	t.Helper()
-	stream, err := r.admin.Backup(t.Context(), &lessorv1.BackupRequest{})
-	if err == nil {
-		_, _, _, err = receiveBackup(stream)
-	}
-	return err
 }
 
 // A coordinator that stops ends a running backup, and does not wait for its reader.

@@ -22,26 +22,6 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// shortLife is the lifetime of tokens that expire during a test.
-const shortLife = 30 * time.Second
-
-// credentialEndings has, for each way in which a credential ends, a function that ends the token id.
-var credentialEndings = map[auth.Problem]func(r *rig, id string) error{
-	auth.Revoked: func(r *rig, id string) error {
-		_, err := r.gate.Keyring().Revoke(context.Background(), gate.DefaultTenant, id, "ann", time.Now())
-		return err
-	},
-	auth.UnknownKey: func(r *rig, _ string) error {
-		_, err := r.gate.Keyring().Rotate(context.Background(), gate.DefaultTenant, new(time.Duration), time.Now())
-		return err
-	},
-	auth.Expired: func(*rig, string) error {
-		time.Sleep(shortLife)
-		synctest.Wait() // the stream's timer fires at the same moment
-		return nil
-	},
-}
-
 // X3: when a credential is revoked, expires, or loses its key, its session and its waiting calls end within a second with that reason, and later reports
 // are not committed. A stream with another credential does not end.
 func TestStreamsEndWithTheirCredential(t *testing.T) {
@@ -268,13 +248,6 @@ func TestRotationUnderLoad(t *testing.T) {
 			}
 		}
 	})
-}
-
-// withToken returns a copy of the rig whose sessions send this token.
-func (r *rig) withToken(token string) *rig {
-	mine := *r
-	mine.token = token
-	return &mine
 }
 
 // wantUncommitted checks that a task is still LEASED.

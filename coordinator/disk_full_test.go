@@ -7,14 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/internal/detail"
 )
 
 // While the disk is full, every way to submit a task is refused, and each refusal has a wait. Leases, reports and cancels of existing tasks still work, and
@@ -89,13 +85,4 @@ func TestSpentDiskIsShown(t *testing.T) {
 			}
 		}
 	})
-}
-
-// wantDiskFull checks that err refuses a call because the disk is full, with a wait of 5 s.
-func wantDiskFull(t *testing.T, what string, err error) {
-	t.Helper()
-	wait := detail.Of[*errdetails.RetryInfo](status.Convert(err)).GetRetryDelay().AsDuration()
-	if status.Code(err) != codes.ResourceExhausted || refusal.CodeOf(err) != refusal.CodeDiskFull || wait != 5*time.Second {
-		t.Errorf("%s: %v with a wait of %v, want %s with 5 s", what, err, wait, refusal.CodeDiskFull)
-	}
 }

@@ -1,42 +1,16 @@
 package coordinator
 
 import (
-	"bytes"
-	"context"
-	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
-
-// slowStore is a store whose commits take commitTime, and whose reads take readTime.
-type slowStore struct {
-	*memstore.Store
-	commitTime, readTime atomic.Int64 // nanoseconds
-}
-
-func (s *slowStore) View(read func(store.Reader) error) error {
-	time.Sleep(time.Duration(s.readTime.Load()))
-	return s.Store.View(read)
-}
-
-// Begin implements store.Store.
-func (s *slowStore) Begin(ctx context.Context) (store.Tx, error) {
-	return store.Collect(ctx, s.Commit), nil
-}
-
-func (s *slowStore) Commit(ctx context.Context, b *store.Batch) error {
-	time.Sleep(time.Duration(s.commitTime.Load()))
-	return s.Store.Commit(ctx, b)
-}
 
 // If the engine does nothing for a second or more while a lease is live, the log says so once. A slow commit is not such a time.
 func TestLogOfAStandstill(t *testing.T) {
@@ -64,29 +38,6 @@ func TestLogOfAStandstill(t *testing.T) {
 			t.Errorf("the log has %d standstills after a read on the loop of 5 s, want one: %s", n, r.log.String())
 		}
 	})
-}
-
-// A jump of the wall clock is in the log and in the metrics.
-func TestJumpOfTheWallClockIsToldToTheOperator(t *testing.T) {
-	var log bytes.Buffer
-	m := newMetrics()
-	withWarnings(m.events(), slog.New(slog.NewTextHandler(&log, nil))).WallClockSet(-time.Hour)
-	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "by=-1h0m0s") {
-		t.Errorf("the log has %q, want a warning with the hour", log.String())
-	}
-	all, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range all {
-		if family.GetName() == "lessor_wall_clock_jumps_total" {
-			if n := family.GetMetric()[0].GetCounter().GetValue(); n != 1 {
-				t.Errorf("the metric counts %v jumps, want 1", n)
-			}
-			return
-		}
-	}
-	t.Error("there is no metric lessor_wall_clock_jumps_total")
 }
 
 // While a commit is slow, /readyz and the metrics show it; when it has ended, the log has it. Calls that waited for the commit are answered.

@@ -565,15 +565,6 @@ func TestFramesOfChanges(t *testing.T) {
 	})
 }
 
-// The settings for standbys cannot be negative.
-func TestSettingsForStandbys(t *testing.T) {
-	for _, o := range []standby.Options{{Buffer: -1}, {Hold: -1}, {Check: -1}, {Wait: -1}} {
-		if err := (Config{Standbys: o}).Validate(); err == nil {
-			t.Errorf("%+v is valid", o)
-		}
-	}
-}
-
 // A commit that waits for a standby is not a slow disk, and does not hold up a stop for as long.
 func TestWaitForAStandbyIsNoSlowDisk(t *testing.T) {
 	const wait = 45 * time.Second

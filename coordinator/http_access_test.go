@@ -48,31 +48,6 @@ func (w *httpClient) callRoute(route, token, id string) httpResponse {
 	return w.send(method, strings.ReplaceAll(routeRequests[route].path, "ID", id), token, routeRequests[route].body)
 }
 
-// submitTask submits a task over HTTP and returns its id.
-func (w *httpClient) submitTask(token, queue string) string {
-	w.t.Helper()
-	created := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
-	created.want(w.t, http.StatusCreated)
-	id, _ := created.body["task"].(map[string]any)["taskId"].(string)
-	return id
-}
-
-// httpLease has the ids of a leased task and of its lease, and the task token.
-type httpLease struct{ id, token, lease string }
-
-// submitAndLease submits a task to a queue, and leases it.
-func (w *httpClient) submitAndLease(token, queue string) httpLease {
-	w.t.Helper()
-	id := w.submitTask(token, queue)
-	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
-	all, _ := granted.body["assignments"].([]any)
-	if len(all) != 1 {
-		w.t.Fatalf("the answer is %s, want one assignment", granted.text)
-	}
-	a := all[0].(map[string]any)
-	return httpLease{id, a["taskToken"].(string), a["leaseId"].(string)}
-}
-
 // X2: routeRequests has a request for each route, and docs/security.md has a rule for each.
 func TestEveryRouteHasARequestAndARule(t *testing.T) {
 	t.Attr("rules", "X2")

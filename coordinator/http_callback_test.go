@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,18 +17,6 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 	"github.com/lessor-dev/lessor/store/records"
 )
-
-// callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
-func (w *httpClient) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
-	w.t.Helper()
-	return w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
-}
-
-// postCallback makes a callback with this body.
-func (w *httpClient) postCallback(verb, task, token, body string) httpResponse {
-	w.t.Helper()
-	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
-}
 
 // succeeded follows the attempt in the body of a callback "completed".
 const succeeded = `, "outcome": "SUCCEEDED"`

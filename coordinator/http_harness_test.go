@@ -3,13 +3,17 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/test/bufconn"
+
+	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
 // httpResponse is an HTTP response with its body.
@@ -112,4 +116,52 @@ func (a httpResponse) want(t *testing.T, status int, fields ...any) {
 		}
 		t.Errorf("%s: %s is %v, want %v: %s", a.what, name, got, fields[i+1], a.text)
 	}
+}
+
+// httpLease has the ids of a leased task and of its lease, and the task token.
+type httpLease struct{ id, token, lease string }
+
+// submitTask submits a task over HTTP and returns its id.
+func (w *httpClient) submitTask(token, queue string) string {
+	w.t.Helper()
+	created := w.send(http.MethodPost, "/v1/tasks", token, `{"queue": "`+queue+`"}`)
+	created.want(w.t, http.StatusCreated)
+	id, _ := created.body["task"].(map[string]any)["taskId"].(string)
+	return id
+}
+
+// submitAndLease submits a task to a queue, and leases it.
+func (w *httpClient) submitAndLease(token, queue string) httpLease {
+	w.t.Helper()
+	id := w.submitTask(token, queue)
+	granted := w.send(http.MethodPost, "/v1/leases", token, `{"workerId": "w", "queues": ["`+queue+`"]}`)
+	all, _ := granted.body["assignments"].([]any)
+	if len(all) != 1 {
+		w.t.Fatalf("the answer is %s, want one assignment", granted.text)
+	}
+	a := all[0].(map[string]any)
+	return httpLease{id, a["taskToken"].(string), a["leaseId"].(string)}
+}
+
+// callback makes a callback for an assignment, with its task token and attempt. more is JSON that follows the attempt in the body.
+func (w *httpClient) callback(verb string, a *lessorv1.Assignment, more string) httpResponse {
+	w.t.Helper()
+	return w.postCallback(verb, a.GetTask().GetTaskId(), a.GetTaskToken(), fmt.Sprintf(`{"attempt": %d%s}`, a.GetAttempt(), more))
+}
+
+// postCallback makes a callback with this body.
+func (w *httpClient) postCallback(verb, task, token, body string) httpResponse {
+	w.t.Helper()
+	return w.send(http.MethodPost, "/v1/tasks/"+task+"/"+verb, token, body)
+}
+
+func getPath(t *testing.T, r *rig, path string, want int) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	body, _ := io.ReadAll(w.Body)
+	if w.Code != want {
+		t.Errorf("%s: status %d, want %d", path, w.Code, want)
+	}
+	return string(body)
 }

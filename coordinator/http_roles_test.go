@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -203,45 +201,6 @@ func TestBadCredentialsOverHTTPAreDelayed(t *testing.T) {
 			}
 		}
 	})
-}
-
-// X1: an HTTP connection is closed after maxConnectionAge, as gRPC connections are.
-func TestHTTPConnectionsHaveAMaximumAge(t *testing.T) {
-	t.Attr("rules", "X1")
-	synctest.Test(t, func(t *testing.T) {
-		server := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
-		ctx := server.ConnContext(t.Context(), nil)
-		for _, want := range []string{"", "", "close"} {
-			w := httptest.NewRecorder()
-			server.Handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-			if got := w.Header().Get("Connection"); got != want {
-				t.Errorf("the header Connection is %q, want %q", got, want)
-			}
-			time.Sleep(maxConnectionAge / 2)
-		}
-	})
-}
-
-// X5: failed TLS handshakes, which anybody can cause, are logged only at level debug; a panic of a handler is logged as a warning.
-func TestLogOfTheHTTPServer(t *testing.T) {
-	t.Attr("rules", "X5")
-	for level, want := range map[slog.Level]string{slog.LevelInfo: "WARN panic;", slog.LevelDebug: "DEBUG TLS;WARN panic;"} {
-		var log bytes.Buffer
-		server := newHTTPServer(http.NotFoundHandler(), slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: level})))
-		server.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:4711: EOF")
-		server.ErrorLog.Print("http: panic serving 192.0.2.1:4711: oh")
-		got := ""
-		for line := range strings.Lines(log.String()) {
-			var entry struct{ Level, Msg string }
-			if err := json.Unmarshal([]byte(line), &entry); err != nil {
-				t.Fatal(err)
-			}
-			got += entry.Level + " " + strings.Fields(entry.Msg)[1] + ";"
-		}
-		if got != want {
-			t.Errorf("at %v the log has %q, want %q", level, got, want)
-		}
-	}
 }
 
 // X2: an execution trace is for operators, like a profile. It cannot be taken within a bubble.

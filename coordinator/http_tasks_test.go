@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -330,59 +328,6 @@ func TestStoreFailureGivesNoVerdictOverHTTP(t *testing.T) {
 			t.Errorf("Serve returned %v, want ErrStore", err)
 		}
 	})
-}
-
-// H1, S2: the callback URL in assignments is that of the HTTP listener, or the configured one.
-func TestCallbackURL(t *testing.T) {
-	t.Attr("rules", "H1 S2")
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	for _, c := range []struct {
-		url  string
-		lis  net.Listener
-		want string
-	}{
-		{"", lis, "http://" + lis.Addr().String()},
-		{"https://lessor.example:7421/", lis, "https://lessor.example:7421"},
-		{"https://lessor.example:7421", nil, ""},
-	} {
-		callbacks := Callbacks{URL: c.url}
-		callbacks.fill()
-		if err := callbacks.validate(); err != nil {
-			t.Errorf("%q: %v", c.url, err)
-		}
-		if got := callbacks.at(c.lis, "http"); got != c.want {
-			t.Errorf("the callback URL with the setting %q is %q, want %q", c.url, got, c.want)
-		}
-	}
-	for _, bad := range []string{"lessor.example", "ftp://lessor.example", "http://", "http://:7421", "http://u:p@lessor.example", "http://h/?q", "http://h/#f", "http://" + strings.Repeat("h", 300)} {
-		if err := (&Callbacks{URL: bad, TokenTTL: time.Hour}).validate(); err == nil {
-			t.Errorf("the setting %q is accepted, want an error", bad)
-		}
-	}
-}
-
-// Callbacks arrive at the URL that workers were told, even if the name in it resolves to a loopback address, as that of the machine does on Debian.
-func TestCallbackURLIsNotAnotherHost(t *testing.T) {
-	lis, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	for _, set := range []string{"", "https://lessor.example:7421"} {
-		serveWith(t, nil, Config{Callbacks: Callbacks{URL: set}}, func(t *testing.T, r *rig) {
-			request := httptest.NewRequest(http.MethodGet, r.cfg.Callbacks.at(lis, "http")+"/v1/tasks/t1", nil)
-			loopback := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 1, 1)})
-			answer := httptest.NewRecorder()
-			r.http.Handler.ServeHTTP(answer, request.WithContext(loopback))
-			if answer.Code != http.StatusNotFound {
-				t.Errorf("a request to %s gets %d, want 404: %s", request.Host, answer.Code, answer.Body)
-			}
-		})
-	}
 }
 
 // H1, W3: on a stream, a dispatch has the first task token of a lease, and each answer that renews the lease has a new one. The answer to a Complete has

@@ -3,14 +3,11 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -276,15 +273,6 @@ func TestServeReturnsAfterTheLastCommit(t *testing.T) {
 	}
 }
 
-func (r *rig) healthStatus(t *testing.T) healthv1.HealthCheckResponse_ServingStatus {
-	t.Helper()
-	res, err := r.health.Check(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.GetStatus()
-}
-
 // A6: after a crash, the next start has the tasks whose submit was acknowledged.
 func TestRestartFindsTheTasks(t *testing.T) {
 	t.Attr("rules", "A6")
@@ -384,28 +372,6 @@ func TestFullDiskAndStopDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// A panic in a handler fails only its own call, with INTERNAL. The log has the stack.
-func TestPanicIsAnInternalError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		chain := newChain(slog.New(slog.NewJSONHandler(&log, nil)), newCalls(), newCallMetrics(), openGate(t))
-		s := grpc.NewServer(grpc.ChainUnaryInterceptor(chain.unary...))
-		lessorv1.RegisterTaskServiceServer(s, &taskService{}) // without an edge, every call panics
-		lis := bufconn.Listen(1 << 10)
-		go func() { _ = s.Serve(lis) }()
-		conn := dial(t, lis)
-		_, err := lessorv1.NewTaskServiceClient(conn).GetTask(t.Context(), &lessorv1.GetTaskRequest{TaskId: "t"})
-		if status.Code(err) != codes.Internal || refusal.CodeOf(err) != refusal.CodeInternal {
-			t.Errorf("%v, want INTERNAL", err)
-		}
-		_ = conn.Close()
-		s.Stop()
-		if !strings.Contains(log.String(), "task_service.go") {
-			t.Errorf("the log lacks the stack: %s", log.String())
-		}
-	})
-}
-
 // rate() sees only what is added to a sample, so each cause of the end of a lease, an attempt or a session is counted from 0 on: otherwise no alert would
 // notice that all workers of a new coordinator died at once.
 func TestEndsAreCountedFromZero(t *testing.T) {
@@ -453,17 +419,6 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
-func getPath(t *testing.T, r *rig, path string, want int) string {
-	t.Helper()
-	w := httptest.NewRecorder()
-	r.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-	body, _ := io.ReadAll(w.Body)
-	if w.Code != want {
-		t.Errorf("%s: status %d, want %d", path, w.Code, want)
-	}
-	return string(body)
-}
-
 // GetStatus counts the leases and says since when the coordinator runs and whether it asks for credentials, ListQueues lists the queues by name in pages, and ListWorkers lists no worker without a session.
 func TestStatusAndQueues(t *testing.T) {
 	withAuth(t, gate.Auth{}, func(t *testing.T, r *rig) {
@@ -506,53 +461,6 @@ func TestStatusAndQueues(t *testing.T) {
 			t.Errorf("workers: %v (%v), want none without a session", workers, err)
 		}
 	})
-}
-
-// The two listeners share a TLS configuration. Each negotiates its own protocol, also if the configuration of a connection is chosen by a callback.
-func TestEachListenerHasItsProtocol(t *testing.T) {
-	chosen, refused := &tls.Config{ServerName: "chosen"}, errors.New("no certificate")
-	for name, shared := range map[string]*tls.Config{
-		"no callback":                  {},
-		"the callback chooses":         {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }},
-		"the callback chooses nothing": {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }},
-		"the callback refuses":         {GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, refused }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, protocol := range []string{"h2", "http/1.1"} {
-				own := withProtocol(shared, protocol)
-				if !slices.Equal(own.NextProtos, []string{protocol}) || shared.NextProtos != nil {
-					t.Errorf("the listener of %s negotiates %q, and the shared configuration has %q", protocol, own.NextProtos, shared.NextProtos)
-				}
-				if shared.GetConfigForClient == nil {
-					if own.GetConfigForClient != nil {
-						t.Error("the configuration got a callback")
-					}
-					continue
-				}
-				want, wantErr := shared.GetConfigForClient(nil)
-				got, err := own.GetConfigForClient(nil)
-				if !errors.Is(err, wantErr) || (got == nil) != (want == nil) || got != nil && (got.ServerName != want.ServerName || !slices.Equal(got.NextProtos, []string{protocol})) {
-					t.Errorf("the callback of %s returns %+v (%v)", protocol, got, err)
-				}
-				if chosen.NextProtos != nil {
-					t.Errorf("the chosen configuration was changed to negotiate %q", chosen.NextProtos)
-				}
-			}
-		})
-	}
-}
-
-// The zero Config is valid and gets the defaults. The error for a limit out of range names the limit.
-func TestConfig(t *testing.T) {
-	var c Config
-	c.fill()
-	if err := c.validate(); err != nil || c.Limits.Payload != 1<<20 || c.Logger == nil || c.maxMessage() != 4<<20 {
-		t.Errorf("the zero config becomes %+v (%v), want the defaults", c, err)
-	}
-	c.Limits.Batch = -1
-	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "the batch limit is -1 tasks") {
-		t.Errorf("the error is %v, want one that names the batch limit", err)
-	}
 }
 
 // The log says which version serves which epoch at which addresses, and that it has stopped.

@@ -11,15 +11,6 @@ import (
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
 )
 
-// cancel cancels the task of a.
-func (r *rig) cancel(t *testing.T, a *lessorv1.Assignment) {
-	t.Helper()
-	_, err := r.tasks.CancelTask(t.Context(), &lessorv1.CancelTaskRequest{TaskId: a.GetTask().GetTaskId(), Reason: "not needed"})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // T7: when a task is cancelled, its worker gets a cancel frame with the grace at once. The answer to each heartbeat of the lease repeats it, and the
 // worker's report ends the cancelling.
 func TestCancelReachesTheStream(t *testing.T) {

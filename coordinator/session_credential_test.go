@@ -4,19 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -24,7 +18,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/gate"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/internal/certs"
 )
 
 // W2, X1: a credential in the handshake gives no access. It must be the one that came with the call. A coordinator that requires no credentials ignores
@@ -177,54 +170,6 @@ func TestHTTPConnectionEndsWithItsCertificate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	})
-}
-
-// withCertificates runs a test against a coordinator that requires credentials. The client of the rig has a worker's certificate; replace writes another
-// certificate of the same worker into the client's files.
-func withCertificates(t *testing.T, test func(t *testing.T, r *rig, cert *x509.Certificate, replace func())) {
-	t.Helper()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) { // certificates are valid in the time of the bubble
-		authority, err := certs.NewAuthority(dir)
-		name, err2 := auth.Name(auth.Request{Tenant: gate.DefaultTenant, Role: auth.Worker, Subject: "w"})
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(authority.Server([]string{"localhost"}), authority.Client("client", name), authority.Client("next", name)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	in := func(name string) certs.Files {
-		return certs.Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	}
-	server, err := certs.Server(in("server"), slog.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := certs.Transport(in("client"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(in("client").Cert, in("client").Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace := func() {
-		if err := errors.Join(os.Rename(in("next").Cert, in("client").Cert), os.Rename(in("next").Key, in("client").Key)); err != nil {
-			t.Error(err)
-		}
-	}
-	serveWith(t, nil, Config{Auth: &gate.Auth{}, TLS: server}, func(t *testing.T, r *rig) {
-		mine := *r
-		if mine.conn, err = grpc.NewClient("passthrough:///coordinator",
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }),
-			grpc.WithTransportCredentials(client), grpc.WithAuthority("localhost")); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = mine.conn.Close() }()
-		mine.workers = lessorv1.NewWorkerServiceClient(mine.conn)
-		test(t, &mine, pair.Leaf, replace)
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	"github.com/lessor-dev/lessor/coordinator/session"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/store"
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
@@ -68,17 +67,6 @@ func TestBusySessionIsNotSilent(t *testing.T) {
 		worker.receiveAssignments(1)
 		worker.heartbeat()
 	})
-}
-
-// blockCommits makes every commit wait until release is called.
-func blockCommits(st *memstore.Store) (release func()) {
-	released := make(chan struct{})
-	st.SetHook(func(_ context.Context, _ *store.Batch, apply func()) error {
-		<-released
-		apply()
-		return nil
-	})
-	return func() { close(released) }
 }
 
 // A report that the coordinator has received before a session ends gets its verdict before the end, whatever the reason for the end is. If there is a

@@ -17,15 +17,6 @@ import (
 	"github.com/lessor-dev/lessor/store/records"
 )
 
-// feedback returns an item under the lease of a, with this stage, progress 0.5, and a chunk of text for each word.
-func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
-	m := &lessorv1.FeedbackItem{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Stage: stage, Progress: 0.5}
-	for i, w := range words {
-		m.Chunks = append(m.Chunks, &lessorv1.FeedbackChunk{Channel: "out", Index: uint64(i), Body: &lessorv1.FeedbackChunk_Text{Text: w}})
-	}
-	return m
-}
-
 // S5: watchers get feedback in order and after the event STARTED. GetTask shows the last progress and the chunks. Feedback after the report is dropped.
 func TestFeedbackReachesWatchers(t *testing.T) {
 	t.Attr("rules", "S5")
@@ -164,22 +155,6 @@ func TestProgressOfAHeartbeat(t *testing.T) {
 			t.Errorf("GetTask shows %v, want the stage good and 0.25", p)
 		}
 	})
-}
-
-// submitAndBlockCommit submits a task of the queue "other", and makes its commit wait until release is called. All commands that arrive in the meantime
-// go into the next commit together.
-func (r *rig) submitAndBlockCommit(t *testing.T, st *memstore.Store) (release func()) {
-	t.Helper()
-	synctest.Wait()
-	release = blockCommits(st)
-	go func() {
-		spec := &lessorv1.TaskSpec{Queue: "other"}
-		if _, err := r.tasks.SubmitTask(t.Context(), &lessorv1.SubmitTaskRequest{Task: spec}); err != nil {
-			t.Error(err)
-		}
-	}()
-	synctest.Wait()
-	return release
 }
 
 // A6, S5: the last feedback of an attempt is stored when the attempt ends, even if Start, feedback and report are one commit. It is deleted with the

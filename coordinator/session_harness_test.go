@@ -465,3 +465,34 @@ func wantContains(t *testing.T, what, got, word string) {
 		t.Errorf("%s is %q, want it to contain %q", what, got, word)
 	}
 }
+
+// feedback returns an item under the lease of a, with this stage, progress 0.5, and a chunk of text for each word.
+func feedback(a *lessorv1.Assignment, stage string, words ...string) *lessorv1.FeedbackItem {
+	m := &lessorv1.FeedbackItem{TaskId: a.GetTask().GetTaskId(), LeaseId: a.GetLeaseId(), Stage: stage, Progress: 0.5}
+	for i, w := range words {
+		m.Chunks = append(m.Chunks, &lessorv1.FeedbackChunk{Channel: "out", Index: uint64(i), Body: &lessorv1.FeedbackChunk_Text{Text: w}})
+	}
+	return m
+}
+
+// openSessionWith opens and registers a session, and returns its worker and its accept. change may change the handshake.
+func (r *rig) openSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*testWorker, *lessorv1.Accept) {
+	t.Helper()
+	worker := r.openStream(t, name)
+	h := handshakeOf(name)
+	if change != nil {
+		change(h)
+	}
+	worker.send(h)
+	a := nextPayload[*lessorv1.Accept](worker)
+	worker.send(registration(slots))
+	synctest.Wait()
+	return worker, a
+}
+
+// resumeFrom returns a change of a handshake: it resumes the session of the accept a, and says that the worker has received the frames up to seq seen.
+func resumeFrom(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
+	return func(h *lessorv1.Handshake) {
+		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
+	}
+}

@@ -18,28 +18,6 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// openSessionWith opens and registers a session, and returns its worker and its accept. change may change the handshake.
-func (r *rig) openSessionWith(t *testing.T, name string, slots uint32, change func(*lessorv1.Handshake)) (*testWorker, *lessorv1.Accept) {
-	t.Helper()
-	worker := r.openStream(t, name)
-	h := handshakeOf(name)
-	if change != nil {
-		change(h)
-	}
-	worker.send(h)
-	a := nextPayload[*lessorv1.Accept](worker)
-	worker.send(registration(slots))
-	synctest.Wait()
-	return worker, a
-}
-
-// resumeFrom returns a change of a handshake: it resumes the session of the accept a, and says that the worker has received the frames up to seq seen.
-func resumeFrom(a *lessorv1.Accept, seen uint64) func(*lessorv1.Handshake) {
-	return func(h *lessorv1.Handshake) {
-		h.Resume = &lessorv1.Resume{SessionId: a.GetSessionId(), SessionToken: a.GetSessionToken(), LastSeenSeq: seen}
-	}
-}
-
 // W8, W7: a worker resumes its session with its token. It gets exactly the frames that it has not received, in order and with the same ids. The sequence
 // of its own frames continues.
 func TestResume(t *testing.T) {

@@ -86,15 +86,6 @@ func TestTaskLifeByUnaryCalls(t *testing.T) {
 	})
 }
 
-// eventTypes returns the types of the events, separated by spaces.
-func eventTypes(history []*lessorv1.HistoryEvent) string {
-	var names []string
-	for _, e := range history {
-		names = append(names, strings.TrimPrefix(e.GetType().String(), "HISTORY_EVENT_TYPE_"))
-	}
-	return strings.Join(names, " ")
-}
-
 // T1: a submit with the same idempotency key and the same spec returns the first task. With another spec it is refused, and the error has the path of
 // the spec. A batch with such a spec makes no task.
 func TestSubmitIsIdempotent(t *testing.T) {
@@ -123,9 +114,6 @@ func TestSubmitIsIdempotent(t *testing.T) {
 		}
 	})
 }
-
-// errOf returns the error of a call.
-func errOf[T any](_ T, err error) error { return err }
 
 // Every way to submit makes the task in the workspace of its spec, and returns its id and its state. The history names who cancelled and who retried a
 // task, also if that was by a filter.
@@ -241,16 +229,6 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("a refused request changed the task: %v", got)
 		}
 	})
-}
-
-// wantBadField checks that err is INVALID_ARGUMENT with this field.
-func wantBadField(t *testing.T, err error, field string) {
-	t.Helper()
-	st := status.Convert(err)
-	v := detail.Of[*errdetails.BadRequest](st).GetFieldViolations()
-	if st.Code() != codes.InvalidArgument || len(v) != 1 || v[0].GetField() != field {
-		t.Errorf("%s: %v with %v, want INVALID_ARGUMENT of that field", field, err, v)
-	}
 }
 
 // S4: every call about a task answers NOT_FOUND for an unknown id, and also for an id of a wrong form.

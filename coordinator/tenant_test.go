@@ -6,11 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/lessor-dev/lessor/coordinator/convert"
-	"github.com/lessor-dev/lessor/coordinator/engine"
 	"github.com/lessor-dev/lessor/coordinator/refusal"
 	lessorv1 "github.com/lessor-dev/lessor/gen/lessor/v1"
-	"github.com/lessor-dev/lessor/lease"
 )
 
 // X2, V2: a task of another tenant does not exist for reads, commands, reports, lists and bulk commands.
@@ -41,9 +38,16 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 				t.Errorf("complete: %v (%v), want UNKNOWN_TASK without the task's state", res, err)
 			}
 		}
-		a := r.await(t, id)
-		a.want("await", map[string]string{id: refusal.CodeNotFound})
-		a.end()
+		await, err := r.tasks.AwaitTasks(ctx)
+		if err == nil {
+			err = await.Send(&lessorv1.AwaitTasksRequest{Add: []string{id}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told, err := await.Recv(); err != nil || len(told.GetTasks()) != 1 || told.GetTasks()[0].GetError().GetCode() != refusal.CodeNotFound {
+			t.Errorf("await: %v (%v), want %s", told, err, refusal.CodeNotFound)
+		}
 		if events := watchInBackground(t, r, &lessorv1.WatchTaskRequest{RunId: "run"})(); len(events) != 0 {
 			t.Errorf("watch run: %v, want none", events)
 		}
@@ -58,24 +62,4 @@ func TestOtherTenantsTasksDoNotExist(t *testing.T) {
 			t.Errorf("queues: %v (%v), want none", queues, err)
 		}
 	})
-}
-
-// leaseOfOtherTenant submits a task as the tenant "other", and leases it.
-func (r *rig) leaseOfOtherTenant(t *testing.T) engine.Granted {
-	t.Helper()
-	spec := &lease.Spec{Queue: "q", RunID: "run"}
-	if err := spec.Fill(lease.DefaultLimits()); err != nil {
-		t.Fatal(err)
-	}
-	theirs := engine.Space{Tenant: "other", Workspace: convert.DefaultWorkspace}
-	if _, _, err := r.engine.Submit(t.Context(), theirs, []*lease.Spec{spec}, make([]lease.Digest, 1)); err != nil {
-		t.Fatal(err)
-	}
-	granted, err := r.engine.Lease(t.Context(), engine.LeaseRequest{
-		Wants: engine.Wants{Space: theirs, Worker: "w", Queues: []string{"q"}}, Max: 1,
-	})
-	if err != nil || len(granted) != 1 {
-		t.Fatalf("lease: %v (%v)", granted, err)
-	}
-	return granted[0]
 }

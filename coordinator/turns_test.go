@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -196,61 +195,6 @@ func TestLongCallsYield(t *testing.T) {
 			t.Errorf("during a long %s others had %d turns, want about %d", name, got, c.least)
 		}
 	}
-}
-
-// deafWriter is an answer whose client does not read.
-type deafWriter struct {
-	http.ResponseWriter
-	ctx context.Context //nolint:containedctx // of the request
-}
-
-func (w deafWriter) Write([]byte) (int, error) {
-	<-w.ctx.Done()
-	return 0, w.ctx.Err()
-}
-
-// X5: scrapes are answered on at most half of the processors at a time. One whose client does not read its answer holds up no other, nor does one whose client
-// has left.
-func TestScrapesTakeTurns(t *testing.T) {
-	t.Attr("rules", "X5")
-	synctest.Test(t, func(t *testing.T) {
-		most := max(1, runtime.GOMAXPROCS(0)/2)
-		var running, answered atomic.Int64
-		next := make(chan struct{})
-		handler := inTurn(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			running.Add(1)
-			<-next
-			running.Add(-1)
-			_, _ = w.Write([]byte("text"))
-			answered.Add(1)
-		}))
-		ctx, cancel := context.WithCancel(t.Context())
-		scrape := func(w http.ResponseWriter) {
-			go handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
-		}
-		for range most {
-			scrape(deafWriter{httptest.NewRecorder(), ctx})
-		}
-		synctest.Wait()
-		for range 4 * most {
-			scrape(httptest.NewRecorder())
-		}
-		for done := range 3 * most {
-			synctest.Wait()
-			if got := running.Load(); got != int64(most) || answered.Load() != int64(done) {
-				t.Fatalf("%d scrapes are under way and %d are done, want %d and %d", got, answered.Load(), most, done)
-			}
-			next <- struct{}{}
-		}
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		close(next)
-		synctest.Wait()
-		if got := answered.Load(); got != int64(4*most) {
-			t.Errorf("%d scrapes were answered, want %d: the rest have left", got, 4*most)
-		}
-	})
 }
 
 // turnsOfOthers counts how often another goroutine has the only processor during a call.

@@ -18,28 +18,6 @@ import (
 	"github.com/lessor-dev/lessor/store/memstore"
 )
 
-// drain calls DrainWorker, and returns the drained sessions.
-func (r *rig) drain(t *testing.T, req *lessorv1.DrainWorkerRequest) []*lessorv1.Worker {
-	t.Helper()
-	res, err := r.admin.DrainWorker(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait()
-	return res.GetWorkers()
-}
-
-// kick calls KickWorker, and returns the ended sessions.
-func (r *rig) kick(t *testing.T, req *lessorv1.KickWorkerRequest) []*lessorv1.Worker {
-	t.Helper()
-	res, err := r.admin.KickWorker(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait()
-	return res.GetWorkers()
-}
-
 // W10: when an operator drains a worker, the worker gets a drain frame and no new tasks. It may finish its tasks and gets their verdicts. An undo ends
 // the drain.
 func TestOperatorDrainsAWorker(t *testing.T) {
